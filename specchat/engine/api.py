@@ -1,0 +1,303 @@
+"""What crosses the process boundary: requests to the engine, events and statistics from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from specchat.engine.errors import ErrorKind
+from specchat.engine.strategies import STRATEGIES
+
+Role = Literal["system", "user", "assistant"]
+Acceptance = Literal["coupled", "ratio"]
+FinishReason = Literal["stop", "length", "context", "cancelled"]
+
+ACCEPTANCES: tuple[Acceptance, ...] = ("coupled", "ratio")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a chat."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the target's next token is chosen. Processors apply in the order of the fields after `seed`.
+
+    Greedy when `temperature` is 0. `repetition_penalty` divides positive and multiplies negative logits of seen tokens
+    (CTRL, Keskar et al. 2019); presence and frequency penalties are subtracted from the logits of seen tokens, once
+    and per occurrence. `top_k` 0, `top_p` 1 and `min_p` 0 are off.
+    """
+
+    seed: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a reply ends: `max_tokens` None means until the context is full."""
+
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """How tokens are drafted and judged; every field may change in the middle of a reply."""
+
+    strategy: str = "plain"
+    draft_length: int = 0
+    acceptance: Acceptance = "coupled"
+
+    @classmethod
+    def of(cls, strategy: str, draft_length: int | None = None, acceptance: Acceptance = "coupled") -> "Speculation":
+        """A speculation with the strategy's own default draft length where none is given."""
+        length = STRATEGIES[strategy].draft_length if draft_length is None else draft_length
+        return cls(strategy, 0 if strategy == "plain" else length, acceptance)
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model's files are: a local folder (`path`) or a Hugging Face repository (`repo`)."""
+
+    path: str | None = None
+    repo: str | None = None
+    revision: str | None = None
+
+    @property
+    def label(self) -> str:
+        return self.path or self.repo or "?"
+
+
+@dataclass(frozen=True)
+class PairSpec:
+    """A target with an optional draft, as the engine loads it."""
+
+    id: str
+    name: str
+    target: ModelSource
+    draft: ModelSource | None = None
+    backend: str = "native"
+    context: int | None = None
+    device: str = "auto"
+
+
+# Requests: client -> worker
+
+
+@dataclass(frozen=True)
+class Load:
+    """Load a pair, dropping the one loaded before."""
+
+    pair: PairSpec
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Answer `messages`; `id` comes back in every event of this reply."""
+
+    id: int
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    limits: Limits = Limits()
+    speculation: Speculation = Speculation()
+
+
+@dataclass(frozen=True)
+class Change:
+    """From the next step on, draft like this."""
+
+    id: int
+    speculation: Speculation
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Stop reply `id` at the next step; its text so far is kept."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many tokens would these messages take as a prompt?"""
+
+    id: int
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """End the worker."""
+
+
+Request = Load | Generate | Change | Cancel | Count | Shutdown
+
+
+# Events: worker -> client
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What loading is doing now; `fraction` in 0..1, None where it cannot be known."""
+
+    what: str
+    fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class StrategyStatus:
+    """Whether a strategy works for the loaded pair, and in words why not."""
+
+    name: str
+    available: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PairInfo:
+    """What was loaded. `memory` in bytes; `plain_tokens_per_second` was measured at load on this machine."""
+
+    id: str
+    name: str
+    device: str
+    context: int
+    vocab_size: int
+    target_parameters: int
+    draft_parameters: int
+    memory: int
+    strategies: tuple[StrategyStatus, ...]
+    plain_tokens_per_second: float
+    draft_cost: float | None
+    """Draft step time over target step time, measured at load."""
+    load_seconds: float
+    exactness: str
+    """How equality with plain decoding is ensured here, in words."""
+
+    def strategy(self, name: str) -> StrategyStatus:
+        return next(s for s in self.strategies if s.name == name)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    info: PairInfo
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of whole graphemes and where its last token came from (one of `strategies.SOURCES`)."""
+
+    text: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """The prompt is in the cache: `reused` of its tokens were there already."""
+
+    id: int
+    prompt_tokens: int
+    reused: int
+    seed: int
+    speculation: Speculation
+
+
+@dataclass(frozen=True)
+class Step:
+    """One verify step. Times in milliseconds, taken in the engine.
+
+    `drafted` tokens were proposed, `tested` of them judged (up to the first refusal), `accepted` kept.
+    `emitted` tokens were added to the reply. `rejected` is the text of the refused rest of the draft.
+    """
+
+    id: int
+    pieces: tuple[Piece, ...]
+    drafted: int
+    tested: int
+    accepted: int
+    emitted: int
+    draft_ms: float
+    verify_ms: float
+    other_ms: float
+    context_used: int
+    strategy: str
+    rejected: str = ""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A change of speculation took effect after `tokens` reply tokens."""
+
+    id: int
+    speculation: Speculation
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Stats:
+    """A reply's figures; the names are vLLM's where it has one.
+
+    `mean_acceptance_length` is tokens emitted per verify step of the speculative steps, bonus included;
+    `acceptance_histogram[j]` counts the steps that accepted exactly j drafted tokens.
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    completion_tokens: int = 0
+    ttft_ms: float = 0.0
+    tokens_per_second: float = 0.0
+    speedup_vs_plain: float | None = None
+    num_steps: int = 0
+    num_spec_steps: int = 0
+    num_draft_tokens: int = 0
+    num_tested_draft_tokens: int = 0
+    num_accepted_draft_tokens: int = 0
+    mean_acceptance_length: float = 1.0
+    draft_acceptance_rate: float = 0.0
+    acceptance_histogram: tuple[int, ...] = ()
+    per_step_accepted: tuple[int, ...] = ()
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    other_ms: float = 0.0
+    guarded_positions: int = 0
+    """Positions decided again by a one-row forward because the margin was within the backend's row error."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    id: int
+    reason: FinishReason
+    text: str
+    token_ids: tuple[int, ...]
+    stats: Stats
+
+
+@dataclass(frozen=True)
+class Counted:
+    id: int
+    tokens: int
+    context: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A request could not be done; the engine is still usable unless `kind` is "died".
+
+    `id` is the reply that failed, None for loading. "died" is made by the client when the worker is gone.
+    """
+
+    id: int | None
+    kind: ErrorKind
+    message: str
+
+
+Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | Failed

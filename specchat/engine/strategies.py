@@ -1,0 +1,30 @@
+"""The drafting strategies by name: what each is, without importing torch."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StrategyInfo:
+    """One drafting strategy as the settings panel and `--strategy` know it."""
+
+    name: str
+    title: str
+    description: str
+    draft_length: int
+
+
+STRATEGIES: dict[str, StrategyInfo] = {
+    info.name: info
+    for info in (
+        StrategyInfo("plain", "Plain", "No drafting: one token a step, the yardstick for all others.", 0),
+        StrategyInfo("draft", "Draft model", "A small model of the same family drafts, the target verifies.", 5),
+        StrategyInfo("lookup", "Prompt lookup", "Drafts by copying what followed the same words earlier in the chat.", 8),
+        StrategyInfo("swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", 4),
+    )
+}
+
+MAX_DRAFT_LENGTH = 15
+"""Longest chain a verify step takes: with the pending token it fills one 16-row tile."""
+
+SOURCES = ("plain", "draft", "lookup", "swift", "target", "bonus")
+"""Where a token came from: a strategy's accepted draft, the target's correction, or the bonus after a full accept."""
