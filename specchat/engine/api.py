@@ -268,8 +268,6 @@ class Stats:
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
-    guarded_positions: int = 0
-    """Positions decided again by a one-row forward because the margin was within the backend's row error."""
 
 
 @dataclass(frozen=True)

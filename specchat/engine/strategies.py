@@ -18,7 +18,9 @@ STRATEGIES: dict[str, StrategyInfo] = {
     for info in (
         StrategyInfo("plain", "Plain", "No drafting: one token a step, the yardstick for all others.", 0),
         StrategyInfo("draft", "Draft model", "A small model of the same family drafts, the target verifies.", 5),
-        StrategyInfo("lookup", "Prompt lookup", "Drafts by copying what followed the same words earlier in the chat.", 8),
+        StrategyInfo(
+            "lookup", "Prompt lookup", "Drafts by copying what followed the same words earlier in the chat.", 8
+        ),
         StrategyInfo("swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", 4),
     )
 }

@@ -1,0 +1,1 @@
+"""The heart: propose, extend, judge, keep."""

@@ -1,0 +1,120 @@
+"""How the target's next token is chosen: processors in a fixed order, then greedy or Gumbel-max with keyed noise.
+
+Order: repetition, presence and frequency penalties, logit bias, temperature, top-k, top-p, min-p. Losslessness is
+relative to the distribution after all of them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specchat.engine.api import Sampling
+from specchat.engine.decoding import noise
+
+GREEDY_BELOW = 1e-5
+"""Temperatures under this are greedy."""
+
+
+class History:
+    """The tokens that penalties look at: all seen ones, and how often each was generated."""
+
+    def __init__(self, prompt: Iterable[int]) -> None:
+        self.prompt = frozenset(prompt)
+        self.generated: Counter[int] = Counter()
+
+    def push(self, token: int) -> None:
+        """Count a token of the reply (or one drafted, until popped)."""
+        self.generated[token] += 1
+
+    def pop(self, token: int) -> None:
+        """Undo one `push` of `token`."""
+        self.generated[token] -= 1
+        if not self.generated[token]:
+            del self.generated[token]
+
+
+class Sampler:
+    """Chooses tokens from single rows of logits; holds no state but its options."""
+
+    def __init__(self, sampling: Sampling) -> None:
+        self.sampling = sampling
+        self.greedy = sampling.temperature < GREEDY_BELOW
+        self._penalised = (
+            sampling.repetition_penalty != 1.0 or sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
+        )
+        self.plain_argmax = self.greedy and not self._penalised and not sampling.logit_bias
+
+    def choose(self, logits: Tensor, position: int, history: History) -> int:
+        """The token at absolute `position`, from raw logits float32 [vocab].
+
+        Greedy takes the lowest id among equals. Sampling is argmax(log p + Gumbel(seed, position, token)): a fixed
+        function of the logits, so whoever proposes a token, the choice is the same.
+        """
+        return self.pick(self.scores(logits, history), position)
+
+    def pick(self, scores: Tensor, position: int, stream: int = noise.TOKEN) -> int:
+        """As `choose`, from processed `scores` float32 [vocab]."""
+        if self.greedy:
+            return int(scores.argmax())
+        values = scores.numpy()
+        return gumbel_argmax(values, self.sampling.seed, position, stream)
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """The distribution float64 [vocab] that `pick` draws from; one-hot when greedy."""
+        if self.greedy:
+            return torch.zeros(scores.shape, dtype=torch.float64).index_fill_(0, scores.argmax(), 1.0)
+        return scores.double().softmax(-1)
+
+    def scores(self, logits: Tensor, history: History) -> Tensor:
+        """Logits after all processors, float32 [vocab]; excluded tokens are -inf. `logits` is left as it is."""
+        if self.plain_argmax:
+            return logits
+        s = self.sampling
+        scores = logits.clone()
+        if self._penalised:
+            self._penalise(scores, history)
+        for token, bias in s.logit_bias.items():
+            if 0 <= token < scores.shape[0]:
+                scores[token] += bias
+        if self.greedy:
+            return scores
+        scores /= s.temperature
+        if 0 < s.top_k < scores.shape[0]:
+            scores = _only(scores, scores.sort(descending=True, stable=True).indices[: s.top_k])
+        if s.top_p < 1.0:
+            order = scores.sort(descending=True, stable=True)
+            mass_before = order.values.double().softmax(-1).cumsum(-1).roll(1)
+            mass_before[0] = 0.0
+            scores = _only(scores, order.indices[mass_before < s.top_p])
+        if s.min_p > 0.0:
+            floor = scores.max() + float(np.log(s.min_p))
+            scores = scores.masked_fill(scores < floor, float("-inf"))
+        return scores
+
+    def _penalise(self, scores: Tensor, history: History) -> None:
+        s = self.sampling
+        if s.repetition_penalty != 1.0:
+            seen = torch.tensor(sorted(history.prompt | history.generated.keys()), dtype=torch.int64)
+            values = scores[seen]
+            scores[seen] = torch.where(values > 0, values / s.repetition_penalty, values * s.repetition_penalty)
+        if history.generated and (s.presence_penalty or s.frequency_penalty):
+            tokens = sorted(history.generated)
+            counts = torch.tensor([history.generated[t] for t in tokens], dtype=torch.float32)
+            scores[torch.tensor(tokens)] -= s.presence_penalty + s.frequency_penalty * counts
+
+
+def gumbel_argmax(scores: NDArray[np.float32], seed: int, position: int, stream: int) -> int:
+    """argmax over tokens of scores + noise, scores being log-probabilities up to a constant; -inf is never taken."""
+    tokens = np.flatnonzero(scores > -np.inf)
+    perturbed = scores[tokens].astype(np.float64) + noise.gumbel(seed, position, stream, tokens)
+    return int(tokens[perturbed.argmax()])
+
+
+def _only(scores: Tensor, tokens: Tensor) -> Tensor:
+    kept = torch.full_like(scores, float("-inf"))
+    kept[tokens] = scores[tokens]
+    return kept

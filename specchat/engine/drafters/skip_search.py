@@ -1,0 +1,79 @@
+"""Online search for the sub-layers that SWIFT can leave out with the least loss of agreement."""
+
+import random
+from collections.abc import Callable
+
+from specchat.engine.model.decoder import Skip
+
+WINDOW = 32
+"""Generated tokens that a trial is scored on."""
+RATIO = 0.45
+"""Share of the sub-layers between the first and the last layer that are skipped."""
+GOOD_ENOUGH = 0.95
+PATIENCE = 300
+"""Trials without gain after which the search ends."""
+MOST_TRIALS = 1000
+
+Sublayer = tuple[str, int]
+
+
+class SkipSearch:
+    """Keeps the best skip set seen; alternates random sets with small changes of the best one.
+
+    The paper mixes random sets with Bayesian optimisation; exchanging one or two sub-layers of the best set needs no
+    model of the objective and no library. The score of the best set is refreshed whenever a trial beats or ties it,
+    and fades a little otherwise, so that a set that shone on an easy text is not kept for ever.
+    """
+
+    FADE = 0.998
+
+    def __init__(self, layers: int, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+        self._choices: list[Sublayer] = [(kind, i) for i in range(1, layers - 1) for kind in ("attention", "mlp")]
+        self._count = round(RATIO * len(self._choices))
+        odd = [c for c in self._choices if c[1] % 2 == 1]
+        rest = [c for c in self._choices if c[1] % 2 == 0]
+        self._best = frozenset((odd + rest)[: self._count])
+        self._score = 0.0
+        self._stale = 0
+        self.trials = 0
+
+    @property
+    def best(self) -> Skip:
+        return _skip(self._best)
+
+    @property
+    def done(self) -> bool:
+        return (
+            self._score > GOOD_ENOUGH
+            or self._stale >= PATIENCE
+            or self.trials >= MOST_TRIALS
+            or self._count in (0, len(self._choices))
+        )
+
+    def offer(self, score: Callable[[Skip], float]) -> None:
+        """Try one set; `score` gives the share of tokens it drafts right."""
+        candidate = self._best if self.trials == 0 else self._random_set() if self.trials % 2 else self._changed()
+        self.trials += 1
+        reached = score(_skip(candidate))
+        if reached >= self._score:
+            self._stale = 0 if reached > self._score else self._stale + 1
+            self._best, self._score = candidate, reached
+        else:
+            self._stale += 1
+            self._score *= self.FADE
+
+    def _random_set(self) -> frozenset[Sublayer]:
+        return frozenset(self._random.sample(self._choices, self._count))
+
+    def _changed(self) -> frozenset[Sublayer]:
+        out = self._random.sample(sorted(self._best), min(2, len(self._best)))
+        into = self._random.sample(sorted(set(self._choices) - self._best), len(out))
+        return frozenset((self._best - set(out)) | set(into))
+
+
+def _skip(sublayers: frozenset[Sublayer]) -> Skip:
+    return Skip(
+        attention=frozenset(i for kind, i in sublayers if kind == "attention"),
+        mlp=frozenset(i for kind, i in sublayers if kind == "mlp"),
+    )

@@ -1,0 +1,103 @@
+"""Where a model's files are: a local folder, the Hugging Face cache, or a download into it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from specchat.engine.api import Loading, ModelSource
+from specchat.engine.errors import EngineError, ModelError
+
+WANTED = ["*.json", "*.safetensors", "*.jinja"]
+
+Progress = Callable[[Loading], None]
+
+
+def locate(source: ModelSource, progress: Progress) -> Path:
+    """The folder that holds the checkpoint, downloaded first where needed.
+
+    Environment: HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE and HF_TOKEN mean what they mean to huggingface_hub.
+
+    Raises:
+        ModelError: the folder does not exist.
+        EngineError: "download": no such repository, no access, no network, or the disk is full.
+    """
+    if source.path is not None:
+        folder = Path(source.path).expanduser()
+        if not folder.is_dir():
+            raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
+        return folder
+    if source.repo is None:
+        raise ModelError("A model needs a path or a repo.")
+    return _snapshot(source.repo, source.revision, progress)
+
+
+def _snapshot(repo: str, revision: str | None, progress: Progress) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    options: dict[str, Any] = {"revision": revision, "allow_patterns": WANTED}
+    try:
+        cached = Path(snapshot_download(repo, local_files_only=True, **options))
+        if (cached / "config.json").exists() and any(cached.glob("*.safetensors")):
+            return cached
+    except LocalEntryNotFoundError:
+        pass
+    try:
+        return Path(snapshot_download(repo, tqdm_class=_bar(repo, progress), **options))
+    except OSError as error:
+        raise EngineError("download", f"{repo} could not be downloaded: {_plain(error)}") from None
+    except Exception as error:  # hub errors do not share one base class
+        raise EngineError("download", f"{repo} could not be downloaded: {_plain(error)}") from None
+
+
+def _plain(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return f"{first} Check the name, the network and HF_TOKEN; what was fetched is kept and resumed."
+
+
+def _bar(repo: str, progress: Progress) -> type:
+    """A stand-in for tqdm that turns byte counts into `Loading` events; several files report from several threads."""
+    lock = Lock()
+    total = {"bytes": 0.0, "done": 0.0}
+
+    class Bar:
+        def __init__(self, iterable: Any = None, total_: float | None = None, **options: Any) -> None:
+            self._iterable = iterable
+            self._counts = options.get("unit") == "B"
+            self.total = options.get("total", total_) or 0
+            self.n = options.get("initial", 0) or 0
+            if self._counts:
+                with lock:
+                    total["bytes"] += self.total
+                    total["done"] += self.n
+
+        def __iter__(self) -> Any:
+            yield from self._iterable or ()
+
+        def __enter__(self) -> "Bar":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def update(self, n: float = 1) -> None:
+            if not self._counts:
+                return
+            with lock:
+                total["done"] += n
+                done, of = total["done"], total["bytes"]
+            progress(Loading(f"downloading {repo}: {done / 1e9:.2f} of {of / 1e9:.2f} GB", done / of if of else None))
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_, **__: None
+
+        @classmethod
+        def get_lock(cls) -> Lock:
+            return lock
+
+        @classmethod
+        def set_lock(cls, _: Any) -> None:
+            pass
+
+    return Bar

@@ -1,0 +1,166 @@
+"""The Llama-family decoder in plain torch: Llama, Mistral, Qwen2, Qwen3 and what shares their shape."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, rms_norm, silu
+
+from specchat.engine.model.attention import attend, causal_masks
+from specchat.engine.model.cache import KVCache
+from specchat.engine.model.config import ModelConfig, load_config
+from specchat.engine.model.rope import tables
+from specchat.engine.model.rows import PREFILL_ROWS, Linear
+from specchat.engine.model.weights import Weights
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Sub-layers left out of a forward pass (SWIFT): indices of layers whose attention or MLP is skipped."""
+
+    attention: frozenset[int] = frozenset()
+    mlp: frozenset[int] = frozenset()
+
+
+NOTHING = Skip()
+
+
+@dataclass
+class Layer:
+    """Weights of one transformer block; q, k, v and gate, up are fused into one product each."""
+
+    attention_norm: Tensor
+    qkv: Linear
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    out: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class Decoder:
+    """A loaded model with its cache. Not thread-safe: one sequence at a time."""
+
+    def __init__(self, folder: Path, context: int | None = None) -> None:
+        """Load a checkpoint folder; `context` caps the cache, in tokens.
+
+        Raises:
+            ModelError: files missing, damaged, of other shapes or of an unknown architecture.
+        """
+        self.config = config = load_config(folder)
+        self.context = min(config.context, context or config.context)
+        with Weights(folder) as weights:
+            self.embed = weights.get("model.embed_tokens.weight", config.vocab, config.hidden)
+            self.layers = [_layer(weights, config, i) for i in range(config.layers)]
+            self.norm = weights.get("model.norm.weight", config.hidden)
+            head = self.embed if config.tied else weights.get("lm_head.weight", config.vocab, config.hidden)
+            self.head = Linear(head)
+        self.cache = KVCache(config, self.context)
+        self.masks = causal_masks(self.cache.capacity)
+        self.cos, self.sin = tables(config, self.cache.capacity)
+
+    @torch.inference_mode()
+    def forward(self, tokens: Sequence[int], skip: Skip = NOTHING) -> Tensor:
+        """Append `tokens` (at most PREFILL_ROWS) to the cache and return their hidden states.
+
+        Returns:
+            float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
+        """
+        config, cache = self.config, self.cache
+        rows, start = len(tokens), cache.length
+        if start + rows > self.context:
+            raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
+        end = start + rows
+        cos, sin = self.cos[start:end, None], self.sin[start:end, None]
+        x = embedding(torch.tensor(tokens), self.embed)
+        for i, layer in enumerate(self.layers):
+            if i not in skip.attention:
+                x = x + self._attention(
+                    i, layer, rms_norm(x, (config.hidden,), layer.attention_norm, config.norm_eps), cos, sin
+                )
+            if i not in skip.mlp:
+                gate, up = layer.gate_up(rms_norm(x, (config.hidden,), layer.mlp_norm, config.norm_eps)).chunk(2, -1)
+                x = x + layer.down(silu(gate) * up)
+        cache.length = end
+        return x
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab]."""
+        return self.head(rms_norm(hidden, (self.config.hidden,), self.norm, self.config.norm_eps))
+
+    def prefill(self, tokens: Sequence[int]) -> Tensor:
+        """Append any number of tokens to the cache; hidden states of the last block of them."""
+        hidden = self.embed[:0]
+        for first in range(0, len(tokens), PREFILL_ROWS):
+            hidden = self.forward(tokens[first : first + PREFILL_ROWS])
+        return hidden
+
+    def _attention(self, index: int, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        config, cache = self.config, self.cache
+        rows, start, end = x.shape[0], cache.length, cache.length + x.shape[0]
+        heads, kv, dim = config.heads, config.kv_heads, config.head_dim
+        qk, value = layer.qkv(x).view(rows, heads + 2 * kv, dim).split((heads + kv, kv), 1)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = qk.split((heads, kv), 1)
+            query = rms_norm(query, (dim,), layer.query_norm, config.norm_eps)
+            key = rms_norm(key, (dim,), layer.key_norm, config.norm_eps)
+            qk = torch.cat((query, key), 1)
+        swapped = qk.unflatten(-1, (2, dim // 2)).flip(-2).flatten(-2)
+        query, key = torch.addcmul(qk * cos, swapped, sin).split((heads, kv), 1)
+        cache.keys[index][:, start:end] = key.transpose(0, 1)
+        cache.values[index][:, start:end] = value.transpose(0, 1)
+        grouped = query.unflatten(1, (kv, heads // kv))
+        mixed = attend(grouped, cache.keys[index], cache.values[index], self.masks, start)
+        return layer.out(mixed.reshape(rows, heads * dim))
+
+    def parameters(self) -> int:
+        """Number of weights, a tied head counted once."""
+        c = self.config
+        attention = c.hidden * c.head_dim * (2 * c.heads + 2 * c.kv_heads)
+        block = attention + 3 * c.hidden * c.intermediate + 2 * c.hidden
+        return c.layers * block + c.hidden + c.vocab * c.hidden * (1 if c.tied else 2)
+
+    def arrangements(self) -> set[str]:
+        """Which arrangements of the products are in use; see `rows`."""
+        products = [p for layer in self.layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+        return {p.arrangement for p in (*products, self.head)}
+
+    def memory(self) -> int:
+        """Bytes of weights (float32, a tied table twice: once to look up, once to multiply) and cache."""
+        tied = self.config.vocab * self.config.hidden if self.config.tied else 0
+        return 4 * (self.parameters() + tied) + self.cache.memory()
+
+
+def _layer(weights: Weights, c: ModelConfig, index: int) -> Layer:
+    prefix = f"model.layers.{index}."
+    query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
+
+    def fused(names: tuple[str, ...], outputs: tuple[int, ...], inputs: int, bias: bool) -> Linear:
+        matrix = torch.cat([weights.get(f"{prefix}{n}.weight", o, inputs) for n, o in zip(names, outputs, strict=True)])
+        offsets = [weights.get(f"{prefix}{n}.bias", o) for n, o in zip(names, outputs, strict=True)] if bias else None
+        return Linear(matrix, torch.cat(offsets) if offsets else None)
+
+    def vector(name: str, size: int) -> Tensor:
+        return weights.get(f"{prefix}{name}.weight", size)
+
+    projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    return Layer(
+        attention_norm=vector("input_layernorm", c.hidden),
+        qkv=fused(projections, (query, key, key), c.hidden, c.qkv_bias),
+        query_norm=vector("self_attn.q_norm", c.head_dim) if c.qk_norm else None,
+        key_norm=vector("self_attn.k_norm", c.head_dim) if c.qk_norm else None,
+        out=fused(("self_attn.o_proj",), (c.hidden,), query, c.out_bias),
+        mlp_norm=vector("post_attention_layernorm", c.hidden),
+        gate_up=fused(("mlp.gate_proj", "mlp.up_proj"), (c.intermediate, c.intermediate), c.hidden, c.mlp_bias),
+        down=fused(("mlp.down_proj",), (c.hidden,), c.intermediate, c.mlp_bias),
+    )
+
+
+def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the longest common prefix of two token sequences."""
+    limit = min(len(a), len(b))
+    return next((i for i in range(limit) if a[i] != b[i]), limit)

@@ -1,0 +1,74 @@
+"""Rotary position embeddings and their published scalings."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from specchat.engine.model.config import ModelConfig
+
+
+def tables(config: ModelConfig, length: int) -> tuple[Tensor, Tensor]:
+    """Cosine and signed sine for every position.
+
+    Returns:
+        cos, sin: float32 [length, head_dim]. The rotation of x is `x * cos + swap(x) * sin`, `swap` exchanging the
+        halves of x; the first half of `sin` is negated for that (rotate-half convention of the Hugging Face layout).
+    """
+    inverse, factor = _frequencies(config)
+    angles = torch.outer(torch.arange(length, dtype=torch.float32), inverse)
+    cos, sin = angles.cos() * factor, angles.sin() * factor
+    return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+
+
+def _frequencies(config: ModelConfig) -> tuple[Tensor, float]:
+    """Inverse frequencies float32 [head_dim / 2] and the factor on cos and sin (1 but for yarn)."""
+    rope, dim = config.rope, config.head_dim
+    exponents = torch.arange(0, dim, 2, dtype=torch.int64).float() / dim
+    inverse = 1.0 / (rope.theta**exponents)
+    if rope.kind == "linear":
+        return inverse / float(rope.options["factor"]), 1.0
+    if rope.kind == "llama3":
+        return _llama3(inverse, rope.options), 1.0
+    if rope.kind == "yarn":
+        return _yarn(rope.theta, inverse, dim, rope.options)
+    return inverse, 1.0
+
+
+def _llama3(inverse: Tensor, options: dict[str, float]) -> Tensor:
+    """Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended."""
+    factor, low, high = options["factor"], options["low_freq_factor"], options["high_freq_factor"]
+    original = options["original_max_position_embeddings"]
+    wavelength = 2 * math.pi / inverse
+    smooth = ((original / wavelength - low) / (high - low)).clamp(0.0, 1.0)
+    return (1 - smooth) * inverse / factor + smooth * inverse
+
+
+def _yarn(theta: float, inverse: Tensor, dim: int, options: dict[str, float]) -> tuple[Tensor, float]:
+    """YaRN (Peng et al. 2023): interpolate by how many rotations a dimension makes in the original context."""
+    original = options.get("original_max_position_embeddings") or options["max_position_embeddings"]
+    factor = float(options.get("factor") or options["max_position_embeddings"] / original)
+
+    def dimension(rotations: float) -> float:
+        return dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+
+    low = dimension(options.get("beta_fast") or 32.0)
+    high = dimension(options.get("beta_slow") or 1.0)
+    if options.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    ramp = ((torch.arange(dim // 2, dtype=torch.float32) - low) / max(high - low, 0.001)).clamp(0.0, 1.0)
+    blended = inverse / factor * ramp + inverse * (1 - ramp)
+    return blended, _yarn_attention(factor, options)
+
+
+def _yarn_attention(factor: float, options: dict[str, float]) -> float:
+    if (given := options.get("attention_factor")) is not None:
+        return float(given)
+
+    def scale(mscale: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+
+    if options.get("mscale") and options.get("mscale_all_dim"):
+        return scale(options["mscale"]) / scale(options["mscale_all_dim"])
+    return scale(1.0)

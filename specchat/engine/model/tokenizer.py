@@ -1,0 +1,174 @@
+"""Text to tokens and back: the checkpoint's own tokenizer.json and chat template."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import jinja2.ext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import Tokenizer as Backend
+from tokenizers.decoders import DecodeStream
+
+from specchat.engine.api import Message
+from specchat.engine.errors import ModelError
+from specchat.engine.model.config import read_json
+
+SPECIAL_TOKEN_KEYS = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+class Tokenizer:
+    """A checkpoint's tokenizer. Special tokens come from the template alone, never from the text of a message."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load tokenizer.json, tokenizer_config.json and the chat template.
+
+        Raises:
+            ModelError: missing or damaged tokenizer, or a template that does not parse.
+        """
+        self.folder = folder
+        file = folder / "tokenizer.json"
+        if not file.exists():
+            raise ModelError(f"{file} is missing: specchat needs the checkpoint's tokenizer.json.")
+        try:
+            self.backend = Backend.from_file(str(file))
+        except Exception as error:  # the library raises bare Exception
+            raise ModelError(f"{file} cannot be read as a tokenizer ({error}). Download it again.") from None
+        config_file = folder / "tokenizer_config.json"
+        config = read_json(config_file) if config_file.exists() else {}
+        self.special = _special_texts(config)
+        self.eos = frozenset(i for i in [self.backend.token_to_id(self.special.get("eos_token", ""))] if i is not None)
+        self.markers = sorted(
+            (t.content for t in self.backend.get_added_tokens_decoder().values() if t.special), key=len, reverse=True
+        )
+        self.template = _template(folder, config)
+
+    @property
+    def size(self) -> int:
+        """Number of token ids, added ones included."""
+        return int(self.backend.get_vocab_size(with_added_tokens=True))
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Tokens of a chat up to where the assistant's reply starts.
+
+        Without a chat template the texts are joined by newlines for the model to continue.
+
+        Raises:
+            ModelError: the template refuses these messages; its own words are passed on.
+        """
+        if self.template is None:
+            text = "\n".join(self._inert(m.content) for m in messages)
+            return list(self.backend.encode(text).ids)
+        turns = [{"role": m.role, "content": self._inert(m.content)} for m in messages]
+        try:
+            text = self.template.render(messages=turns, add_generation_prompt=True, **self.special)
+        except Exception as error:  # a template is a program of somebody else's
+            raise ModelError(f"{self.folder}: the chat template refuses this chat: {error}") from None
+        return list(self.backend.encode(text, add_special_tokens=False).ids)
+
+    def stream(self, tokens: Sequence[int] = ()) -> "TextStream":
+        """An incremental decoder of the tokens that follow the prompt `tokens`."""
+        return TextStream(self.backend, tokens)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return str(self.backend.decode(list(tokens)))
+
+    def _inert(self, text: str) -> str:
+        """`text` with a zero-width space inside whatever would be read as a special token."""
+        for marker in self.markers:
+            if marker in text:
+                text = text.replace(marker, marker[0] + "\u200b" + marker[1:])
+        return text
+
+
+class TextStream:
+    """Decodes tokens as they come, holding back bytes that are not yet whole characters."""
+
+    def __init__(self, backend: Backend, before: Sequence[int]) -> None:
+        self._backend = backend
+        self._tokens: list[int] = []
+        self._emitted = ""
+        self._stream = DecodeStream(ids=list(before[-8:]), skip_special_tokens=True)
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes; empty while a character is incomplete."""
+        self._tokens.append(token)
+        text = self._stream.step(self._backend, token) or ""
+        self._emitted += text
+        return text
+
+    def flush(self) -> str:
+        """What is left at the end: an incomplete character shows as U+FFFD."""
+        whole = str(self._backend.decode(self._tokens))
+        return whole[len(self._emitted) :] if whole.startswith(self._emitted) else ""
+
+
+def mismatch(target: Tokenizer, draft: Tokenizer) -> str | None:
+    """Why the draft's tokens do not mean the same as the target's, in words; None when they do."""
+    mine, other = target.backend.get_vocab(), draft.backend.get_vocab()
+    differing = [text for text, index in other.items() if mine.get(text) != index]
+    missing = len(mine.keys() - other.keys())
+    if not differing and not missing:
+        return None
+    example = f", for instance {differing[0]!r}" if differing else ""
+    return (
+        f"its tokenizer differs from the target's: {len(differing)} of {len(other)} tokens mean something else"
+        f"{example}, {missing} are missing"
+    )
+
+
+def _special_texts(config: dict[str, Any]) -> dict[str, str]:
+    found = {}
+    for key in SPECIAL_TOKEN_KEYS:
+        value = config.get(key)
+        text = value.get("content") if isinstance(value, dict) else value
+        if isinstance(text, str):
+            found[key] = text
+    return found
+
+
+def _template(folder: Path, config: dict[str, Any]) -> jinja2.Template | None:
+    file = folder / "chat_template.jinja"
+    source = file.read_text(encoding="utf-8") if file.exists() else config.get("chat_template")
+    if isinstance(source, list):  # several named templates; the default one is for chatting
+        source = next((t.get("template") for t in source if t.get("name") == "default"), None)
+    if not isinstance(source, str):
+        return None
+    return compile_template(source, str(folder))
+
+
+def compile_template(source: str, where: str) -> jinja2.Template:
+    """A chat template in a sandbox, with the helpers that published templates call.
+
+    Raises:
+        ModelError: the template does not parse.
+    """
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationTag]
+    )
+
+    def refuse(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    def to_json(value: object, indent: int | None = None, **_: object) -> str:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+
+    environment.globals["raise_exception"] = refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    environment.filters["tojson"] = to_json
+    try:
+        return environment.from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise ModelError(f"{where}: the chat template does not parse: {error}") from None
+
+
+class GenerationTag(jinja2.ext.Extension):
+    """`{% generation %}` marks the assistant's text for training; here its body is simply rendered."""
+
+    tags = {"generation"}  # noqa: RUF012 (declared so by jinja2)
+
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)

@@ -1,0 +1,95 @@
+"""Tensors of a checkpoint folder: safetensors only, one file or sharded, every shape checked."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from specchat.engine.errors import ModelError
+from specchat.engine.model.config import read_json
+
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+class Weights:
+    """Reads tensors by name; a context manager that holds the files open (memory-mapped) meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        """Find the safetensors files.
+
+        Raises:
+            ModelError: no weights, only pickled ones, a shard missing, or a file cut short.
+        """
+        self.folder = folder
+        self._stack = ExitStack()
+        self._home: dict[str, Any] = {}
+        try:
+            for file in _files(folder):
+                try:
+                    handle = self._stack.enter_context(safe_open(file, framework="pt", device="cpu"))
+                except (SafetensorError, OSError) as error:
+                    raise ModelError(
+                        f"{file} is damaged or cut short ({error}). Download the checkpoint again."
+                    ) from None
+                self._home.update(dict.fromkeys(handle.keys(), handle))
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> "Weights":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._home
+
+    def get(self, name: str, *shape: int) -> Tensor:
+        """Tensor `name` as float32 of exactly `shape`.
+
+        Raises:
+            ModelError: the tensor is missing, quantised, or has another shape.
+        """
+        if name not in self._home:
+            raise ModelError(
+                f"{self.folder}: tensor {name} is missing from the weights; config.json does not fit them."
+            )
+        tensor: Tensor = self._home[name].get_tensor(name)
+        if not tensor.is_floating_point():
+            raise ModelError(
+                f"{self.folder}: tensor {name} is {tensor.dtype}: quantised checkpoints cannot be loaded yet. "
+                "Use the unquantised one."
+            )
+        if tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"{self.folder}: tensor {name} has shape {list(tensor.shape)}, config.json asks for {list(shape)}."
+            )
+        return tensor.to(torch.float32)
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        shards = sorted({folder / str(name) for name in read_json(index).get("weight_map", {}).values()})
+        for shard in shards:
+            if shard.parent != folder or not shard.exists():
+                raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
+        return shards
+    single = folder / "model.safetensors"
+    if single.exists():
+        return [single]
+    pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
+    if pickled is not None:
+        raise ModelError(
+            f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with model.safetensors."
+        )
+    raise ModelError(f"{folder} holds no model.safetensors. Give the folder of a complete checkpoint.")

@@ -1,0 +1,245 @@
+"""A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
+
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+from typing import Protocol
+
+import torch
+
+from specchat.engine.api import (
+    Cancel,
+    Change,
+    Changed,
+    Event,
+    Finished,
+    FinishReason,
+    Generate,
+    Loading,
+    Message,
+    PairInfo,
+    PairSpec,
+    Speculation,
+    Started,
+    Step,
+)
+from specchat.engine.decoding.draft import Drafter
+from specchat.engine.decoding.meter import Meter
+from specchat.engine.decoding.sampler import Sampler
+from specchat.engine.decoding.step import Decoding, Stepped
+from specchat.engine.drafters.registry import drafters_for
+from specchat.engine.errors import ContextError, EngineError, ModelError
+from specchat.engine.hub import locate
+from specchat.engine.measure import median_step_ms, plain_speed
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.tokenizer import Tokenizer, mismatch
+from specchat.engine.reply_text import ReplyText
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.targets.native import NativeTarget
+
+
+class Control(Protocol):
+    """How a running reply is told to change or stop."""
+
+    def poll(self) -> Cancel | Change | None:
+        """The next message for this reply, None when there is none; called between steps."""
+        ...
+
+
+class Uncontrolled:
+    """Nobody interferes."""
+
+    def poll(self) -> None:
+        return None
+
+
+UNCONTROLLED = Uncontrolled()
+
+
+def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
+    """Load a pair and measure it.
+
+    Raises:
+        EngineError: a model that cannot be found, read, or run by this version.
+    """
+    if pair.backend != "native":
+        raise ModelError(f'{pair.id}: backend {pair.backend!r} is not built in yet; only "native" is.')
+    started = perf_counter()
+    progress(Loading(f"reading {pair.target.label}", 0.1))
+    target_folder = locate(pair.target, progress)
+    tokenizer = Tokenizer(target_folder)
+    target = Decoder(target_folder, pair.context)
+    draft = None
+    if pair.draft is not None:
+        progress(Loading(f"reading {pair.draft.label}", 0.5))
+        draft_folder = locate(pair.draft, progress)
+        if reason := mismatch(tokenizer, Tokenizer(draft_folder)):
+            raise ModelError(
+                f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
+            )
+        draft = Decoder(draft_folder, target.context)
+    progress(Loading("measuring plain speed", 0.9))
+    return Session(pair, tokenizer, target, draft, started)
+
+
+class Session:
+    """One pair, one chat at a time. Everything runs in the caller's thread."""
+
+    def __init__(
+        self, pair: PairSpec, tokenizer: Tokenizer, target: Decoder, draft: Decoder | None, started: float
+    ) -> None:
+        if tokenizer.size > target.config.vocab:
+            raise ModelError(
+                f"{pair.target.label}: the tokenizer has {tokenizer.size} tokens, the model only {target.config.vocab}."
+            )
+        self.tokenizer = tokenizer
+        self.target = NativeTarget(target)
+        self.eos = target.config.eos | tokenizer.eos
+        self.drafters, statuses = drafters_for(target, draft, "this pair has no draft model")
+        self.plain_tokens_per_second = plain_speed(self.target)
+        draft_cost = median_step_ms(draft) / median_step_ms(target) if draft else None
+        self.info = PairInfo(
+            id=pair.id,
+            name=pair.name,
+            device=f"cpu, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}",
+            context=target.context,
+            vocab_size=target.config.vocab,
+            target_parameters=target.parameters(),
+            draft_parameters=draft.parameters() if draft else 0,
+            memory=target.memory() + (draft.memory() if draft else 0),
+            strategies=statuses,
+            plain_tokens_per_second=self.plain_tokens_per_second,
+            draft_cost=draft_cost,
+            load_seconds=perf_counter() - started,
+            exactness="row-invariant products: " + ", ".join(sorted(target.arrangements())),
+        )
+
+    def count(self, messages: Sequence[Message]) -> int:
+        """Tokens that `messages` take as a prompt."""
+        return len(self.tokenizer.prompt(messages))
+
+    def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
+        """Answer a chat: Started, then Step and Changed events, then Finished.
+
+        Closing the iterator stops the reply; the caches then hold what was committed.
+
+        Raises:
+            ContextError: the chat does not fit the context.
+            EngineError: "request": an unknown or unavailable strategy.
+        """
+        self._check(request.speculation)
+        started = perf_counter()
+        prompt = self.tokenizer.prompt(request.messages)
+        if not prompt:
+            raise EngineError("request", "There is nothing to answer: the chat is empty.")
+        if len(prompt) >= self.info.context:
+            raise ContextError(
+                f"This chat takes {len(prompt)} tokens and {self.info.name} holds {self.info.context}. "
+                "Shorten the message or start a new chat."
+            )
+        reused = self.target.begin(prompt)
+        for drafter in self.drafters.values():
+            drafter.begin(prompt)
+        yield Started(request.id, len(prompt), reused, request.sampling.seed, request.speculation)
+        yield from self._reply(request, prompt, reused, started, control)
+
+    def _reply(
+        self, request: Generate, prompt: list[int], reused: int, started: float, control: Control
+    ) -> Iterator[Event]:
+        decoding = Decoding(self.target, Sampler(request.sampling), prompt, self.eos)
+        text = ReplyText(self.tokenizer.stream(prompt), request.limits.stop)
+        meter = Meter(len(prompt), reused)
+        speculation = request.speculation
+        most = request.limits.max_tokens
+        tokens: list[int] = []
+        reason: FinishReason | None = "length" if most == 0 else None
+        begun = perf_counter()
+        while reason is None:
+            drafter = self.drafters[speculation.strategy]
+            length = speculation.draft_length if most is None else min(speculation.draft_length, most - len(tokens) - 1)
+            stepped = decoding.step(drafter, min(length, MAX_DRAFT_LENGTH), speculation.acceptance)
+            taken, reason = self._take(stepped, drafter, text)
+            tokens += stepped.tokens[:taken]
+            if reason is None and most is not None and len(tokens) >= most:
+                reason = "length"
+            elif reason is None and decoding.room == 0:
+                reason = "context"
+            cancelled, speculation, changes = self._listen(request.id, control, speculation, len(tokens))
+            if reason is None and cancelled:
+                reason = "cancelled"
+            now = perf_counter()
+            meter.ttft_ms = meter.ttft_ms or 1e3 * (now - started)
+            other_ms = max(0.0, 1e3 * (now - begun) - stepped.draft_ms - stepped.verify_ms)
+            begun = now
+            accepted = min(stepped.accepted, taken)
+            meter.add(stepped, taken, accepted, other_ms)
+            yield Step(
+                id=request.id,
+                pieces=text.take() if reason is None else text.finish(),
+                drafted=stepped.drafted,
+                tested=stepped.tested,
+                accepted=accepted,
+                emitted=taken,
+                draft_ms=stepped.draft_ms,
+                verify_ms=stepped.verify_ms,
+                other_ms=other_ms,
+                context_used=len(prompt) + len(tokens),
+                strategy=drafter.name,
+                rejected=self.tokenizer.decode(stepped.rejected) if stepped.rejected else "",
+            )
+            if reason is None:
+                yield from changes
+        if meter.steps and not meter.drafted:
+            self._plain_seen(meter)
+        stats = meter.stats(self.plain_tokens_per_second)
+        yield Finished(request.id, reason, text.text, tuple(tokens), stats)
+
+    def _take(self, stepped: Stepped, drafter: Drafter, text: ReplyText) -> tuple[int, FinishReason | None]:
+        """Pass a step's tokens on until the reply ends; how many were taken, and "stop" when it ended."""
+        for i, token in enumerate(stepped.tokens):
+            if token in self.eos or text.push(token, source(stepped, i, drafter.name)):
+                return i + 1, "stop"
+        return len(stepped.tokens), None
+
+    def _listen(
+        self, reply: int, control: Control, speculation: Speculation, tokens: int
+    ) -> tuple[bool, Speculation, list[Changed]]:
+        """Whether the reply was cancelled, how to draft from now on, and what to tell of it."""
+        changes: list[Changed] = []
+        while (message := control.poll()) is not None:
+            if isinstance(message, Cancel):
+                return True, speculation, changes
+            if message.speculation.strategy in self.drafters:
+                speculation = message.speculation
+            changes.append(Changed(reply, speculation, tokens))
+        return False, speculation, changes
+
+    def _check(self, speculation: Speculation) -> None:
+        status = next((s for s in self.info.strategies if s.name == speculation.strategy), None)
+        if status is None:
+            known = ", ".join(s.name for s in self.info.strategies)
+            raise EngineError("request", f"There is no strategy {speculation.strategy!r}; there are {known}.")
+        if not status.available:
+            raise EngineError(
+                "request", f"Strategy {status.name!r} cannot be used with {self.info.name}: {status.reason}."
+            )
+
+    def _plain_seen(self, meter: Meter) -> None:
+        """Keep the yardstick current: plain replies are measured anyway."""
+        if meter.tokens >= PLAIN_TOKENS:
+            seen = meter.stats(0.0).tokens_per_second
+            self.plain_tokens_per_second += PLAIN_WEIGHT * (seen - self.plain_tokens_per_second)
+
+
+PLAIN_TOKENS = 16
+"""Shorter plain replies say little about speed."""
+PLAIN_WEIGHT = 0.5
+"""How much one plain reply moves the measured plain speed."""
+
+
+def source(stepped: Stepped, index: int, strategy: str) -> str:
+    """Where token `index` of a step came from: one of `strategies.SOURCES`."""
+    if index < stepped.accepted:
+        return strategy
+    if stepped.drafted == 0:
+        return "plain"
+    return "bonus" if stepped.tested == stepped.accepted == stepped.drafted else "target"
