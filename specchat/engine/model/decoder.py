@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, rms_norm, silu
 
-from specchat.engine.model.attention import attend, causal_masks
+from specchat.engine.model.attention import Attention
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.config import ModelConfig, load_config
 from specchat.engine.model.rope import tables
@@ -59,7 +59,8 @@ class Decoder:
             head = self.embed if config.tied else weights.get("lm_head.weight", config.vocab, config.hidden)
             self.head = Linear(head)
         self.cache = KVCache(config, self.context)
-        self.masks = causal_masks(self.cache.capacity)
+        group = config.heads // config.kv_heads
+        self.attention = Attention(config.kv_heads, group, config.head_dim, self.cache.capacity)
         self.cos, self.sin = tables(config, self.cache.capacity)
 
     @torch.inference_mode()
@@ -114,7 +115,7 @@ class Decoder:
         cache.keys[index][:, start:end] = key.transpose(0, 1)
         cache.values[index][:, start:end] = value.transpose(0, 1)
         grouped = query.unflatten(1, (kv, heads // kv))
-        mixed = attend(grouped, cache.keys[index], cache.values[index], self.masks, start)
+        mixed = self.attention(grouped, cache.keys[index], cache.values[index], start)
         return layer.out(mixed.reshape(rows, heads * dim))
 
     def parameters(self) -> int:

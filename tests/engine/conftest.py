@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from specchat.engine.api import ModelSource, PairSpec
+from specchat.engine.session import Session, load
+from tests.engine.tiny import checkpoint, perturbed
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
+    """A random target with a draft that often agrees."""
+    root = tmp_path_factory.mktemp("pair")
+    target = checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False)
+    draft = perturbed(root / "draft", target, 0.05)
+    return PairSpec("tiny", "Tiny", ModelSource(path=str(target)), ModelSource(path=str(draft)))
+
+
+@pytest.fixture(scope="session")
+def session(tiny_pair: PairSpec) -> Session:
+    return load(tiny_pair, lambda _: None)
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """Real checkpoints, tokenizers and prompts that stand beside the project on some machines."""
+    if not SHARED.is_dir():
+        pytest.skip("the folder with real checkpoints is not beside this checkout")
+    return SHARED
+
+
+@pytest.fixture
+def real_session(shared_data: Path) -> Session:
+    """Two real sets of weights with one tokenizer."""
+    target, draft = (shared_data / "checkpoints" / name for name in ("stories260K", "stories260K-q8"))
+    return load(
+        PairSpec("stories", "Stories", ModelSource(path=str(target)), ModelSource(path=str(draft))), lambda _: None
+    )

@@ -1,0 +1,101 @@
+"""The native decoder against transformers, and its row invariance."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from specchat.engine.model.decoder import Decoder, Skip
+from tests.engine.tiny import FAMILY, VOCAB, checkpoint
+
+
+def tokens(count: int, seed: int = 0) -> list[int]:
+    return torch.randint(0, VOCAB, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def reference(folder: Path, ids: list[int]) -> torch.Tensor:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0]
+
+
+def whole(decoder: Decoder, ids: list[int]) -> torch.Tensor:
+    decoder.cache.truncate(0)
+    return torch.cat([decoder.logits(decoder.forward(ids[i : i + 128])) for i in range(0, len(ids), 128)])
+
+
+@pytest.mark.parametrize("family", FAMILY)
+def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", seed=3, **FAMILY[family])
+    ids = tokens(200)
+    mine, theirs = whole(Decoder(folder), ids), reference(folder, ids)
+    assert theirs.std() > 0.3  # lively logits, or agreement would mean nothing
+    torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["stories260K", "stories260K-q8"])
+def test_logits_equal_transformers_on_real_weights(name: str, shared_data: Path) -> None:
+    folder = shared_data / "checkpoints" / name
+    ids = [1, *(t + 3 for t in tokens(250) if t < 400)]
+    torch.testing.assert_close(whole(Decoder(folder), ids), reference(folder, ids), atol=2e-4, rtol=1e-4)
+
+
+def test_rope_parameters_of_transformers_5(tmp_path: Path) -> None:
+    old = checkpoint(tmp_path / "old", **FAMILY["llama-llama3"])
+    new = checkpoint(tmp_path / "new")
+    config = json.loads((old / "config.json").read_text())
+    config["rope_parameters"] = config.pop("rope_scaling") | {"rope_theta": config.pop("rope_theta")}
+    (new / "config.json").write_text(json.dumps(config))
+    ids = tokens(100)
+    assert torch.equal(whole(Decoder(old), ids), whole(Decoder(new), ids))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("family", ["llama", "llama-gqa-untied", "qwen2", "qwen3"])
+def test_a_row_does_not_depend_on_its_company(family: str, threads: int, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        decoder = Decoder(checkpoint(tmp_path / "m", **FAMILY[family]))
+        ids = tokens(200)
+        alone = torch.cat([decoder.logits(decoder.forward([t])) for t in ids])
+        for start in (0, 1, 55, 60, 63, 64, 120, 127, 180):
+            for rows in range(1, 17):
+                decoder.cache.length = start
+                together = decoder.logits(decoder.forward(ids[start : start + rows]))
+                assert torch.equal(together, alone[start : start + rows]), (start, rows)
+        # Prefill in big blocks leaves the very same keys and values.
+        keys = [k[:, :200].clone() for k in decoder.cache.keys]
+        decoder.cache.truncate(0)
+        decoder.prefill(ids)
+        assert all(torch.equal(a, b[:, :200]) for a, b in zip(keys, decoder.cache.keys, strict=True))
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("inputs", [1536, 4864])
+def test_long_inputs_are_row_invariant(inputs: int, tmp_path: Path) -> None:
+    decoder = Decoder(checkpoint(tmp_path / "m", intermediate_size=inputs, num_hidden_layers=1))
+    ids = tokens(16)
+    alone = torch.cat([decoder.logits(decoder.forward([t])) for t in ids])
+    decoder.cache.truncate(0)
+    assert torch.equal(decoder.logits(decoder.forward(ids)), alone)
+
+
+def test_skipping_nothing_is_the_model_and_skipping_something_is_not(tmp_path: Path) -> None:
+    decoder = Decoder(checkpoint(tmp_path / "m"))
+    ids = tokens(20)
+    full = whole(decoder, ids)
+    for skip in (Skip(attention=frozenset({1})), Skip(mlp=frozenset({2}))):
+        decoder.cache.truncate(0)
+        assert not torch.equal(decoder.logits(decoder.forward(ids, skip)), full)
+    assert torch.equal(whole(decoder, ids), full)
+
+
+def test_the_context_is_a_limit(tmp_path: Path) -> None:
+    decoder = Decoder(checkpoint(tmp_path / "m"), context=10)
+    decoder.forward(tokens(10))
+    with pytest.raises(ValueError, match="do not fit"):
+        decoder.forward([1])

@@ -1,0 +1,246 @@
+"""Same seed, same tokens: every strategy, draft length, sampler option and stop condition, on the CPU."""
+
+from dataclasses import replace
+
+import pytest
+
+from specchat.engine.api import (
+    Cancel,
+    Change,
+    Changed,
+    Event,
+    Finished,
+    Generate,
+    Limits,
+    Message,
+    Sampling,
+    Speculation,
+    Started,
+    Step,
+)
+from specchat.engine.session import Session
+from specchat.engine.strategies import STRATEGIES
+
+SAMPLINGS = {
+    "greedy": Sampling(),
+    "greedy penalties": Sampling(repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.4),
+    "T=1": Sampling(temperature=1.0),
+    "top-p": Sampling(temperature=0.7, top_p=0.9),
+    "top-k": Sampling(temperature=1.2, top_k=7),
+    "min-p": Sampling(temperature=1.0, min_p=0.05),
+    "everything": Sampling(
+        temperature=0.9,
+        top_k=40,
+        top_p=0.95,
+        min_p=0.01,
+        repetition_penalty=1.2,
+        presence_penalty=0.3,
+        frequency_penalty=0.2,
+        logit_bias={65: 2.0, 66: -100.0},
+    ),
+}
+# Text that repeats gives lookup something to find even with a random model.
+PROMPTS = ["abcabcabcabc", "The cat sat. The cat sat. The", "x"]
+LENGTHS = (1, 3, 5, 8, 15)
+
+
+def reply(session: Session, prompt: str, sampling: Sampling, limits: Limits, speculation: Speculation) -> list[Event]:
+    return list(session.generate(Generate(7, (Message("user", prompt),), sampling, limits, speculation)))
+
+
+def finished(events: list[Event]) -> Finished:
+    assert isinstance(events[-1], Finished)
+    return events[-1]
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_every_strategy_and_length_writes_what_plain_writes(session: Session, name: str) -> None:
+    drafted = {strategy: 0 for strategy in STRATEGIES}
+    accepted = dict(drafted)
+    for seed, prompt in enumerate(PROMPTS):
+        sampling = replace(SAMPLINGS[name], seed=seed)
+        plain = finished(reply(session, prompt, sampling, Limits(60), Speculation()))
+        for strategy in STRATEGIES:
+            for length in LENGTHS:
+                last = finished(reply(session, prompt, sampling, Limits(60), Speculation(strategy, length)))
+                assert last.token_ids == plain.token_ids, (strategy, length, prompt)
+                assert (last.text, last.reason) == (plain.text, plain.reason)
+                drafted[strategy] += last.stats.num_draft_tokens
+                accepted[strategy] += last.stats.num_accepted_draft_tokens
+    # Without drafts that are kept and drafts that are refused the equality above would be empty.
+    assert drafted["plain"] == 0
+    for strategy in ("draft", "swift"):
+        assert 0 < accepted[strategy] < drafted[strategy], strategy
+
+
+def test_real_weights_write_the_same_with_every_strategy(real_session: Session) -> None:
+    for seed, sampling in enumerate(SAMPLINGS.values()):
+        sampling = replace(sampling, seed=seed)
+        prompt = "Once upon a time there was a cat. The cat"
+        plain = finished(reply(real_session, prompt, sampling, Limits(120), Speculation()))
+        for strategy in STRATEGIES:
+            for length in (1, 4, 8):
+                last = finished(reply(real_session, prompt, sampling, Limits(120), Speculation(strategy, length)))
+                assert last.token_ids == plain.token_ids, (strategy, length)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_end_token_inside_an_accepted_block_ends_the_reply(session: Session, strategy: str) -> None:
+    free = finished(reply(session, "abc", Sampling(), Limits(40), Speculation()))
+    kept = session.eos
+    for cut in range(1, 12):
+        end = free.token_ids[cut]
+        first = free.token_ids.index(end)
+        session.eos = frozenset({end})
+        try:
+            last = finished(reply(session, "abc", Sampling(), Limits(40), Speculation.of(strategy)))
+        finally:
+            session.eos = kept
+        assert last.token_ids == free.token_ids[: first + 1]
+        assert last.reason == "stop"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_stop_strings_cut_the_text_and_end_the_reply(session: Session, strategy: str) -> None:
+    free = finished(reply(session, "abc", Sampling(), Limits(60), Speculation()))
+    for start in (0, 3, 7, 20):
+        stop = free.text[start : start + 3]
+        events = reply(session, "abc", Sampling(), Limits(60, (stop, "never said")), Speculation.of(strategy, 8))
+        last = finished(events)
+        assert last.text == free.text[: free.text.index(stop)]
+        assert last.reason == "stop"
+        assert last.token_ids == free.token_ids[: len(last.token_ids)]
+        assert shown(events) == last.text
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("limit", [0, 1, 2, 5, 9])
+def test_the_token_limit_is_exact(session: Session, strategy: str, limit: int) -> None:
+    free = finished(reply(session, "abc", Sampling(), Limits(30), Speculation()))
+    last = finished(reply(session, "abc", Sampling(), Limits(limit), Speculation.of(strategy)))
+    assert last.token_ids == free.token_ids[:limit]
+    assert last.reason == "length"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_full_context_ends_the_reply(session: Session, strategy: str) -> None:
+    prompt = "ab" * 100
+    last = finished(reply(session, prompt, Sampling(), Limits(), Speculation.of(strategy)))
+    plain = finished(reply(session, prompt, Sampling(), Limits(), Speculation()))
+    assert last.token_ids == plain.token_ids
+    if last.reason == "context":
+        assert last.stats.prompt_tokens + len(last.token_ids) == session.info.context
+
+
+class Script:
+    """Hands out control messages before given polls."""
+
+    def __init__(self, messages: dict[int, Cancel | Change]) -> None:
+        self.messages = messages
+        self.polls = 0
+
+    def poll(self) -> Cancel | Change | None:
+        self.polls += 1
+        return self.messages.pop(self.polls, None)
+
+
+def test_changing_the_strategy_in_the_middle_changes_nothing_else(session: Session) -> None:
+    sampling = Sampling(seed=5, temperature=0.9)
+    plain = finished(reply(session, "abcabc", sampling, Limits(80), Speculation()))
+    script = Script(
+        {
+            2: Change(7, Speculation("draft", 4)),
+            6: Change(7, Speculation("swift", 3)),
+            12: Change(7, Speculation("draft", 8)),
+            16: Change(7, Speculation("lookup", 8)),
+            24: Change(7, Speculation("plain", 0)),
+        }
+    )
+    events = list(session.generate(Generate(7, (Message("user", "abcabc"),), sampling, Limits(80)), script))
+    assert finished(events).token_ids == plain.token_ids
+    changes = [e for e in events if isinstance(e, Changed)]
+    assert [c.speculation.strategy for c in changes] == ["draft", "swift", "draft", "lookup", "plain"][: len(changes)]
+    assert len(changes) >= 4
+    assert {e.strategy for e in events if isinstance(e, Step)} >= {"plain", "draft", "swift", "lookup"}
+
+
+def test_cancelling_stops_at_the_next_step_and_keeps_the_text(session: Session) -> None:
+    free = finished(reply(session, "abc", Sampling(), Limits(60), Speculation()))
+    script = Script({5: Cancel(7)})
+    events = list(session.generate(Generate(7, (Message("user", "abc"),), Sampling(), Limits(60)), script))
+    last = finished(events)
+    assert last.reason == "cancelled"
+    assert len([e for e in events if isinstance(e, Step)]) == 5
+    assert last.token_ids == free.token_ids[:5]
+    assert shown(events) == last.text
+    again = finished(reply(session, "abc", Sampling(), Limits(60), Speculation()))
+    assert again.token_ids == free.token_ids
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_an_abandoned_stream_leaves_the_caches_in_order(session: Session, strategy: str) -> None:
+    free = finished(reply(session, "abc", Sampling(), Limits(40), Speculation()))
+    request = Generate(7, (Message("user", "abc"),), Sampling(), Limits(40), Speculation.of(strategy))
+    stream = session.generate(request)
+    for _ in range(4):
+        next(stream)
+    stream.close()
+    assert session.target.tokens == session.target.tokens[: session.target.decoder.cache.length]
+    assert finished(list(session.generate(request))).token_ids == free.token_ids
+
+
+def test_a_failing_drafter_leaves_the_target_as_it_was(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = finished(reply(session, "abc", Sampling(), Limits(40), Speculation()))
+    calls = {"n": 0}
+    draft = session.drafters["draft"]
+    inner = draft.decoder.forward  # type: ignore[attr-defined]
+
+    def failing(*arguments: object) -> object:
+        calls["n"] += 1
+        if calls["n"] == 9:
+            raise MemoryError
+        return inner(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(draft.decoder, "forward", failing)  # type: ignore[attr-defined]
+        with pytest.raises(MemoryError):
+            reply(session, "abc", Sampling(), Limits(40), Speculation("draft", 4))
+    assert len(session.target.tokens) == session.target.decoder.cache.length
+    for strategy in STRATEGIES:
+        assert finished(reply(session, "abc", Sampling(), Limits(40), Speculation.of(strategy))).token_ids == free.token_ids
+
+
+def test_the_next_turn_reuses_the_prefix_and_changes_nothing(session: Session) -> None:
+    first = Message("user", "hello there")
+    answer = finished(reply(session, first.content, Sampling(), Limits(10), Speculation.of("draft")))
+    chat = (first, Message("assistant", answer.text), Message("user", "and then?"))
+    request = Generate(8, chat, Sampling(seed=3, temperature=0.8), Limits(30), Speculation.of("draft"))
+    warm = list(session.generate(request))
+    session.target.keep(0)
+    cold = list(session.generate(request))
+    assert isinstance(warm[0], Started)
+    assert isinstance(cold[0], Started)
+    assert warm[0].reused > 15 > cold[0].reused
+    assert finished(warm).token_ids == finished(cold).token_ids
+
+
+def test_pieces_sources_and_figures_agree(session: Session) -> None:
+    events = reply(session, "abcabc", Sampling(), Limits(50), Speculation("draft", 4))
+    steps = [e for e in events if isinstance(e, Step)]
+    last = finished(events)
+    assert shown(events) == last.text
+    assert {p.source for s in steps for p in s.pieces} <= {"draft", "target", "bonus", "plain"}
+    assert sum(s.emitted for s in steps) == len(last.token_ids) == last.stats.completion_tokens == 50
+    assert last.stats.num_accepted_draft_tokens == sum(s.accepted for s in steps)
+    assert last.stats.num_tested_draft_tokens == sum(s.tested for s in steps)
+    assert last.stats.num_draft_tokens == sum(s.drafted for s in steps)
+    assert sum(last.stats.acceptance_histogram) == last.stats.num_spec_steps
+    for step in steps:
+        assert step.accepted <= step.tested <= step.drafted
+        assert (step.rejected != "") == (step.drafted > step.accepted) or step is steps[-1]
+    spec = [s for s in steps if s.drafted]
+    assert last.stats.mean_acceptance_length == sum(s.emitted for s in spec) / len(spec)
+
+
+def shown(events: list[Event]) -> str:
+    return "".join(p.text for e in events if isinstance(e, Step) for p in e.pieces)

@@ -1,0 +1,132 @@
+"""Small random models and tokenizers, written in the layouts of real checkpoints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
+VOCAB = 256 + len(SPECIAL)
+
+FAMILY: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "llama-gqa-untied": {"num_key_value_heads": 2, "tie_word_embeddings": False},
+    "llama-bias": {"attention_bias": True, "mlp_bias": True},
+    "llama-linear": {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "llama-llama3": {
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        }
+    },
+    "llama-yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
+    "mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": None},
+    "qwen2": {"model_type": "qwen2", "num_key_value_heads": 1},
+    "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 24, "tie_word_embeddings": False},
+}
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """A config.json of a random model with 4 layers of 64, byte vocabulary, 256 positions."""
+    return {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 112,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "hidden_act": "silu",
+        "tie_word_embeddings": True,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "eos_token_id": 256,
+        "torch_dtype": "float32",
+    } | changes
+
+
+def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
+    """Random weights in the Hugging Face names, large enough for lively logits."""
+    g = torch.Generator().manual_seed(seed)
+    hidden, inner = c["hidden_size"], c["intermediate_size"]
+    dim = c.get("head_dim") or hidden // c["num_attention_heads"]
+    q, kv = dim * c["num_attention_heads"], dim * c["num_key_value_heads"]
+    qkv_bias = c["attention_bias"] or c["model_type"] == "qwen2"
+    out: dict[str, torch.Tensor] = {}
+
+    def linear(name: str, outputs: int, inputs: int, bias: bool = False) -> None:
+        out[name + ".weight"] = torch.randn(outputs, inputs, generator=g) * 1.6 / inputs**0.5
+        if bias:
+            out[name + ".bias"] = torch.randn(outputs, generator=g) * 0.1
+
+    def norm(name: str, size: int) -> None:
+        out[name + ".weight"] = 1 + 0.1 * torch.randn(size, generator=g)
+
+    out["model.embed_tokens.weight"] = torch.randn(c["vocab_size"], hidden, generator=g) * 0.5
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        linear(p + "self_attn.q_proj", q, hidden, qkv_bias)
+        linear(p + "self_attn.k_proj", kv, hidden, qkv_bias)
+        linear(p + "self_attn.v_proj", kv, hidden, qkv_bias)
+        linear(p + "self_attn.o_proj", hidden, q, c["attention_bias"] and c["model_type"] != "qwen2")
+        linear(p + "mlp.gate_proj", inner, hidden, c["mlp_bias"])
+        linear(p + "mlp.up_proj", inner, hidden, c["mlp_bias"])
+        linear(p + "mlp.down_proj", hidden, inner, c["mlp_bias"])
+        norm(p + "input_layernorm", hidden)
+        norm(p + "post_attention_layernorm", hidden)
+        if c["model_type"] == "qwen3":
+            norm(p + "self_attn.q_norm", dim)
+            norm(p + "self_attn.k_norm", dim)
+    norm("model.norm", hidden)
+    if not c["tie_word_embeddings"]:
+        linear("lm_head", c["vocab_size"], hidden)
+    return out
+
+
+def tokenizer(special: list[str] = SPECIAL) -> Tokenizer:
+    """One token a byte (in byte order), then the special ones."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(special)
+    return backend
+
+
+def checkpoint(folder: Path, seed: int = 0, special: list[str] = SPECIAL, **changes: Any) -> Path:
+    """Write a complete checkpoint and return its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    c = config(**changes)
+    (folder / "config.json").write_text(json.dumps(c))
+    save_file(tensors(c, seed), folder / "model.safetensors", metadata={"format": "pt"})
+    tokenizer(special).save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": TEMPLATE}))
+    return folder
+
+
+def perturbed(folder: Path, base: Path, amount: float, seed: int = 1) -> Path:
+    """A copy of `base` with noise on every matrix: a draft that agrees more or less often."""
+    from safetensors.torch import load_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in base.iterdir():
+        if file.suffix == ".json":
+            (folder / file.name).write_bytes(file.read_bytes())
+    g = torch.Generator().manual_seed(seed)
+    weights = load_file(base / "model.safetensors")
+    noisy = {k: v + amount * v.std() * torch.randn(v.shape, generator=g) if v.dim() > 1 else v for k, v in weights.items()}
+    save_file(noisy, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
