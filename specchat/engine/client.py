@@ -1,0 +1,199 @@
+"""The engine as the app sees it: a process of its own, never waited for, restarted when it dies."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import BinaryIO
+
+from specchat.engine import wire
+from specchat.engine.api import Count, Event, Failed, Finished, Generate, Load, Request, Shutdown
+
+LOADER = "specchat.engine.session:load"
+GRACE_S = 0.5
+"""How long `close` waits for the worker before it kills it."""
+LOG_BYTES = 1 << 20
+"""A longer log is started anew with the next worker."""
+
+
+class _Gone:
+    """The end of a worker's events."""
+
+
+_GONE = _Gone()
+
+
+class _Process:
+    """One worker process with the two threads that keep its pipes moving."""
+
+    def __init__(self, command: list[str], log: BinaryIO | int) -> None:
+        self.popen = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
+        self.events: SimpleQueue[Event | _Gone] = SimpleQueue()
+        self._requests: SimpleQueue[Request] = SimpleQueue()
+        Thread(target=self._write, name="engine requests", daemon=True).start()
+        Thread(target=self._read, name="engine events", daemon=True).start()
+
+    @property
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def send(self, request: Request) -> None:
+        self._requests.put(request)
+
+    def end(self, grace: float) -> None:
+        """End the process; blocks for up to `grace` seconds."""
+        self.send(Shutdown())
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.popen.wait(grace)
+        self.popen.kill()
+        self.popen.wait()
+
+    def _write(self) -> None:
+        assert self.popen.stdin is not None
+        with contextlib.suppress(OSError, ValueError), self.popen.stdin as stream:
+            while True:
+                request = self._requests.get()
+                wire.write(stream, request)
+                if isinstance(request, Shutdown):
+                    return
+
+    def _read(self) -> None:
+        assert self.popen.stdout is not None
+        with contextlib.suppress(Exception), self.popen.stdout as stream:  # a killed worker may leave half a message
+            for event in wire.read(stream):
+                self.events.put(event)
+        self.popen.wait()
+        self._requests.put(Shutdown())  # ends the writing thread
+        self.events.put(_GONE)
+
+
+class EngineClient:
+    """An `EnginePort` over a worker process.
+
+    `log` takes whatever the worker prints; None drops it. `loader` names the "module:function" that loads a pair in
+    the worker.
+    """
+
+    def __init__(self, log: Path | None = None, loader: str = LOADER) -> None:
+        self._log = log
+        self._loader = loader
+        self._process: _Process | None = None
+        self._own: SimpleQueue[Failed] = SimpleQueue()
+        self._pair: Load | None = None
+        self._replies: list[int] = []
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.alive
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id."""
+        return self._process.popen.pid if self._process is not None else None
+
+    def start(self) -> None:
+        """Start the worker if none runs; one that died counts as running until its death was read."""
+        if self._process is not None:
+            return
+        log = self._open_log()
+        try:
+            self._process = _Process(self._command(log is not None), log if log is not None else subprocess.DEVNULL)
+        except OSError as error:
+            self._own.put(Failed(None, "died", f"The engine process could not be started: {error}."))
+        finally:
+            if log is not None:
+                log.close()
+
+    def send(self, request: Request) -> None:
+        if isinstance(request, Load):
+            self._pair = request
+        if self._process is not None:
+            if isinstance(request, Generate):
+                self._replies.append(request.id)
+            self._process.send(request)
+        elif isinstance(request, Load | Generate | Count):
+            reply = None if isinstance(request, Load) else request.id
+            self._own.put(Failed(reply, "died", "The engine is not running."))
+
+    def poll(self) -> list[Event]:
+        events: list[Event] = []
+        with contextlib.suppress(Empty):
+            while True:
+                events.append(self._next(0.0))
+        return events
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        with contextlib.suppress(Empty):
+            while True:
+                event = self._next(timeout)
+                yield event
+                if isinstance(event, Failed) and event.kind == "died":
+                    return
+
+    def restart(self) -> None:
+        """Kill what is left of the worker, start a fresh one and load the last pair again; unread events are lost."""
+        if self._process is not None:
+            self._process.popen.kill()
+        self._forget()
+        self.start()
+        if self._pair is not None:
+            self.send(self._pair)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.end(GRACE_S)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._process = None
+        self._own = SimpleQueue()
+        self._replies.clear()
+
+    def _next(self, timeout: float | None) -> Event:
+        """The next event, waited for up to `timeout` seconds while a worker runs; raises Empty.
+
+        Keeps count of the replies under way; the end of the worker's events becomes an event of its own.
+        """
+        process = self._process
+        if process is None:
+            return self._own.get_nowait()
+        event = process.events.get(timeout=timeout) if timeout != 0 else process.events.get_nowait()
+        if isinstance(event, _Gone):
+            event = Failed(self._replies[0] if self._replies else None, "died", self._obituary(process))
+            self._forget()
+        elif isinstance(event, Finished | Failed) and event.id in self._replies:
+            self._replies.remove(event.id)
+        return event
+
+    def _obituary(self, process: _Process) -> str:
+        code = process.popen.returncode
+        how = f"ended with exit code {code}"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                how = f"was killed by {signal.Signals(-code).name}"
+        if code == -9:
+            how += ", often a sign that memory ran out"
+        return f"The engine process {how}" + (f"; see {self._log}." if self._log else ".")
+
+    def _command(self, logged: bool) -> list[str]:
+        # The worker finds modules exactly where this process does; -P keeps its current folder out of the search.
+        start = f"import sys; sys.path[:] = {sys.path!r}; from specchat.engine.worker import main; main(*sys.argv[1:])"
+        log = str(self._log) if logged else "the engine's log, which could not be opened"
+        return [sys.executable, "-P", "-c", start, self._loader, log]
+
+    def _open_log(self) -> BinaryIO | None:
+        if self._log is None:
+            return None
+        try:
+            long = self._log.exists() and self._log.stat().st_size > LOG_BYTES
+            descriptor = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if long else 0), 0o600)
+        except OSError:
+            return None
+        return os.fdopen(descriptor, "wb")

@@ -1,0 +1,79 @@
+"""Recorded engine events: one JSON object a line, `{"event": "Step", ...its fields}`."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any, TextIO, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from specchat.engine.api import Changed, Event, Failed, Finished, Started, Step
+
+_TYPES: dict[str, type[Any]] = {event.__name__: event for event in get_args(Event)}
+
+
+class TraceError(ValueError):
+    """A line that holds no event; the message names it."""
+
+
+def dump(event: Event) -> str:
+    """The event as one line of JSON, without the newline."""
+    return json.dumps({"event": type(event).__name__, **asdict(event)})
+
+
+def parse(line: str) -> Event:
+    """The event that `dump` wrote.
+
+    Raises:
+        TraceError: not the JSON of an event.
+    """
+    try:
+        fields = json.loads(line)
+        event: Event = _adapter(fields.pop("event")).validate_python(fields)
+    except (ValueError, KeyError, AttributeError, TypeError, ValidationError) as error:
+        raise TraceError(f"not an engine event: {line[:80]!r}") from error
+    return event
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_TYPES[name])
+
+
+def write(stream: TextIO, events: Iterable[Event]) -> None:
+    """Append events to a stream."""
+    for event in events:
+        stream.write(dump(event) + "\n")
+
+
+def read(path: Path) -> Iterator[Event]:
+    """The events of a recorded file.
+
+    Raises:
+        OSError: the file cannot be read.
+        TraceError: a line holds no event.
+    """
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield parse(line)
+            except TraceError as error:
+                raise TraceError(f"{path}, line {number}: {error}") from error
+
+
+def replies(events: Iterable[Event]) -> list[tuple[Event, ...]]:
+    """The replies in a trace, each from Started to Finished or Failed, as `fake.FakeEngine` plays them."""
+    found: list[tuple[Event, ...]] = []
+    running: list[Event] = []
+    for event in events:
+        match event:
+            case Started():
+                running = [event]
+            case Step() | Changed() if running:
+                running.append(event)
+            case Finished() | Failed() if running:
+                found.append((*running, event))
+                running = []
+    return found

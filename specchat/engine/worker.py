@@ -1,0 +1,227 @@
+"""The engine process: takes requests from standard input, runs them one by one, writes events to standard output.
+
+Cancel and Change reach the running reply between steps; everything else waits its turn, so a Count sent during a
+reply is answered after it. When the app goes away, or says Shutdown, the process ends at once, in the middle of a step
+if need be: nothing it holds needs saving.
+"""
+
+import contextlib
+import faulthandler
+import gc
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import BinaryIO, Protocol
+
+from specchat.engine import wire
+from specchat.engine.api import (
+    Cancel,
+    Change,
+    Count,
+    Counted,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Load,
+    Loaded,
+    Loading,
+    Message,
+    PairInfo,
+    PairSpec,
+    Request,
+    Shutdown,
+    Stats,
+)
+from specchat.engine.errors import EngineError, ErrorKind
+
+
+class Control(Protocol):
+    """See `session.Control`."""
+
+    def poll(self) -> Cancel | Change | None: ...
+
+
+class Session(Protocol):
+    """What the worker asks of a loaded pair; `session.Session` is the real one."""
+
+    info: PairInfo
+
+    def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
+
+    def count(self, messages: Sequence[Message]) -> int: ...
+
+
+Loader = Callable[[PairSpec, Callable[[Loading], None]], Session]
+
+
+class Mailbox:
+    """The control messages of replies that wait or run. Filled by the reader thread, emptied by the main thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._messages: dict[int, deque[Cancel | Change]] = {}
+
+    def open(self, reply: int) -> None:
+        with self._lock:
+            self._messages[reply] = deque()
+
+    def put(self, message: Cancel | Change) -> None:
+        """Keep a message for its reply; one for a reply that is over is dropped."""
+        with self._lock:
+            if message.id in self._messages:
+                self._messages[message.id].append(message)
+
+    def take(self, reply: int) -> Cancel | Change | None:
+        with self._lock:
+            waiting = self._messages.get(reply)
+            return waiting.popleft() if waiting else None
+
+    def cancelled(self, reply: int) -> bool:
+        with self._lock:
+            return any(isinstance(message, Cancel) for message in self._messages.get(reply, ()))
+
+    def close(self, reply: int) -> None:
+        with self._lock:
+            self._messages.pop(reply, None)
+
+
+class ReplyControl:
+    """One reply's view of the mailbox."""
+
+    def __init__(self, mailbox: Mailbox, reply: int) -> None:
+        self._mailbox = mailbox
+        self._reply = reply
+
+    def poll(self) -> Cancel | Change | None:
+        return self._mailbox.take(self._reply)
+
+
+class Worker:
+    """Runs requests against a session that `loader`, a "module:function", loads. `log` is named in error messages."""
+
+    def __init__(self, requests: BinaryIO, events: BinaryIO, loader: str, log: str) -> None:
+        self._requests = requests
+        self._events = events
+        self._loader = loader
+        self._log = log
+        self._inbox: SimpleQueue[Load | Generate | Count] = SimpleQueue()
+        self._mailbox = Mailbox()
+        self._writing = Lock()
+        self._session: Session | None = None
+
+    def run(self) -> None:
+        """Serve until the requests end; does not return."""
+        self._emit(Loading("starting the engine"))
+        Thread(target=self._read, name="requests", daemon=True).start()
+        self._emit(Loading("importing torch"))
+        with contextlib.suppress(Exception):  # told when something is to be loaded
+            self._find_loader()
+        while True:
+            self._handle(self._inbox.get())
+
+    def _read(self) -> None:
+        for request in wire.read(self._requests):
+            self._route(request)
+        os._exit(0)
+
+    def _route(self, request: Request) -> None:
+        match request:
+            case Cancel() | Change():
+                self._mailbox.put(request)
+            case Shutdown():
+                os._exit(0)
+            case Generate():
+                self._mailbox.open(request.id)
+                self._inbox.put(request)
+            case Load() | Count():
+                self._inbox.put(request)
+
+    def _emit(self, event: Event) -> None:
+        """Send an event; called by downloading threads too. Without a reader there is nothing left to do."""
+        try:
+            with self._writing:
+                wire.write(self._events, event)
+        except OSError:
+            os._exit(0)
+
+    def _handle(self, request: Load | Generate | Count) -> None:
+        reply = None if isinstance(request, Load) else request.id
+        try:
+            match request:
+                case Load():
+                    self._load(request.pair)
+                case Generate():
+                    self._generate(request)
+                case Count():
+                    session = self._loaded()
+                    self._emit(Counted(request.id, session.count(request.messages), session.info.context))
+        except EngineError as error:
+            self._emit(Failed(reply, error.kind, error.message))
+        except Exception as error:
+            traceback.print_exc()
+            sys.stderr.flush()
+            self._emit(Failed(reply, *self._explained(error)))
+
+    def _load(self, pair: PairSpec) -> None:
+        self._session = None
+        gc.collect()
+        self._session = self._find_loader()(pair, self._emit)
+        self._emit(Loaded(self._session.info))
+
+    def _generate(self, request: Generate) -> None:
+        try:
+            session = self._loaded()
+            if self._mailbox.cancelled(request.id):
+                self._emit(Finished(request.id, "cancelled", "", (), Stats()))
+                return
+            for event in session.generate(request, ReplyControl(self._mailbox, request.id)):
+                self._emit(event)
+        finally:
+            self._mailbox.close(request.id)
+
+    def _loaded(self) -> Session:
+        if self._session is None:
+            raise EngineError("request", "No model is loaded.")
+        return self._session
+
+    def _find_loader(self) -> Loader:
+        module, _, function = self._loader.partition(":")
+        loader: Loader = getattr(importlib.import_module(module), function)
+        return loader
+
+    def _explained(self, error: Exception) -> tuple[ErrorKind, str]:
+        if _out_of_memory(error):
+            return "memory", "Memory ran out. Choose a smaller pair or context, or close other programs."
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        return (
+            "internal",
+            f"The engine met an error it did not expect ({type(error).__name__}: {first}); see {self._log}.",
+        )
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, judged without torch: its CPU allocator raises a plain RuntimeError."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "not enough memory" in str(error))
+    )
+
+
+def main(loader: str, log: str) -> None:
+    """Run the worker on this process's standard streams; what anything prints goes to standard error, the log."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    requests, events = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    Worker(requests, events, loader, log).run()

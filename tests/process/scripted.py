@@ -1,0 +1,86 @@
+"""A session without a model, run by a real worker: the last message says what happens."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from specchat.engine import fake
+from specchat.engine.api import (
+    Cancel,
+    Changed,
+    Event,
+    Finished,
+    Generate,
+    Loading,
+    Message,
+    PairInfo,
+    PairSpec,
+    Started,
+)
+from specchat.engine.errors import ContextError, ModelError
+from specchat.engine.worker import Control, Session
+
+STEP_S = 0.02
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named like torch's."""
+
+
+class ScriptedSession:
+    def __init__(self, info: PairInfo) -> None:
+        self.info = info
+
+    def count(self, messages: Sequence[Message]) -> int:
+        return sum(len(message.content.split()) for message in messages)
+
+    def generate(self, request: Generate, control: Control) -> Iterator[Event]:
+        match request.messages[-1].content:
+            case "too long":
+                raise ContextError("It does not fit.")
+            case "bug":
+                raise ZeroDivisionError("a secret\nbug")
+            case "memory":
+                raise OutOfMemoryError("CUDA out of memory")
+            case "noise":
+                print("printed by Python")
+                os.system("echo printed by a child; echo and its errors >&2")
+                print(input("asks"))
+            case "die":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case "exit":
+                os._exit(7)
+            case "endless":
+                yield from self._reply(request, control, "word " * 10_000)
+            case "stuck":
+                yield Started(request.id, 1, 0, request.sampling.seed, request.speculation)
+                time.sleep(3600)
+        yield from self._reply(request, control, "Once there was a fox.")
+
+    def _reply(self, request: Generate, control: Control, text: str) -> Iterator[Event]:
+        speculation = request.speculation
+        yield Started(request.id, self.count(request.messages), 0, request.sampling.seed, speculation)
+        said = ""
+        for step in fake.steps(text):
+            time.sleep(STEP_S)
+            said += "".join(piece.text for piece in step.pieces)
+            yield replace(step, id=request.id, strategy=speculation.strategy)
+            while (message := control.poll()) is not None:
+                if isinstance(message, Cancel):
+                    yield Finished(request.id, "cancelled", said, (), fake.stats([], 0, 0.0))
+                    return
+                speculation = message.speculation
+                yield Changed(request.id, speculation, step.context_used)
+        yield Finished(request.id, "stop", said, (), fake.stats([], 0, 0.0))
+
+
+def load(pair: PairSpec, progress: Callable[[Loading], None]) -> Session:
+    progress(Loading(f"reading {pair.target.label}", 0.5))
+    if pair.id == "missing":
+        raise ModelError("There is no such folder.")
+    if pair.id == "path":
+        raise ModelError("\n".join(sys.path))
+    return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}"))

@@ -1,0 +1,279 @@
+"""The engine client against a real worker process with a scripted session."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from specchat.engine.api import (
+    Cancel,
+    Change,
+    Changed,
+    Count,
+    Counted,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Load,
+    Loaded,
+    Loading,
+    Message,
+    Shutdown,
+    Speculation,
+    Started,
+    Step,
+)
+from specchat.engine.client import EngineClient
+from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
+
+
+def test_a_pair_is_loaded_with_progress(engine: EngineClient) -> None:
+    engine.send(Load(PAIR))
+    *progress, last = until(engine, lambda event: isinstance(event, Loaded))
+    assert [event.what for event in progress if isinstance(event, Loading)] == [
+        "starting the engine",
+        "importing torch",
+        "reading /nowhere",
+    ]
+    assert isinstance(last, Loaded)
+    assert last.info.name == f"Pair {engine.pid}"
+
+
+def test_a_reply_comes_step_by_step(loaded: EngineClient) -> None:
+    loaded.send(ask("hello"))
+    started, *steps, finished = until(loaded, over)
+    assert isinstance(started, Started)
+    assert len(steps) > 1
+    assert isinstance(finished, Finished)
+    said = "".join(piece.text for step in steps if isinstance(step, Step) for piece in step.pieces)
+    assert finished.text == said == "Once there was a fox."
+
+
+def test_poll_never_waits_and_gives_each_event_once(engine: EngineClient) -> None:
+    engine.send(Load(PAIR))
+    seen: list[Event] = []
+    while not any(isinstance(event, Loaded) for event in seen):
+        seen += engine.poll()
+    assert len(seen) == 4
+    assert engine.poll() == []
+
+
+def test_events_end_when_nothing_comes_in_time(loaded: EngineClient) -> None:
+    assert list(loaded.events(0.01)) == []
+
+
+def test_cancel_reaches_the_running_reply(loaded: EngineClient) -> None:
+    loaded.send(ask("endless"))
+    until(loaded, lambda event: isinstance(event, Step))
+    loaded.send(Cancel(1))
+    *_, finished = until(loaded, over)
+    assert isinstance(finished, Finished)
+    assert finished.reason == "cancelled"
+    assert finished.text.startswith("word ")
+
+
+def test_cancel_of_a_waiting_reply_keeps_it_from_starting(loaded: EngineClient) -> None:
+    loaded.send(ask("endless", 1))
+    loaded.send(ask("endless", 2))
+    loaded.send(Cancel(2))
+    loaded.send(Cancel(1))
+    events = until(loaded, lambda event: isinstance(event, Finished) and event.id == 2)
+    assert [event.id for event in events if isinstance(event, Started)] in ([1], [])
+    assert events[-1].text == ""  # type: ignore[union-attr]
+
+
+def test_a_late_cancel_does_not_touch_the_next_reply(loaded: EngineClient) -> None:
+    loaded.send(ask("hello", 1))
+    until(loaded, over)
+    loaded.send(Cancel(1))
+    loaded.send(ask("hello", 2))
+    *_, finished = until(loaded, over)
+    assert isinstance(finished, Finished)
+    assert (finished.id, finished.reason) == (2, "stop")
+
+
+def test_change_reaches_the_running_reply(loaded: EngineClient) -> None:
+    loaded.send(ask("endless"))
+    until(loaded, lambda event: isinstance(event, Step))
+    loaded.send(Change(1, Speculation.of("lookup")))
+    events = until(loaded, lambda event: isinstance(event, Step) and event.strategy == "lookup")
+    assert any(isinstance(event, Changed) and event.speculation == Speculation("lookup", 8) for event in events)
+    loaded.send(Cancel(1))
+    until(loaded, over)
+
+
+def test_a_count_during_a_reply_is_answered_after_it(loaded: EngineClient) -> None:
+    loaded.send(ask("hello"))
+    loaded.send(Count(9, (Message("user", "one two three"),)))
+    *before, counted = until(loaded, lambda event: isinstance(event, Counted))
+    assert any(isinstance(event, Finished) for event in before)
+    assert counted == Counted(9, 3, 1024)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        ("too long", "context", "It does not fit."),
+        ("memory", "memory", "Memory ran out."),
+        ("bug", "internal", "ZeroDivisionError: a secret)"),
+    ],
+)
+def test_errors_are_told_in_a_sentence_and_leave_the_engine_usable(
+    loaded: EngineClient, log: Path, said: str, kind: str, words: str
+) -> None:
+    loaded.send(ask(said))
+    *_, failed = until(loaded, over)
+    assert isinstance(failed, Failed)
+    assert (failed.id, failed.kind) == (1, kind)
+    assert words in failed.message
+    assert "\n" not in failed.message
+    if kind == "internal":
+        assert str(log) in failed.message
+        assert "Traceback" in log.read_text()
+    loaded.send(ask("hello", 2))
+    assert isinstance(until(loaded, over)[-1], Finished)
+
+
+def test_a_pair_that_cannot_be_loaded_fails_without_an_id(engine: EngineClient) -> None:
+    engine.send(Load(PAIR.__class__("missing", "Missing", PAIR.target)))
+    assert until(engine, over)[-1] == Failed(None, "model", "There is no such folder.")
+    engine.send(ask("hello"))
+    assert until(engine, over)[-1] == Failed(1, "request", "No model is loaded.")
+
+
+def test_a_loader_that_cannot_be_imported_is_told(log: Path) -> None:
+    engine = EngineClient(log, "tests.process.no_such_module:load")
+    engine.start()
+    engine.send(Load(PAIR))
+    failed = until(engine, over)[-1]
+    engine.close()
+    assert isinstance(failed, Failed)
+    assert "no_such_module" in failed.message
+
+
+def test_nothing_the_worker_prints_reaches_the_screen(
+    loaded: EngineClient, log: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    loaded.send(ask("noise"))
+    failed = until(loaded, over)[-1]
+    assert isinstance(failed, Failed)
+    assert "EOFError" in failed.message
+    assert capfd.readouterr() == ("", "")
+    for printed in ("printed by Python", "printed by a child", "and its errors", "asks"):
+        assert printed in log.read_text()
+
+
+def test_the_worker_ignores_an_interrupt(loaded: EngineClient, log: Path) -> None:
+    assert loaded.pid is not None
+    os.kill(loaded.pid, signal.SIGINT)
+    loaded.send(ask("hello"))
+    assert isinstance(until(loaded, over)[-1], Finished)
+    assert "KeyboardInterrupt" not in log.read_text()
+
+
+def test_death_in_a_reply_is_told_once_and_a_restart_loads_the_pair_again(loaded: EngineClient, log: Path) -> None:
+    loaded.send(ask("endless", 5))
+    until(loaded, lambda event: isinstance(event, Step))
+    first = loaded.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    failed = until(loaded, over)[-1]
+    assert isinstance(failed, Failed)
+    assert (failed.id, failed.kind) == (5, "died")
+    assert "SIGKILL" in failed.message
+    assert str(log) in failed.message
+    assert not loaded.alive
+    assert loaded.poll() == []
+    loaded.send(ask("hello", 6))
+    assert loaded.poll() == [Failed(6, "died", "The engine is not running.")]
+
+    loaded.restart()
+    assert isinstance(until(loaded, lambda event: isinstance(event, Loaded))[-1], Loaded)
+    assert loaded.alive
+    assert loaded.pid != first
+    loaded.send(ask("hello", 7))
+    assert isinstance(until(loaded, over)[-1], Finished)
+
+
+def test_a_request_between_death_and_its_discovery_is_told_once(loaded: EngineClient) -> None:
+    assert loaded.pid is not None
+    os.kill(loaded.pid, signal.SIGKILL)
+    while loaded.alive:
+        pass
+    loaded.send(ask("hello", 3))
+    events = list(loaded.events(PATIENCE_S))
+    assert [(event.id, event.kind) for event in events if isinstance(event, Failed)] == [(3, "died")]
+    assert loaded.poll() == []
+
+
+@pytest.mark.parametrize(("said", "words"), [("die", "SIGSEGV"), ("exit", "exit code 7")])
+def test_how_the_worker_ended_is_told(loaded: EngineClient, said: str, words: str) -> None:
+    loaded.send(ask(said))
+    failed = until(loaded, over)[-1]
+    assert isinstance(failed, Failed)
+    assert words in failed.message
+
+
+def test_restart_in_the_middle_of_a_reply_drops_what_is_left_of_it(loaded: EngineClient) -> None:
+    loaded.send(ask("stuck"))
+    until(loaded, lambda event: isinstance(event, Started))
+    loaded.restart()
+    events = until(loaded, lambda event: isinstance(event, Loaded))
+    assert not any(isinstance(event, Failed | Step) for event in events)
+
+
+def test_close_ends_a_worker_that_is_in_the_middle_of_a_step(loaded: EngineClient) -> None:
+    loaded.send(ask("stuck"))
+    until(loaded, lambda event: isinstance(event, Started))
+    pid = loaded.pid
+    assert pid is not None
+    loaded.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    loaded.close()
+
+
+def test_an_engine_that_was_never_started_answers(log: Path) -> None:
+    engine = EngineClient(log, SCRIPTED)
+    assert not engine.alive
+    engine.send(Load(PAIR))
+    engine.send(Cancel(1))
+    engine.send(Shutdown())
+    assert engine.poll() == [Failed(None, "died", "The engine is not running.")]
+    assert list(engine.events()) == []
+    engine.close()
+
+
+def test_a_long_request_does_not_wait_for_a_busy_worker(loaded: EngineClient) -> None:
+    loaded.send(ask("stuck", 1))
+    until(loaded, lambda event: isinstance(event, Started))
+    assert loaded.pid is not None
+    os.kill(loaded.pid, signal.SIGSTOP)
+    try:
+        loaded.send(Generate(2, (Message("user", "x" * 1_000_000),)))  # a pipe holds 64 KiB
+    finally:
+        os.kill(loaded.pid, signal.SIGCONT)
+
+
+def test_a_log_that_cannot_be_opened_does_not_stop_the_engine(tmp_path: Path) -> None:
+    engine = EngineClient(tmp_path / "no folder" / "engine.log", SCRIPTED)
+    engine.start()
+    engine.send(Load(PAIR))
+    assert isinstance(until(engine, lambda event: isinstance(event, Loaded | Failed))[-1], Loaded)
+    engine.close()
+
+
+def test_the_log_is_private_and_a_long_one_starts_anew(log: Path) -> None:
+    log.write_bytes(b"old" * 500_000)
+    engine = EngineClient(log, SCRIPTED)
+    engine.start()
+    engine.send(Load(PAIR))
+    until(engine, lambda event: isinstance(event, Loaded))
+    engine.close()
+    assert log.read_bytes() == b""
+    log.unlink()
+    engine.start()
+    assert log.stat().st_mode & 0o077 == 0
+    engine.close()

@@ -1,0 +1,53 @@
+"""The worker ends with the app, however the app ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.process.conftest import PATIENCE_S, SCRIPTED
+
+APP = """
+import sys, time
+from pathlib import Path
+from specchat.engine.client import EngineClient
+from specchat.engine.api import Load, Started
+from tests.process.conftest import PAIR, ask, until
+engine = EngineClient(Path(sys.argv[1]), sys.argv[2])
+engine.start()
+engine.send(Load(PAIR))
+engine.send(ask(sys.argv[3]))
+until(engine, lambda event: isinstance(event, Started))
+print(engine.pid, flush=True)
+if sys.argv[4] == "stay":
+    time.sleep(3600)
+"""
+
+
+def _gone(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes through /proc")
+@pytest.mark.parametrize("doing", ["stuck", "endless"])
+@pytest.mark.parametrize("end", ["killed", "exits"])
+def test_no_worker_outlives_the_app(log: Path, doing: str, end: str) -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", APP, str(log), SCRIPTED, doing, "stay" if end == "killed" else "go"]
+    app = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
+    assert app.stdout is not None
+    worker = int(app.stdout.readline())
+    if end == "killed":
+        assert not _gone(worker)
+        os.kill(app.pid, signal.SIGKILL)
+    app.wait(PATIENCE_S)
+    deadline = time.monotonic() + PATIENCE_S
+    while not _gone(worker):
+        assert time.monotonic() < deadline, "the worker lives on"
+        time.sleep(0.01)
+    app.stdout.close()
