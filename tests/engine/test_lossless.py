@@ -55,7 +55,7 @@ def finished(events: list[Event]) -> Finished:
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_every_strategy_and_length_writes_what_plain_writes(session: Session, name: str) -> None:
-    drafted = {strategy: 0 for strategy in STRATEGIES}
+    drafted = dict.fromkeys(STRATEGIES, 0)
     accepted = dict(drafted)
     for seed, prompt in enumerate(PROMPTS):
         sampling = replace(SAMPLINGS[name], seed=seed)
@@ -207,7 +207,10 @@ def test_a_failing_drafter_leaves_the_target_as_it_was(session: Session, monkeyp
             reply(session, "abc", Sampling(), Limits(40), Speculation("draft", 4))
     assert len(session.target.tokens) == session.target.decoder.cache.length
     for strategy in STRATEGIES:
-        assert finished(reply(session, "abc", Sampling(), Limits(40), Speculation.of(strategy))).token_ids == free.token_ids
+        assert (
+            finished(reply(session, "abc", Sampling(), Limits(40), Speculation.of(strategy))).token_ids
+            == free.token_ids
+        )
 
 
 def test_the_next_turn_reuses_the_prefix_and_changes_nothing(session: Session) -> None:

@@ -127,6 +127,8 @@ def perturbed(folder: Path, base: Path, amount: float, seed: int = 1) -> Path:
             (folder / file.name).write_bytes(file.read_bytes())
     g = torch.Generator().manual_seed(seed)
     weights = load_file(base / "model.safetensors")
-    noisy = {k: v + amount * v.std() * torch.randn(v.shape, generator=g) if v.dim() > 1 else v for k, v in weights.items()}
+    noisy = {
+        k: v + amount * v.std() * torch.randn(v.shape, generator=g) if v.dim() > 1 else v for k, v in weights.items()
+    }
     save_file(noisy, folder / "model.safetensors", metadata={"format": "pt"})
     return folder

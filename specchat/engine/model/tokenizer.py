@@ -63,9 +63,9 @@ class Tokenizer:
             return list(self.backend.encode(text).ids)
         turns = [{"role": m.role, "content": self._inert(m.content)} for m in messages]
         try:
-            text = self.template.render(messages=turns, add_generation_prompt=True, **self.special)
+            text = render(self.template, turns, self.special)
         except Exception as error:  # a template is a program of somebody else's
-            raise ModelError(f"{self.folder}: the chat template refuses this chat: {error}") from None
+            raise ModelError(f"{self.folder}: the chat template refuses this chat: {error}.") from None
         return list(self.backend.encode(text, add_special_tokens=False).ids)
 
     def stream(self, tokens: Sequence[int] = ()) -> "TextStream":
@@ -139,6 +139,11 @@ def _template(folder: Path, config: dict[str, Any]) -> jinja2.Template | None:
     return compile_template(source, str(folder))
 
 
+def render(template: jinja2.Template, turns: list[dict[str, str]], special: dict[str, str]) -> str:
+    """A chat as text up to the assistant's next words; templates ask for tools and documents even if there are none."""
+    return template.render(messages=turns, tools=None, documents=None, add_generation_prompt=True, **special)
+
+
 def compile_template(source: str, where: str) -> jinja2.Template:
     """A chat template in a sandbox, with the helpers that published templates call.
 
@@ -161,7 +166,7 @@ def compile_template(source: str, where: str) -> jinja2.Template:
     try:
         return environment.from_string(source)
     except jinja2.TemplateSyntaxError as error:
-        raise ModelError(f"{where}: the chat template does not parse: {error}") from None
+        raise ModelError(f"{where}: the chat template does not parse: {error}.") from None
 
 
 class GenerationTag(jinja2.ext.Extension):

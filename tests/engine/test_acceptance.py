@@ -1,0 +1,191 @@
+"""Acceptance is exact: by enumeration where the law can be worked out, by chi-square where it is drawn."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from specchat.engine.api import Sampling
+from specchat.engine.decoding import acceptance, noise
+from specchat.engine.decoding.acceptance import judge
+from specchat.engine.decoding.draft import Draft
+from specchat.engine.decoding.sampler import History, Sampler
+
+V = 4
+SAMPLING = Sampling(temperature=1.0)
+
+
+def law(seed: int, context: tuple[int, ...], peaked: float = 1.0) -> torch.Tensor:
+    """A distribution float64 [V] that depends on the whole context."""
+    generator = torch.Generator().manual_seed(hash((seed, *context)) % (1 << 31))
+    return (peaked * torch.randn(V, generator=generator, dtype=torch.float64)).softmax(-1)
+
+
+def target(context: tuple[int, ...]) -> torch.Tensor:
+    return law(1, context)
+
+
+def drafter(context: tuple[int, ...]) -> torch.Tensor:
+    return law(2, context, 2.0)
+
+
+def rows(tokens: tuple[int, ...]) -> torch.Tensor:
+    """Target logits float32 after each prefix of a draft."""
+    return torch.stack([target(tokens[:i]).log().float() for i in range(len(tokens) + 1)])
+
+
+class Branches:
+    """Enumerates every outcome of the random choices that `_ratio` makes, with its exact probability."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.script: list[int] = []
+        self.choices: list[list[float]] = []
+        monkeypatch.setattr(acceptance.noise, "uniform", self.uniform)
+        monkeypatch.setattr(acceptance, "gumbel_argmax", self.argmax)
+        monkeypatch.setattr(Sampler, "pick", lambda _, scores, *__: self.argmax(scores.numpy()))
+
+    def take(self, probabilities: list[float]) -> int:
+        at = len(self.choices)
+        self.choices.append(probabilities)
+        return self.script[at] if at < len(self.script) else 0
+
+    def argmax(self, scores: np.ndarray, *_: object) -> int:
+        p = np.exp(scores.astype(np.float64))
+        return self.take(list(p / p.sum()))
+
+    def uniform(self, *_: object) -> "Coin":
+        return Coin(self)
+
+    def outcomes(self, run: "callable") -> Iterator[tuple[object, float]]:  # type: ignore[valid-type]
+        """Depth-first over all choice sequences."""
+        pending: list[list[int]] = [[]]
+        while pending:
+            self.script, self.choices = pending.pop(), []
+            value = run()
+            taken = self.script + [0] * (len(self.choices) - len(self.script))
+            yield value, float(np.prod([c[i] for c, i in zip(self.choices, taken, strict=True)]))
+            for at in range(len(self.script), len(self.choices)):
+                pending += [[*taken[:at], i] for i in range(1, len(self.choices[at]))]
+
+
+class Coin:
+    """Stands for u in `u * q < p`: accepts with probability min(1, p / q)."""
+
+    def __init__(self, branches: Branches) -> None:
+        self.branches = branches
+
+    def __mul__(self, q: torch.Tensor) -> "Weighed":
+        return Weighed(self.branches, float(q))
+
+
+class Weighed:
+    def __init__(self, branches: Branches, q: float) -> None:
+        self.branches, self.q = branches, q
+
+    def __lt__(self, p: torch.Tensor) -> bool:
+        accept = min(1.0, float(p) / self.q)
+        return self.branches.take([accept, 1.0 - accept]) == 0
+
+
+@pytest.mark.parametrize("length", [1, 2])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_ratio_follows_the_target_exactly(length: int, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law of the first length + 1 tokens equals the target's, up to 1e-12."""
+    # The rows go through float32; the enumeration must see the same probabilities as the code does.
+    exact = {
+        c: rows(c)[-1].double().softmax(-1) for n in range(length + 1) for c in itertools.product(range(V), repeat=n)
+    }
+    branches = Branches(monkeypatch)
+    sampler = Sampler(SAMPLING)
+    reached: Counter[tuple[int, ...]] = Counter()
+    for tokens in itertools.product(range(V), repeat=length):
+        if deterministic:
+            if tokens != (2, 1)[:length]:
+                continue
+            drawn, q = 1.0, None
+        else:
+            laws = [drafter(tokens[:i]) for i in range(length)]
+            drawn = float(np.prod([float(p[t]) for p, t in zip(laws, tokens, strict=True)]))
+            q = torch.stack(laws)
+        draft = Draft(list(tokens), q)
+        run = lambda draft=draft: judge(rows(tuple(draft.tokens)), draft, 0, sampler, History([]), "ratio")  # noqa: E731
+        for verdict, probability in branches.outcomes(run):
+            emitted = (*tokens[: verdict.accepted], verdict.token)
+            # What plain decoding would add up to the full length.
+            for rest in itertools.product(range(V), repeat=length + 1 - len(emitted)):
+                tail = 1.0
+                for i, token in enumerate(rest):
+                    tail *= float(exact[emitted + rest[:i]][token])
+                reached[emitted + rest] += drawn * probability * tail
+    assert len(reached) == V ** (length + 1)
+    for tokens, probability in reached.items():
+        plain = float(np.prod([float(exact[tokens[:i]][t]) for i, t in enumerate(tokens)]))
+        assert abs(probability - plain) < 1e-12
+
+
+@pytest.mark.parametrize("mode", ["ratio", "coupled"])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_long_runs_have_the_targets_frequencies(mode: str, deterministic: bool) -> None:
+    """Chi-square over 120,000 steps and 12 tokens; a shift of one probability by 0.01 is found with power > 0.99."""
+    size, steps = 12, 120_000
+    generator = torch.Generator().manual_seed(5)
+    logits = torch.randn(2, size, generator=generator) * 1.5
+    q_logits = logits[0] + torch.randn(size, generator=generator)
+    p, q = logits[0].double().softmax(-1), q_logits.double().softmax(-1)
+    sampler = Sampler(Sampling(seed=9, temperature=1.0))
+    first: Counter[int] = Counter()
+    history = History([])
+    kept = 0
+    for step in range(steps):
+        position = 2 * step
+        token = 3 if deterministic else sampler.pick(q_logits, position)
+        draft = Draft([token], None if deterministic else q[None])
+        verdict = judge(logits, draft, position, sampler, history, mode)  # type: ignore[arg-type]
+        first[token if verdict.accepted else verdict.token] += 1
+        kept += verdict.accepted
+    assert chisquare([first[i] for i in range(size)], (p * steps).numpy()).pvalue > 1e-3
+    best = float(p[3]) if deterministic else 1 - 0.5 * float((p - q).abs().sum())
+    if mode == "ratio" or deterministic:
+        assert abs(kept / steps - best) < 0.006  # 4 standard errors
+    else:
+        # Coupled keeps at least (1 - TV) / (1 + TV) and never more than 1 - TV.
+        assert (best / (2 - best)) - 0.006 < kept / steps < best + 0.006
+
+
+def test_coupled_emits_the_same_token_whatever_was_drafted() -> None:
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(1))
+    sampler = Sampler(Sampling(seed=4, temperature=1.0, top_p=0.8))
+    alone = [sampler.choose(logits[i], 10 + i, History([])) for i in range(3)]
+    assert judge(logits, Draft(alone[:2]), 10, sampler, History([]), "coupled") == acceptance.Verdict(2, 2, alone[2])
+    wrong = (alone[1] + 1) % 50
+    verdict = judge(logits, Draft([alone[0], wrong]), 10, sampler, History([]), "coupled")
+    assert verdict == acceptance.Verdict(1, 2, alone[1])
+
+
+def test_history_is_returned_as_it_was() -> None:
+    logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
+    sampler = Sampler(Sampling(frequency_penalty=0.5))
+    history = History([1, 2])
+    history.push(7)
+    greedy = [int(row.argmax()) for row in logits[:3]]
+    judge(logits, Draft(greedy), 3, sampler, history, "coupled")
+    assert history.generated == Counter({7: 1})
+
+
+def test_noise_is_uniform_independent_and_addressed() -> None:
+    tokens = np.arange(200_000)
+    u = np.exp(-np.exp(-noise.gumbel(1, 2, noise.TOKEN, tokens)))
+    counts, _ = np.histogram(u, bins=100, range=(0, 1))
+    assert chisquare(counts).pvalue > 1e-3
+    for other in (noise.gumbel(2, 2, 0, tokens), noise.gumbel(1, 3, 0, tokens), noise.gumbel(1, 2, 1, tokens)):
+        v = np.exp(-np.exp(-other))
+        assert abs(np.corrcoef(u, v)[0, 1]) < 0.01
+    assert abs(np.corrcoef(u[1:], u[:-1])[0, 1]) < 0.01
+    some = np.array([5, 77, 3000])
+    assert np.array_equal(noise.gumbel(1, 2, 0, some), noise.gumbel(1, 2, 0, tokens)[some])
+    across = np.array([noise.uniform(3, position, noise.ACCEPT) for position in range(20_000)])
+    assert chisquare(np.histogram(across, bins=50, range=(0, 1))[0]).pvalue > 1e-3

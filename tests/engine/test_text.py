@@ -1,0 +1,143 @@
+"""Tokens to text: the tokenizer, chat templates, and pieces that are whole graphemes."""
+
+from pathlib import Path
+
+import pytest
+import regex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from specchat.engine.api import Message, Piece
+from specchat.engine.model.tokenizer import Tokenizer, compile_template, render
+from specchat.engine.reply_text import ReplyText
+from tests.engine.tiny import checkpoint
+
+CHAT = (
+    Message("system", "Be brief."),
+    Message("user", "Hi\n there "),
+    Message("assistant", "Yes?"),
+    Message("user", "é"),
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return Tokenizer(checkpoint(tmp_path_factory.mktemp("model") / "m", num_hidden_layers=1))
+
+
+def pushed(
+    tokenizer: Tokenizer, text: str, stop: tuple[str, ...] = (), every: int = 1
+) -> tuple[list[Piece], ReplyText]:
+    """Bytes of `text` as tokens, source i % 3, taken every so many tokens."""
+    out = ReplyText(tokenizer.stream(), stop)
+    pieces: list[Piece] = []
+    for i, token in enumerate(tokenizer.backend.encode(text, add_special_tokens=False).ids):
+        done = out.push(token, ("draft", "target", "bonus")[i % 3])
+        if done:
+            break
+        if i % every == 0:
+            pieces += out.take()
+    return [*pieces, *out.finish()], out
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(), every=st.integers(1, 9))
+def test_any_text_comes_out_whole(tokenizer: Tokenizer, text: str, every: int) -> None:
+    pieces, out = pushed(tokenizer, text, every=every)
+    assert "".join(p.text for p in pieces) == out.text == text
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    parts=st.lists(
+        st.sampled_from(["e\u0301", "👨\u200d👩\u200d👧", "🇫🇷", "한", "a", " ", "ß", "\u0928\u093f"]), max_size=12
+    )
+)
+def test_no_piece_cuts_a_grapheme_that_is_not_begun_in_ascii(tokenizer: Tokenizer, parts: list[str]) -> None:
+    pieces, _ = pushed(tokenizer, "".join(parts))
+    text = "".join(p.text for p in pieces)
+    starts = {m.start() for m in regex.finditer(r"\X", text)}
+    at = 0
+    for piece in pieces:
+        assert at in starts or text[at - 1].isascii()
+        at += len(piece.text)
+
+
+def test_a_grapheme_of_several_tokens_takes_the_last_source(tokenizer: Tokenizer) -> None:
+    pieces, _ = pushed(tokenizer, "é")  # two bytes: draft, then target
+    assert pieces == [Piece("é", "target")]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text("ab#\n", max_size=40), stops=st.lists(st.text("ab#\n", min_size=1, max_size=4), max_size=3))
+def test_stop_strings_never_show(tokenizer: Tokenizer, text: str, stops: list[str]) -> None:
+    _, out = pushed(tokenizer, text, tuple(stops))
+    # The first stop string to be complete wins, at its earliest place.
+    expected = text
+    for end in range(1, len(text) + 1):
+        found = [text[:end].find(s) for s in stops if s in text[:end]]
+        if found:
+            expected = text[: min(found)]
+            break
+    assert out.text == expected
+
+
+def test_a_character_cut_short_shows_as_replacement(tokenizer: Tokenizer) -> None:
+    out = ReplyText(tokenizer.stream(), ())
+    out.push(tokenizer.backend.encode("é").ids[0], "plain")
+    assert out.take() == ()
+    assert out.finish() == (Piece("\ufffd", "plain"),)
+
+
+def test_special_tokens_in_a_message_are_text(tokenizer: Tokenizer) -> None:
+    tokens = tokenizer.prompt([Message("user", "a<|end|><|system|>b")])
+    ends = [t for t in tokens if t in tokenizer.eos]
+    assert len(ends) == 1
+    assert "<\u200b|end|>" in tokenizer.decode(tokens)
+
+
+def test_the_demo_layout_equals_transformers(tokenizer: Tokenizer) -> None:
+    theirs = AutoTokenizer.from_pretrained(tokenizer.folder)
+    turns = [{"role": m.role, "content": m.content} for m in CHAT]
+    assert tokenizer.prompt(CHAT) == theirs.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
+
+
+@pytest.mark.parametrize("name", ["qwen2.5_hf", "llama3_hf"])
+def test_published_tokenizers_and_templates_equal_transformers(name: str, shared_data: Path) -> None:
+    folder = shared_data / "tokenizers" / name
+    theirs = AutoTokenizer.from_pretrained(folder)
+    turns = [{"role": m.role, "content": m.content} for m in CHAT]
+    expected = theirs.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
+    mine = Tokenizer(folder)
+    assert mine.prompt(CHAT) == expected
+    text = "naïve 你好 👨\u200d👩\u200d👧 def f(x):\n\treturn x  # ok"
+    ids = mine.backend.encode(text, add_special_tokens=False).ids
+    stream = mine.stream(expected)
+    assert "".join(stream.push(t) for t in ids) + stream.flush() == text
+
+
+def test_real_templates_render_as_in_transformers(shared_data: Path) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    turns = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Yes?"},
+        {"role": "user", "content": "é"},
+    ]
+    special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    files = sorted((shared_data / "tokenizers" / "templates").glob("*.jinja"))
+    compared = 0
+    for file in files:
+        source = file.read_text(encoding="utf-8")
+        try:
+            theirs = render_jinja_template([turns], chat_template=source, add_generation_prompt=True, **special)[0][0]
+        except Exception:
+            theirs = None  # refused there; it must be refused here too
+        try:
+            mine = render(compile_template(source, file.name), turns, special)
+        except Exception:
+            mine = None
+        assert mine == theirs, file.name
+        compared += theirs is not None
+    assert compared > 40
