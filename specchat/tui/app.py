@@ -1,0 +1,73 @@
+"""The app: puts session, screens and themes together."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.screen import Screen
+
+from specchat.clean import clean
+from specchat.engine.port import EnginePort
+from specchat.tui.commands import commands
+from specchat.tui.history import PromptHistory
+from specchat.tui.launch import Catalog, Launch
+from specchat.tui.screens.chat import ChatScreen
+from specchat.tui.session import Session
+from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS
+
+
+class SpecchatApp(App[None]):
+    """Chat over an engine. The engine is started once the first frame is on the screen, and closed at the end."""
+
+    TITLE = "specchat"
+    CSS_PATH = ["screens/app.tcss", "screens/chat.tcss"]  # noqa: RUF012
+    BINDINGS: ClassVar[list[BindingType]] = []
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(self, engine: EnginePort, catalog: Catalog, launch: Launch) -> None:
+        super().__init__()
+        self.engine = engine
+        self.catalog = catalog
+        self.launch = launch
+        self.session = Session(engine, launch)
+        for theme in launch.themes:
+            self.register_theme(theme)
+        wanted = launch.theme or DEFAULT_THEME
+        if wanted in self.available_themes:
+            self.theme = wanted
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return SPEC_DEFAULTS
+
+    def get_default_screen(self) -> Screen[None]:
+        return ChatScreen(self.session, self.catalog, PromptHistory(self.launch.history))
+
+    @property
+    def chat(self) -> ChatScreen:
+        """The chat screen, which is always there below the others."""
+        screen = self.screen_stack[0]
+        assert isinstance(screen, ChatScreen)
+        return screen
+
+    def on_ready(self) -> None:
+        self.call_after_refresh(self._start_engine)
+
+    def _start_engine(self) -> None:
+        self.engine.start()
+        pair = next((pair for pair in self.catalog.pairs if pair.spec.id == self.launch.pair), None)
+        if pair is None:
+            self.session.load_error = f"there is no model called {clean(self.launch.pair)}"
+        else:
+            self.session.load(pair)
+        self.chat.redraw()
+        self.chat.watch_engine()
+        for warning in self.launch.warnings:
+            self.notify(clean(warning), severity="warning", markup=False)
+
+    def on_unmount(self) -> None:
+        self.engine.close()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        del screen
+        yield from commands(self)

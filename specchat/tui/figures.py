@@ -1,0 +1,69 @@
+"""Numbers as text and bars of fixed width."""
+
+from collections.abc import Sequence
+
+_EIGHTHS = " ▁▂▃▄▅▆▇█"
+_LEFT_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def per_second(value: float) -> str:
+    """Tokens per second: `142`, below ten `9.4`."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def seconds(milliseconds: float) -> str:
+    """`0.12 s`; from ten seconds on `14 s`."""
+    value = milliseconds / 1000
+    return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
+
+
+def times(value: float) -> str:
+    """`1.9x`; from ten on `12x`."""
+    return f"{value:.1f}x" if value < 9.95 else f"{value:.0f}x"
+
+
+def memory(size: int) -> str:
+    """Bytes as `61 MiB` or `6.4 GiB`."""
+    mib = size / 2**20
+    return f"{mib:.0f} MiB" if mib < 1000 else f"{mib / 1024:.1f} GiB"
+
+
+def count(value: int) -> str:
+    """`312`, `12,345`."""
+    return f"{value:,}"
+
+
+def percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole else "–"
+
+
+def bar(fraction: float, width: int) -> tuple[str, str]:
+    """A bar of `width` cells as its filled and its empty part."""
+    filled = round(max(0.0, min(fraction, 1.0)) * width)
+    if fraction > 0 and not filled:
+        filled = 1
+    return "━" * filled, "─" * (width - filled)
+
+
+def level(fraction: float, width: int) -> str:
+    """A bar growing in eighths of a cell, padded to `width`; something above nothing shows at least an eighth."""
+    eighths = round(max(0.0, min(fraction, 1.0)) * width * 8)
+    if fraction > 0:
+        eighths = max(eighths, 1)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (_LEFT_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def columns(values: Sequence[float], highest: float, width: int, height: int) -> list[str]:
+    """The last `width` values as columns `height` rows tall, the newest at the right; zero shows as a floor mark."""
+    shown = [max(0.0, min(value / highest, 1.0)) if highest else 0.0 for value in values[-width:]]
+    rows = []
+    for row in reversed(range(height)):
+        cells = []
+        for value in shown:
+            eighths = round(value * height * 8) - row * 8
+            if row == 0:
+                eighths = max(eighths, 1)
+            cells.append(_EIGHTHS[max(0, min(eighths, 8))])
+        rows.append("".join(cells).rjust(width))
+    return rows

@@ -1,0 +1,83 @@
+"""Prompts typed before, kept across runs."""
+
+import json
+from pathlib import Path
+
+_KEPT = 500
+_LONGEST = 20_000
+"""Characters above which a prompt is not kept: the file is read at every start."""
+
+
+class PromptHistory:
+    """Walks through earlier prompts, newest first; what was being typed comes back at the end.
+
+    The file holds one JSON string a line. Without a file, or where it cannot be read or written, prompts are kept
+    for this run only.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._prompts = _read(path) if path else []
+        self._at = len(self._prompts)
+        self._draft = ""
+
+    def add(self, prompt: str) -> None:
+        """Remember a prompt that was sent."""
+        self._draft = ""
+        if prompt.strip() and len(prompt) <= _LONGEST and self._prompts[-1:] != [prompt]:
+            self._prompts.append(prompt)
+            if self._path is not None:
+                _append(self._path, prompt)
+        self._at = len(self._prompts)
+
+    def older(self, current: str) -> str | None:
+        """The prompt before the one shown, None when there is none."""
+        if self._at == 0:
+            return None
+        if self._at == len(self._prompts):
+            self._draft = current
+        self._at -= 1
+        return self._prompts[self._at]
+
+    def newer(self) -> str | None:
+        """The prompt after the one shown, at last what was being typed; None when there is nothing newer."""
+        if self._at >= len(self._prompts):
+            return None
+        self._at += 1
+        return self._draft if self._at == len(self._prompts) else self._prompts[self._at]
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    prompts = []
+    for line in lines[-_KEPT:]:
+        try:
+            prompt = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(prompt, str):
+            prompts.append(prompt)
+    if len(lines) > 2 * _KEPT:
+        _rewrite(path, prompts)
+    return prompts
+
+
+def _append(path: Path, prompt: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(prompt) + "\n")
+    except OSError:
+        return
+
+
+def _rewrite(path: Path, prompts: list[str]) -> None:
+    try:
+        new = path.with_suffix(".new")
+        new.write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts), encoding="utf-8")
+        new.replace(path)
+    except OSError:
+        return

@@ -1,0 +1,32 @@
+"""What the modal screens share: a titled box that escape closes."""
+
+from typing import ClassVar, Generic, TypeVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+
+Result = TypeVar("Result")
+
+
+class Dialog(ModalScreen[Result], Generic[Result]):
+    """A box in the middle; subclasses give its content."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Close", show=False, priority=True)]
+    DIALOG_TITLE = ""
+    DIALOG_HINT = "esc closes"
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="dialog", can_focus=False) as box:
+            box.border_title = Content(self.DIALOG_TITLE)
+            box.border_subtitle = Content(self.DIALOG_HINT)
+            yield from self.compose_content()
+
+    def compose_content(self) -> ComposeResult:
+        """The widgets in the box."""
+        raise NotImplementedError
+
+    def action_close(self) -> None:
+        self.dismiss(None)

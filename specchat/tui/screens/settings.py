@@ -1,0 +1,167 @@
+"""The settings panel. Valid values take effect at once: drafting at the next step, sampling with the next reply."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from specchat.clean import one_line
+from specchat.engine.api import ACCEPTANCES, Acceptance
+from specchat.engine.strategies import STRATEGIES, StrategyInfo
+from specchat.tui.screens.dialog import Dialog
+from specchat.tui.session import Session
+from specchat.tui.settings import FIELDS, ChatSettings, Field, InvalidValue, nudged
+from specchat.tui.text.lines import styled
+from specchat.tui.widgets.choice import Choice
+from specchat.tui.widgets.plain import Plain
+
+
+class FieldInput(Input):
+    """A field's text; up and down change a number."""
+
+    def __init__(self, field: Field, value: str) -> None:
+        super().__init__(value, id=field.key, compact=True, select_on_focus=False)
+        self.field = field
+        self.cursor_blink = False
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key in ("up", "down") and self.field.nudge:
+            self.value = nudged(self.field, self.value, 1 if event.key == "up" else -1)
+            self.cursor_position = len(self.value)
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.Submitted(self, self.value))
+
+
+class FieldNote(Plain):
+    """What a field is for, or what is wrong with it."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
+
+
+class SettingsScreen(Dialog[None]):
+    CSS_PATH = "settings.tcss"
+    DIALOG_TITLE = "settings"
+    DIALOG_HINT = "tab moves · up and down change numbers · esc closes"
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    # Content
+
+    def compose_content(self) -> ComposeResult:
+        settings = self._session.settings
+        yield OptionList(*[self._strategy(info) for info in STRATEGIES.values()], id="strategy", markup=False)
+        yield Plain(id="strategy-note")
+        for field in FIELDS:
+            yield self._row(field.label, FieldInput(field, field.show(settings)), field)
+            if field.key == "draft_length":
+                yield self._row("acceptance", Choice(ACCEPTANCES, settings.acceptance, id="acceptance"))
+        themes = self._own_themes()
+        yield self._row("theme", Choice(themes, self.app.theme, id="theme"))
+
+    def _row(self, label: str, control: Input | Choice, field: Field | None = None) -> Horizontal:
+        note = [FieldNote(styled(field.help, ".quiet"), id=f"{field.key}-note")] if field else []
+        return Horizontal(Plain(label, classes="name"), control, *note, classes="row")
+
+    def _own_themes(self) -> list[str]:
+        own = [theme.name for theme in self._session.launch.themes]
+        return own if self.app.theme in own else [*own, self.app.theme]
+
+    def _words(self, info: StrategyInfo) -> tuple[str, bool]:
+        """What a strategy is, or why it cannot be used; and whether it can."""
+        loaded = self._session.info
+        status = next((s for s in loaded.strategies if s.name == info.name), None) if loaded else None
+        if status is None or status.available:
+            return info.description, True
+        return f"not here: {one_line(status.reason)}", False
+
+    def _strategy(self, info: StrategyInfo) -> Option:
+        usable = self._words(info)[1]
+        words = f"drafts {info.draft_length} tokens a step" if info.draft_length else "one token a step"
+        chosen = self._session.settings.strategy == info.name
+        title = Content.styled(f"{'●' if chosen else '○'} {info.title:<15}", "bold" if usable else "")
+        return Option(
+            title + Content.styled(words if usable else "not available", "$foreground 60%"),
+            id=info.name,
+            disabled=not usable,
+        )
+
+    def _show_note(self) -> None:
+        strategies = list(STRATEGIES.values())
+        at = self.query_one("#strategy", OptionList).highlighted or 0
+        refused = [
+            f"{info.title} {words}" for info in strategies for words, usable in [self._words(info)] if not usable
+        ]
+        words = "; ".join(refused) or self._words(strategies[at])[0]
+        self.query_one("#strategy-note", Plain).show(words)
+
+    def on_mount(self) -> None:
+        options = self.query_one("#strategy", OptionList)
+        options.highlighted = list(STRATEGIES).index(self._session.settings.strategy)
+        options.focus()
+        self._show_note()
+
+    @on(OptionList.OptionHighlighted, "#strategy")
+    def _strategy_looked_at(self) -> None:
+        self._show_note()
+
+    # Changes
+
+    def _apply(self, settings: ChatSettings) -> None:
+        if settings != self._session.settings:
+            self._session.change(settings)
+
+    @on(OptionList.OptionSelected, "#strategy")
+    def _strategy_chosen(self, event: OptionList.OptionSelected) -> None:
+        name = event.option.id or "plain"
+        self._apply(replace(self._session.settings, strategy=name, draft_length=None))
+        for info in STRATEGIES.values():
+            event.option_list.replace_option_prompt(info.name, self._strategy(info).prompt)
+        length = self.query_one("#draft_length", FieldInput)
+        length.value = length.field.show(self._session.settings)
+
+    @on(Choice.Changed, "#acceptance")
+    def _acceptance_chosen(self, event: Choice.Changed) -> None:
+        acceptance: Acceptance = "ratio" if event.value == "ratio" else "coupled"
+        self._apply(replace(self._session.settings, acceptance=acceptance))
+
+    @on(Choice.Changed, "#theme")
+    def _theme_chosen(self, event: Choice.Changed) -> None:
+        self.app.theme = event.value
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        """Say at once what is wrong; what takes effect in a running reply waits for enter or leaving the field."""
+        if isinstance(event.input, FieldInput):
+            self._store(event.input, apply=not event.input.field.live)
+
+    @on(Input.Submitted)
+    @on(Input.Blurred)
+    def _left(self, event: Input.Submitted | Input.Blurred) -> None:
+        if isinstance(event.input, FieldInput):
+            self._store(event.input, apply=True)
+
+    def _store(self, control: FieldInput, *, apply: bool) -> None:
+        field = control.field
+        note = self.query_one(f"#{field.key}-note", FieldNote)
+        try:
+            settings = field.store(self._session.settings, control.value.strip())
+        except InvalidValue as error:
+            note.show(styled(str(error), ".bad"))
+            return
+        note.show(styled(field.help, ".quiet"))
+        if apply:
+            self._apply(settings)
+
+    def action_close(self) -> None:
+        """Close; what was typed counts where it is valid."""
+        if isinstance(self.focused, FieldInput):
+            self._store(self.focused, apply=True)
+        super().action_close()

@@ -1,0 +1,303 @@
+"""The chat's state and its dealings with the engine: what is loaded, which reply runs, what may be asked next."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Literal
+
+from specchat.clean import clean, one_line
+from specchat.engine.api import (
+    Cancel,
+    Change,
+    Changed,
+    Count,
+    Counted,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Load,
+    Loaded,
+    Loading,
+    PairInfo,
+    Started,
+    Stats,
+    Step,
+)
+from specchat.engine.port import EnginePort
+from specchat.engine.strategies import STRATEGIES
+from specchat.tui.conversation import Conversation, Turn
+from specchat.tui.launch import Launch, Pair
+from specchat.tui.reply import Reply
+from specchat.tui.settings import ChatSettings
+
+_DEATHS = 2
+"""Deaths without a successful load between them after which the engine is not started again by itself."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """Something the screen must know. `message` is a sentence for people; `prompt` goes back into the prompt box."""
+
+    kind: Literal["loading", "loaded", "load-failed", "reply", "ended", "counted"]
+    message: str = ""
+    prompt: str = ""
+
+
+class Session:
+    """One chat at a time over one engine. Requests that make no sense now are answered with a sentence, not raised."""
+
+    def __init__(self, engine: EnginePort, launch: Launch) -> None:
+        self.engine = engine
+        self.launch = launch
+        self.conversation = Conversation(launch.system)
+        self.settings = ChatSettings(acceptance=launch.acceptance, seed=launch.seed, limits=launch.limits)
+        self.pair: Pair | None = None
+        self.info: PairInfo | None = None
+        self.loading: Loading | None = None
+        self.load_error = ""
+        self.reply: Reply | None = None
+        """The reply being written or waited for."""
+        self.stopping = False
+        self.counted: Counted | None = None
+        self._counted_text = ""
+        self._count: tuple[int, str] | None = None
+        self._ids = count(1)
+        self._deaths = 0
+
+    # What runs
+
+    @property
+    def busy(self) -> bool:
+        """Whether events are to be expected."""
+        return self.loading is not None or self.reply is not None or self._count is not None
+
+    @property
+    def last_reply(self) -> Reply | None:
+        """The running reply, or the latest one."""
+        if self.reply is not None:
+            return self.reply
+        return next((turn.reply for turn in reversed(self.conversation.turns) if turn.reply), None)
+
+    # Pairs
+
+    def load(self, pair: Pair) -> None:
+        """Load `pair`, stopping a running reply; its defaults replace the settings that the command line left open."""
+        if self.reply is not None:
+            self.stop()
+        launch, first = self.launch, self.pair is None
+        self.pair, self.info, self.load_error = pair, None, ""
+        self.settings = replace(
+            self.settings,
+            strategy=(launch.strategy if first else None) or pair.strategy,
+            draft_length=(launch.draft_length if first else None) or pair.draft_length,
+            sampling=(launch.sampling if first else None) or pair.sampling,
+        )
+        if self.settings.strategy not in STRATEGIES:
+            self.settings = replace(self.settings, strategy="draft" if pair.spec.draft else "plain", draft_length=None)
+        self.loading = Loading("starting the engine")
+        self.engine.send(Load(pair.spec))
+
+    # Replies
+
+    def refusal(self, text: str) -> str:
+        """Why `text` cannot be sent now; empty when it can."""
+        if self.reply is not None:
+            return "a reply is running: esc stops it; your text is kept"
+        if self.info is None and self.loading is None:
+            return "no model is loaded: f3 chooses one; your text is kept"
+        if self.too_long(text) and self.counted is not None:
+            tokens, context = self.counted.tokens, self.counted.context
+            return f"too long: {tokens:,} tokens, the context holds {context:,}; your text is kept"
+        return ""
+
+    def too_long(self, text: str) -> bool:
+        """Whether `text` is known not to fit the context."""
+        return self.counted is not None and self._counted_text == text and self.counted.tokens >= self.counted.context
+
+    def send(self, text: str) -> str:
+        """Ask for a reply to `text`; gives the refusal if there is one."""
+        if refusal := self.refusal(text):
+            return refusal
+        turn = Turn(text)
+        self.conversation.turns.append(turn)
+        self._answer(turn)
+        return ""
+
+    def regenerate(self) -> str:
+        """Ask for another reply to the last prompt, with a new seed."""
+        turn = self.conversation.last
+        if turn is None:
+            return "there is no reply to make again yet"
+        if refusal := self.refusal(turn.prompt):
+            return refusal
+        self._answer(turn, fresh_seed=True)
+        return ""
+
+    def stop(self) -> str:
+        """Stop the running reply at its next step; asked twice, by restarting the engine."""
+        reply = self.reply
+        if reply is None:
+            return "nothing is running"
+        if self.stopping:
+            self._end(reply, Failed(reply.id, "died", "stopped by restarting the engine"))
+            self._restart()
+            return "restarting the engine"
+        if reply.state == "queued":
+            reply.finished(Finished(reply.id, "cancelled", "", (), Stats()))
+            self.reply = None
+            return ""
+        self.stopping = True
+        self.engine.send(Cancel(reply.id))
+        return ""
+
+    def new_chat(self) -> None:
+        """Start over with an empty conversation, stopping a running reply."""
+        if self.reply is not None and not self.stopping:
+            self.stop()
+        self.conversation = Conversation(self.launch.system)
+        self.counted, self._counted_text = None, ""
+
+    def change(self, settings: ChatSettings) -> None:
+        """Use `settings` from now on: speculation at the running reply's next step, the rest from the next reply."""
+        before, self.settings = self.settings, settings
+        reply = self.reply
+        if reply is not None and reply.state != "queued" and settings.speculation != before.speculation:
+            self.engine.send(Change(reply.id, settings.speculation))
+
+    def _answer(self, turn: Turn, *, fresh_seed: bool = False) -> None:
+        settings = replace(self.settings, seed=None) if fresh_seed else self.settings
+        name = self.pair.spec.name if self.pair else ""
+        reply = Reply(next(self._ids), one_line(name, 40), settings.sampling_with(None), settings.speculation)
+        turn.replies.append(reply)
+        self.reply, self.stopping = reply, False
+        if self.info is not None:
+            self._ask(reply)
+
+    def _ask(self, reply: Reply) -> None:
+        turn = self.conversation.last
+        if turn is None or turn.reply is not reply:
+            return
+        reply.state = "reading"
+        reply.speculation = self.settings.speculation
+        reply.plain_tokens_per_second = self.info.plain_tokens_per_second if self.info else 0.0
+        messages = self.conversation.messages(turn.prompt, before=turn)
+        self.engine.send(Generate(reply.id, messages, reply.sampling, self.settings.limits, reply.speculation))
+
+    # The prompt's length
+
+    def count(self, text: str) -> bool:
+        """Ask how many tokens a prompt with `text` would have; False when that cannot be asked now."""
+        if self.info is None or self.reply is not None:
+            return False
+        request = next(self._ids)
+        self._count = (request, text)
+        self.engine.send(Count(request, self.conversation.messages(text)))
+        return True
+
+    # Events
+
+    def poll(self) -> list[Update]:
+        """What happened since the last call."""
+        updates: list[Update] = []
+        for event in self.engine.poll():
+            updates += self._event(event)
+        return updates
+
+    def check(self) -> list[Update]:
+        """Like `poll`, for now and then while idle: notices a worker that died."""
+        if self.engine.alive or self.info is None:
+            return []
+        return self.poll() or list(self._died(Failed(None, "died", "the engine is gone")))
+
+    def _event(self, event: Event) -> Iterator[Update]:
+        match event:
+            case Loading():
+                self.loading = Loading(one_line(event.what), event.fraction)
+                yield Update("loading")
+            case Loaded():
+                yield self._loaded(event.info)
+            case Counted():
+                if self._count is not None and event.id == self._count[0]:
+                    self.counted, self._counted_text, self._count = event, self._count[1], None
+                    yield Update("counted")
+            case Failed(kind="died"):
+                yield from self._died(event)
+            case Failed():
+                yield from self._failed(event)
+            case Started() | Step() | Changed() | Finished():
+                yield from self._reply_event(event)
+
+    def _reply_event(self, event: Started | Step | Changed | Finished) -> Iterator[Update]:
+        reply = self.reply
+        if reply is None or event.id != reply.id:
+            return
+        match event:
+            case Started():
+                reply.started(event)
+            case Step():
+                reply.step(event)
+            case Changed():
+                reply.changed(event)
+            case Finished():
+                reply.finished(event)
+                self.reply, self.stopping = None, False
+                yield Update("ended")
+                return
+        yield Update("reply")
+
+    def _loaded(self, info: PairInfo) -> Update:
+        self.info, self.loading, self.load_error, self._deaths = info, None, "", 0
+        message = ""
+        status = next((s for s in info.strategies if s.name == self.settings.strategy), None)
+        if status is not None and not status.available:
+            message = f"{STRATEGIES[status.name].title} cannot be used here: {clean(status.reason)}; decoding plainly"
+            self.settings = replace(self.settings, strategy="plain", draft_length=None)
+        if self.reply is not None and self.reply.state == "queued":
+            self._ask(self.reply)
+        return Update("loaded", message)
+
+    def _failed(self, event: Failed) -> Iterator[Update]:
+        if self._count is not None and event.id == self._count[0]:
+            self._count = None
+            return
+        if self.reply is not None and event.id == self.reply.id:
+            yield self._end(self.reply, event)
+        elif event.id is None:
+            self.loading, self.load_error = None, clean(event.message)
+            prompt = ""
+            if self.reply is not None:
+                prompt = self._end(self.reply, replace(event, id=self.reply.id)).prompt
+            yield Update("load-failed", self.load_error, prompt)
+
+    def _died(self, event: Failed) -> Iterator[Update]:
+        self._deaths += 1
+        self._count = None
+        self.info = None
+        prompt = ""
+        if self.reply is not None:
+            ended = self._end(self.reply, event)
+            prompt = ended.prompt
+            yield ended
+        if self._deaths >= _DEATHS:
+            self.loading, self.load_error = None, clean(event.message)
+            yield Update("load-failed", f"the engine keeps ending: {self.load_error}", prompt)
+            return
+        self._restart()
+        yield Update("loading", f"the engine ended ({clean(event.message)}); starting it again")
+
+    def _restart(self) -> None:
+        self.info, self.loading = None, Loading("starting the engine again")
+        self.engine.restart()
+
+    def _end(self, reply: Reply, event: Failed) -> Update:
+        """Close a reply that failed. Without any text, its prompt goes back and an earlier reply shows again."""
+        reply.failed(event)
+        self.reply, self.stopping = None, False
+        turn = self.conversation.last
+        if reply.raw or turn is None or turn.reply is not reply:
+            return Update("ended", reply.error)
+        if len(turn.replies) > 1:
+            turn.replies.pop()
+            return Update("ended", reply.error)
+        return Update("ended", reply.error, turn.prompt)

@@ -1,0 +1,162 @@
+"""What the settings panel edits, and how its fields read numbers."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from specchat.engine.api import Acceptance, Limits, Sampling, Speculation
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
+
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class ChatSettings:
+    """How the next reply is made.
+
+    `seed` None means a new one for each reply; `draft_length` None is the strategy's own.
+    """
+
+    strategy: str = "plain"
+    draft_length: int | None = None
+    acceptance: Acceptance = "coupled"
+    sampling: Sampling = field(default_factory=Sampling)
+    seed: int | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def speculation(self) -> Speculation:
+        return Speculation.of(self.strategy, self.draft_length, self.acceptance)
+
+    def sampling_with(self, seed: int | None) -> Sampling:
+        """The sampling for one reply; a seed is drawn where neither the settings nor `seed` names one."""
+        chosen = seed if seed is not None else self.seed
+        return replace(self.sampling, seed=new_seed() if chosen is None else chosen)
+
+
+def new_seed() -> int:
+    """A random seed short enough to be typed again."""
+    return random.randrange(1, 1_000_000)
+
+
+class InvalidValue(ValueError):
+    """A field's text that cannot be used; the message says what is expected."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One line of text in the panel. `read` raises InvalidValue; `nudge` is what up and down add, 0 for none."""
+
+    key: str
+    label: str
+    help: str
+    show: Callable[[ChatSettings], str]
+    store: Callable[[ChatSettings, str], ChatSettings]
+    nudge: float = 0.0
+    live: bool = False
+    """Whether it takes effect in a running reply."""
+
+
+def _number(text: str, low: float, high: float, *, whole: bool, low_open: bool = False) -> float:
+    kind = "a whole number" if whole else "a number"
+    wanted = f"{kind} {'above' if low_open else 'from'} {low:g}{'' if low_open else f' to {high:g}'}"
+    try:
+        value = float(int(text)) if whole else float(text.replace(",", "."))
+    except ValueError:
+        raise InvalidValue(f"needs {wanted}") from None
+    if not low <= value <= high or (low_open and value == low):
+        raise InvalidValue(f"needs {wanted}")
+    return value
+
+
+def _sampling_field(
+    key: str,
+    label: str,
+    help: str,
+    low: float,
+    high: float,
+    nudge: float,
+    *,
+    whole: bool = False,
+    low_open: bool = False,
+) -> Field:
+    def store(settings: ChatSettings, text: str) -> ChatSettings:
+        value = _number(text, low, high, whole=whole, low_open=low_open)
+        changed: dict[str, Any] = {key: int(value) if whole else value}
+        return replace(settings, sampling=replace(settings.sampling, **changed))
+
+    def show(settings: ChatSettings) -> str:
+        return f"{getattr(settings.sampling, key):g}"
+
+    return Field(key, label, help, show, store, nudge)
+
+
+def _store_draft_length(settings: ChatSettings, text: str) -> ChatSettings:
+    if not text:
+        return replace(settings, draft_length=None)
+    return replace(settings, draft_length=int(_number(text, 1, MAX_DRAFT_LENGTH, whole=True)))
+
+
+def _show_draft_length(settings: ChatSettings) -> str:
+    length = STRATEGIES[settings.strategy].draft_length if settings.draft_length is None else settings.draft_length
+    return str(length) if length else ""
+
+
+def _store_seed(settings: ChatSettings, text: str) -> ChatSettings:
+    if not text:
+        return replace(settings, seed=None)
+    try:
+        seed = int(text)
+    except ValueError:
+        raise InvalidValue("needs a whole number, or nothing for a new one each reply") from None
+    if not 0 <= seed <= MAX_SEED:
+        raise InvalidValue(f"needs a whole number from 0 to {MAX_SEED}")
+    return replace(settings, seed=seed)
+
+
+def _store_max_tokens(settings: ChatSettings, text: str) -> ChatSettings:
+    tokens = int(_number(text, 1, 10_000_000, whole=True)) if text else None
+    return replace(settings, limits=replace(settings.limits, max_tokens=tokens))
+
+
+def _store_stop(settings: ChatSettings, text: str) -> ChatSettings:
+    stops = tuple(part.replace("\\n", "\n").replace("\\t", "\t") for part in text.split("|") if part.strip(" "))
+    return replace(settings, limits=replace(settings.limits, stop=stops))
+
+
+def _show_stop(settings: ChatSettings) -> str:
+    return "|".join(part.replace("\n", "\\n").replace("\t", "\\t") for part in settings.limits.stop)
+
+
+FIELDS: tuple[Field, ...] = (
+    Field(
+        "draft_length", "draft length", "tokens drafted a step", _show_draft_length, _store_draft_length, 1, live=True
+    ),
+    _sampling_field("temperature", "temperature", "0 takes the likeliest token", 0, 10, 0.1),
+    _sampling_field("top_k", "top-k", "0 is off", 0, 1_000_000, 10, whole=True),
+    _sampling_field("top_p", "top-p", "1 is off", 0, 1, 0.05, low_open=True),
+    _sampling_field("min_p", "min-p", "0 is off", 0, 1, 0.01),
+    _sampling_field("repetition_penalty", "repetition", "1 is off", 0, 10, 0.05, low_open=True),
+    _sampling_field("presence_penalty", "presence", "0 is off", -10, 10, 0.1),
+    _sampling_field("frequency_penalty", "frequency", "0 is off", -10, 10, 0.1),
+    Field("seed", "seed", "empty: new each reply", lambda s: "" if s.seed is None else str(s.seed), _store_seed, 1),
+    Field(
+        "max_tokens",
+        "max tokens",
+        "empty: until the context is full",
+        lambda s: "" if s.limits.max_tokens is None else str(s.limits.max_tokens),
+        _store_max_tokens,
+        50,
+    ),
+    Field("stop", "stop strings", "between them |, newline \\n", _show_stop, _store_stop),
+)
+
+
+def nudged(field: Field, text: str, steps: int) -> str:
+    """`text` moved by `steps` of the field's nudge; `text` itself where it is no number."""
+    try:
+        value = float(text or 0)
+    except ValueError:
+        return text
+    return f"{round(value + steps * field.nudge, 6):g}" if field.key != "seed" else str(int(text or 0) + steps)

@@ -1,0 +1,1 @@
+"""Text on its way to the screen: block splitting, Markdown, code, the token view. No widgets."""

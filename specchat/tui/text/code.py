@@ -1,0 +1,108 @@
+"""Code blocks: highlighted, in a box that names the language."""
+
+from collections.abc import Sequence
+
+from textual.content import Content, Span
+from textual.style import Style
+
+from specchat.tui.text.lines import Line, fold, styled
+
+_HIGHLIGHT_LIMIT = 60_000
+"""Characters above which code is shown plain: highlighting takes about a second per million."""
+
+_CLASSES = {
+    "Comment": ".code-comment",
+    "Keyword": ".code-keyword",
+    "Operator.Word": ".code-keyword",
+    "Literal.String": ".code-string",
+    "Literal.Number": ".code-number",
+    "Name.Function": ".code-name",
+    "Name.Class": ".code-name",
+    "Name.Tag": ".code-name",
+    "Name.Decorator": ".code-name",
+    "Name.Builtin": ".code-builtin",
+    "Generic.Deleted": ".code-keyword",
+    "Generic.Inserted": ".code-string",
+    "Generic.Heading": ".code-name",
+}
+
+
+def highlight(code: str, language: str) -> Content:
+    """`code` with spans for its tokens; plain where the language is unknown or the code very long."""
+    if not language or len(code) > _HIGHLIGHT_LIMIT:
+        return Content(code)
+    from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
+    from pygments.util import ClassNotFound  # type: ignore[import-untyped]
+
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return Content(code)
+    spans: list[Span] = []
+    position = 0
+    for token, text in lexer.get_tokens(code):
+        end = position + len(text)
+        if style := _style(str(token)[6:]):
+            spans.append(Span(position, end, style))
+        position = end
+    return Content(code, spans)
+
+
+def _style(token: str) -> str:
+    while token:
+        if token in _CLASSES:
+            return _CLASSES[token]
+        token = token.rpartition(".")[0]
+    return ""
+
+
+def language_of(info: str) -> str:
+    """The language named by a fence's info string (```` ```python title=x ````), lower case; empty when none."""
+    return info.split()[0].strip("{}.").lower() if info.split() else ""
+
+
+def box(code: Content, language: str, width: int) -> list[Line]:
+    """Rows of a code box `width` cells wide; `copy` in its top edge carries the code in its style's meta."""
+    inner = max(width - 4, 4)
+    title = f" {language[: inner - 8]} " if language and inner > 16 else ""
+    button = " copy " if inner > 12 else ""
+    rule = "─" * max(width - 4 - len(title) - len(button), 0)
+    top = Content.assemble(
+        ("╭─", ".box"),
+        (title, ".box-title"),
+        (rule, ".box"),
+        (button, Style.from_meta({"copy": code.plain})),
+        ("─╮", ".box"),
+    ).stylize(".box-button", 2 + len(title) + len(rule), 2 + len(title) + len(rule) + len(button))
+    left, right = styled("│ ", ".box"), styled(" │", ".box")
+    lines = [Line(top, copied=False)]
+    for hard in code.split("\n", allow_blank=True):
+        rows = fold(hard, inner)
+        for index, row in enumerate(rows):
+            content = left + row.pad_right(inner - row.cell_length) + right
+            lines.append(Line(content, 2, 2 + len(row), index < len(rows) - 1, glue=""))
+    lines.append(Line(styled("╰" + "─" * (width - 2) + "╯", ".box"), copied=False))
+    return lines
+
+
+class OpenCode:
+    """The fence being written: whole lines get highlighted as they come, at a cost that grows with n log n only."""
+
+    def __init__(self) -> None:
+        self._done = Content()
+        self._next = 1
+
+    def render(self, body: str, language: str) -> Content:
+        """`body` so far, its latest lines perhaps still plain."""
+        whole, newline, _ = body.rpartition("\n")
+        count = whole.count("\n") + 1 if newline else 0
+        if count >= self._next:
+            self._done = highlight(whole, language)
+            self._next = count + 1 + count // 4
+        done = self._done
+        return done + Content(body[len(done.plain) :]) if body.startswith(done.plain) else Content(body)
+
+
+def code_lines(body: str, language: str, width: int) -> Sequence[Line]:
+    """A finished code block."""
+    return box(highlight(body, language), language, width)

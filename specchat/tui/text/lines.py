@@ -1,0 +1,105 @@
+"""Screen lines and what they are made of: the transcript shows `Section`s, each a list of `Line`s at a given width."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from specchat.tui.reply import Reply
+
+EMPTY = Content()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row. `content.plain[start:end]` is text; what is around it is ornament and never copied."""
+
+    content: Content
+    start: int = 0
+    end: int | None = None
+    soft: bool = False
+    """Wrapped: the text goes on in the next line after a space (`glue`)."""
+    glue: str = " "
+    copied: bool = True
+    """False for rows that are ornament altogether."""
+
+    @property
+    def text(self) -> str:
+        return self.content.plain[self.start : self.end]
+
+
+Layout = Callable[[int], Sequence[Line]]
+
+BLANK = Line(EMPTY)
+
+
+class Section:
+    """A piece of the transcript that never changes; laid out when a width is known, once per width.
+
+    `start` and `end` are offsets in the text of `reply` that it shows; without a reply there is no heat beside it.
+    """
+
+    __slots__ = ("_heat", "_layout", "_lines", "_width", "end", "reply", "start")
+
+    def __init__(self, layout: Layout, start: int = 0, end: int = 0, reply: Reply | None = None) -> None:
+        self._layout = layout
+        self._width = -1
+        self._lines: Sequence[Line] = ()
+        self._heat: Sequence[float | None] = ()
+        self.start = start
+        self.end = end
+        self.reply = reply
+
+    def lines(self, width: int) -> Sequence[Line]:
+        """Its rows, none wider than `width` cells."""
+        if width != self._width:
+            self._lines = self._layout(max(width, 8))
+            self._heat = heat(self.reply, self.start, self.end, len(self._lines)) if self.reply else ()
+            self._width = width
+        return self._lines
+
+    def heat_of(self, row: int) -> float | None:
+        """The share of the draft accepted in the steps that wrote row `row`, None where nothing was drafted."""
+        return self._heat[row] if row < len(self._heat) else None
+
+
+def heat(reply: Reply, start: int, end: int, rows: int) -> list[float | None]:
+    """For each of `rows` equal slices of the text from `start` to `end`: accepted over longest accepted so far."""
+    longest = max(len(reply.tally.histogram) - 1, 1)
+    values: list[float | None] = []
+    for row in range(rows):
+        low = start + (end - start) * row // rows
+        high = start + (end - start) * (row + 1) // rows
+        first = max(bisect_right(reply.offsets, low) - 1, 0)
+        steps = [step for step in reply.steps[first : bisect_left(reply.offsets, max(high, low + 1))] if step.drafted]
+        values.append(sum(step.accepted for step in steps) / len(steps) / longest if steps else None)
+    return values
+
+
+def styled(text: str, style: str = "") -> Content:
+    """Plain text in one style; never markup."""
+    return Content.styled(text, style) if style and text else Content(text)
+
+
+def hang(content: Content, width: int, first: Content = EMPTY, rest: Content = EMPTY) -> list[Line]:
+    """`content` wrapped to `width` cells, `first` before its first row and `rest` before the others.
+
+    `first` is copied with the text (a bullet belongs to it), `rest` is not.
+    """
+    room = max(width - max(first.cell_length, rest.cell_length), 4)
+    lines: list[Line] = []
+    prefix = first
+    for hard in content.split("\n", allow_blank=True):
+        rows = hard.wrap(room) or [hard]
+        for index, row in enumerate(rows):
+            line = prefix + row if prefix else row
+            lines.append(Line(line, start=0 if prefix is first else len(prefix), soft=index < len(rows) - 1))
+            prefix = rest
+    return lines
+
+
+def fold(content: Content, width: int) -> list[Content]:
+    """One line cut every `width` cells, as code is shown."""
+    content = content.expand_tabs(4)
+    return content.fold(width) if content.cell_length > width else [content]

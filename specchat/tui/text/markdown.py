@@ -1,0 +1,222 @@
+"""One closed Markdown block to rows of styled text. HTML stays text, links show where they lead."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from textual.content import Content, Span
+from textual.style import Style
+
+from specchat.tui.text.code import code_lines, language_of
+from specchat.tui.text.lines import BLANK, EMPTY, Line, hang, styled
+from specchat.tui.text.table import table_lines
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+_SPAN_STYLES = {"strong": ".md-strong", "em": ".md-em", "s": ".md-strike", "link": ".md-link"}
+_MAX_NESTING = 12
+"""Quotes and lists nested deeper are shown at this depth."""
+_PARSED_NESTING = 16
+"""Token levels beyond which a block is shown as it was written: the parser drops what is nested deeper than 20."""
+
+
+@lru_cache(maxsize=1)
+def _parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+
+def is_web_link(url: str) -> bool:
+    """Whether a link may be opened: http and https only."""
+    return url.lower().startswith(("http://", "https://"))
+
+
+@dataclass
+class _Indent:
+    """What stands before the rows of a nested part: the bullet once, then space as wide."""
+
+    first: Content
+    rest: Content
+    used: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something below which the nesting stops: a paragraph, a heading, code, a table or a rule."""
+
+    kind: str
+    first: Content = EMPTY
+    rest: Content = EMPTY
+    text: Content = EMPTY
+    info: str = ""
+    rows: tuple[tuple[Content, ...], ...] = ()
+    aligns: tuple[str, ...] = ()
+    gap: bool = False
+
+    def lines(self, width: int) -> list[Line]:
+        room = max(width - self.rest.cell_length, 8)
+        if self.kind == "text":
+            return hang(self.text, width, self.first, self.rest)
+        if self.kind == "rule":
+            return [Line(self.first + styled("─" * min(room, 24), ".box"), copied=False)]
+        inner: Sequence[Line] = (
+            table_lines(self.rows, self.aligns, room)
+            if self.kind == "table"
+            else code_lines(self.text.plain, language_of(self.info), room)
+        )
+        prefixes = [self.first] + [self.rest] * (len(inner) - 1)
+        return [_prefixed(prefix, line) for prefix, line in zip(prefixes, inner, strict=True)]
+
+
+def _prefixed(prefix: Content, line: Line) -> Line:
+    if not prefix:
+        return line
+    shift = len(prefix)
+    end = None if line.end is None else line.end + shift
+    return Line(prefix + line.content, line.start + shift, end, line.soft, line.glue, line.copied)
+
+
+@dataclass
+class _Walker:
+    """Turns markdown-it's flat tokens into parts."""
+
+    parts: list[Part] = field(default_factory=list)
+    indents: list[_Indent] = field(default_factory=list)
+    numbers: list[int | None] = field(default_factory=list)
+    rows: list[list[Content]] = field(default_factory=list)
+    aligns: list[str] = field(default_factory=list)
+    heading: str = ""
+    tight: bool = False
+
+    def walk(self, tokens: "Sequence[Token]") -> list[Part]:
+        for token in tokens:
+            self._token(token)
+        return self.parts
+
+    def _token(self, token: "Token") -> None:
+        kind = token.type
+        if kind in ("bullet_list_open", "ordered_list_open"):
+            self.numbers.append(int(token.attrs.get("start") or 1) if kind.startswith("ordered") else None)
+        elif kind in ("bullet_list_close", "ordered_list_close"):
+            self.numbers.pop()
+        elif kind == "list_item_open":
+            self._open_item()
+        elif kind == "blockquote_open":
+            self.indents.append(_Indent(styled("▎ ", ".md-quote-bar"), styled("▎ ", ".md-quote-bar")))
+        elif kind in ("list_item_close", "blockquote_close"):
+            self.indents.pop()
+        elif kind == "heading_open":
+            self.heading = ".md-h1" if token.tag in ("h1", "h2") else ".md-h3"
+        elif kind == "heading_close":
+            self.heading = ""
+        elif kind == "paragraph_open":
+            self.tight = token.hidden
+        elif kind in ("fence", "code_block"):
+            self._add("code", text=Content(token.content.rstrip("\n")), info=token.info)
+        elif kind == "hr":
+            self._add("rule")
+        elif kind == "html_block":
+            self._add("text", text=Content(token.content.rstrip("\n")))
+        else:
+            self._table_or_text(token)
+
+    def _table_or_text(self, token: "Token") -> None:
+        kind = token.type
+        if kind == "tr_open":
+            self.rows.append([])
+        elif kind == "th_open":
+            self.aligns.append(str(token.attrs.get("style", "")).rpartition(":")[2])
+        elif kind == "table_close":
+            self._add("table", rows=tuple(map(tuple, self.rows)), aligns=tuple(self.aligns))
+            self.rows, self.aligns = [], []
+        elif kind == "inline":
+            content = inline(token.children or [])
+            if self.rows:
+                self.rows[-1].append(content)
+            else:
+                self._add("text", text=content.stylize_before(self.heading) if self.heading else content)
+
+    def _open_item(self) -> None:
+        number = self.numbers[-1]
+        if number is None:
+            bullet = "•◦▪"[(len(self.numbers) - 1) % 3] + " "
+        else:
+            bullet = f"{number}. "
+            self.numbers[-1] = number + 1
+        self.indents.append(_Indent(styled(bullet, ".md-bullet"), Content(" " * len(bullet))))
+
+    def _add(
+        self,
+        kind: str,
+        text: Content = EMPTY,
+        info: str = "",
+        rows: tuple[tuple[Content, ...], ...] = (),
+        aligns: tuple[str, ...] = (),
+    ) -> None:
+        shown = self.indents[:_MAX_NESTING]
+        first = EMPTY.join([indent.rest if indent.used else indent.first for indent in shown])
+        rest = EMPTY.join([indent.rest for indent in shown])
+        for indent in shown:
+            indent.used = True
+        gap = bool(self.parts) and not (self.tight and kind == "text")
+        self.parts.append(Part(kind, first, rest, text, info, rows, aligns, gap))
+
+
+def inline(tokens: "Sequence[Token]") -> Content:
+    """Emphasis, code, links and breaks of one paragraph."""
+    text: list[str] = []
+    spans: list[Span] = []
+    open_at: list[tuple[int, str]] = []
+    length = 0
+
+    def add(piece: str, style: str = "") -> None:
+        nonlocal length
+        text.append(piece)
+        if style:
+            spans.append(Span(length, length + len(piece), style))
+        length += len(piece)
+
+    for token in tokens:
+        kind, _, edge = token.type.rpartition("_")
+        if token.type == "code_inline":
+            add(token.content, ".md-code")
+        elif token.type in ("softbreak", "hardbreak"):
+            add("\n")
+        elif token.type == "image":
+            add(f"[{token.content}]")
+            add(f" ({token.attrs.get('src', '')})", ".md-url")
+        elif edge == "open" and kind in _SPAN_STYLES:
+            open_at.append((length, str(token.attrs.get("href", ""))))
+        elif edge == "close" and kind in _SPAN_STYLES and open_at:
+            start, href = open_at.pop()
+            spans.append(Span(start, length, _SPAN_STYLES[kind]))
+            if kind == "link":
+                if is_web_link(href):
+                    spans.append(Span(start, length, Style.from_meta({"href": href})))
+                if href != "".join(text)[start:]:
+                    add(f" ({href})", ".md-url")
+        else:
+            add(token.content)
+    return Content("".join(text), spans)
+
+
+def parse(source: str) -> list[Part]:
+    """The parts of one block's source."""
+    tokens = _parser().parse(source)
+    if max((token.level for token in tokens), default=0) > _PARSED_NESTING:
+        return [Part("text", text=Content(source.rstrip("\n")))]
+    return _Walker().walk(tokens)
+
+
+def block_lines(parts: Sequence[Part], width: int) -> list[Line]:
+    """Rows of a parsed block, with empty rows between loose parts."""
+    lines: list[Line] = []
+    for part in parts:
+        if part.gap and lines:
+            lines.append(BLANK)
+        lines += part.lines(width)
+    return lines

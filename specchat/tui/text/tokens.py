@@ -1,0 +1,82 @@
+"""The token view: a reply coloured by source, refused drafts as ghosts, changes of strategy marked where they fell."""
+
+from textual.content import Content, Span
+
+from specchat.clean import clean
+from specchat.tui.reply import Reply
+from specchat.tui.text.lines import Line, Section, hang
+from specchat.tui.text.sources import REJECTED, style_of
+
+_GHOST = 60
+"""Characters of a refused draft that are shown."""
+
+
+class TokenView:
+    """Sections of one reply, one a line of text; whole lines are frozen, `open` is the line being written."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._steps = 0
+        self._marks = 0
+        self._start = 0
+        self._text = ""
+        self._spans: list[Span] = []
+        self._offset = 0
+        self.frozen: list[Section] = []
+
+    def update(self) -> None:
+        """Take in the steps that came since the last call."""
+        for step in self._reply.steps[self._steps :]:
+            self._take_marks(self._steps)
+            self._steps += 1
+            ghost = _ghost(step.rejected) if step.rejected else ""
+            pieces = [(clean(piece.text), piece.source) for piece in step.pieces]
+            refused_at = len(pieces) - 1 if pieces and pieces[-1][1] == "target" else len(pieces)
+            for index, (text, source) in enumerate(pieces):
+                if ghost and index == refused_at:
+                    self._append(ghost, REJECTED.style)
+                self._take(text, style_of(source))
+            if ghost and refused_at == len(pieces):
+                self._append(ghost, REJECTED.style)
+        self._take_marks(self._steps)
+
+    def open(self) -> list[Section]:
+        """The line being written, if there is any of it."""
+        return [self._section()] if self._text else []
+
+    def _take_marks(self, step: int) -> None:
+        marks = self._reply.marks
+        while self._marks < len(marks) and marks[self._marks].step <= step:
+            self._append(f" ⟨{marks[self._marks].text}⟩ ", ".mark")
+            self._marks += 1
+
+    def _take(self, text: str, style: str) -> None:
+        first, *rest = text.split("\n")
+        self._append(first, style)
+        self._offset += len(first)
+        for line in rest:
+            self._append("↵", f"{style}")
+            self._offset += 1
+            self.frozen.append(self._section())
+            self._text, self._spans, self._start = "", [], self._offset
+            self._append(line, style)
+            self._offset += len(line)
+
+    def _append(self, text: str, style: str) -> None:
+        if text:
+            start = len(self._text)
+            self._text += text
+            self._spans.append(Span(start, len(self._text), style))
+
+    def _section(self) -> Section:
+        content = Content(self._text, self._spans.copy())
+
+        def layout(width: int) -> list[Line]:
+            return hang(content, width)
+
+        return Section(layout, self._start, max(self._offset, self._start + 1), self._reply)
+
+
+def _ghost(text: str) -> str:
+    shown = clean(text).replace("\n", "↵").replace("\t", " ")
+    return shown if len(shown) <= _GHOST else shown[: _GHOST - 1] + "…"

@@ -1,0 +1,155 @@
+"""A turn as sections: who speaks, the prompt, the reply as Markdown or as tokens, and what it cost."""
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from specchat.clean import clean
+from specchat.tui.conversation import Turn
+from specchat.tui.gauges import footer
+from specchat.tui.reply import Reply
+from specchat.tui.text.blocks import Block, Splitter
+from specchat.tui.text.code import OpenCode, box, code_lines, language_of
+from specchat.tui.text.lines import BLANK, Line, Section, hang, styled
+from specchat.tui.text.markdown import block_lines, parse
+from specchat.tui.text.tokens import TokenView
+
+_PROMPT_SHOWN = 4000
+"""Characters of a prompt that the transcript shows."""
+
+_OPEN_PARSED = 1500
+"""Characters up to which the open block is shown as Markdown; beyond it is plain text until it closes."""
+
+_WAITING = {"queued": "waiting for the model", "reading": "reading the prompt"}
+
+
+class MarkdownView:
+    """A reply's closed blocks as frozen sections, and the block being written."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._splitter = Splitter()
+        self._taken = 0
+        self._marks = 0
+        self._closed = False
+        self._open_code = OpenCode()
+        self.frozen: list[Section] = []
+
+    def update(self) -> None:
+        """Take in the text that came since the last call."""
+        reply = self._reply
+        blocks = self._splitter.feed(reply.text[self._taken :]) if reply.length > self._taken else []
+        self._taken = reply.length
+        if reply.ended and not self._closed:
+            self._closed = True
+            blocks += self._splitter.close()
+        for block in blocks:
+            self._open_code = OpenCode()
+            self.frozen.append(_block_section(block, reply))
+            self._take_marks(block.end)
+
+    def _take_marks(self, offset: int) -> None:
+        marks = self._reply.marks
+        while self._marks < len(marks) and marks[self._marks].offset < offset:
+            self.frozen.append(_mark_section(marks[self._marks].text))
+            self._marks += 1
+
+    def open(self) -> list[Section]:
+        """The block being written, and marks that came since the last closed one."""
+        tail = self._splitter.tail
+        sections = [_mark_section(mark.text) for mark in self._reply.marks[self._marks :]]
+        if tail is None:
+            return sections
+        if tail.code:
+            code, language = self._open_code.render(tail.body, language_of(tail.info)), language_of(tail.info)
+
+            def code_layout(width: int) -> list[Line]:
+                return _spaced(tail, box(code, language, width))
+
+            return [Section(code_layout, tail.start, tail.end, self._reply), *sections]
+        return [_block_section(tail, self._reply, parsed=len(tail.source) <= _OPEN_PARSED), *sections]
+
+
+def _spaced(block: Block, lines: Sequence[Line]) -> list[Line]:
+    return [BLANK, *lines] if block.spaced else list(lines)
+
+
+def _block_section(block: Block, reply: Reply, *, parsed: bool = True) -> Section:
+    if block.code:
+        body, language = block.body, language_of(block.info)
+        return Section(lambda width: _spaced(block, code_lines(body, language, width)), block.start, block.end, reply)
+    if not parsed:
+        text = Content(block.source.rstrip("\n"))
+        return Section(lambda width: _spaced(block, hang(text, width)), block.start, block.end, reply)
+    parts = parse(block.source)
+    return Section(lambda width: _spaced(block, block_lines(parts, width)), block.start, block.end, reply)
+
+
+def _mark_section(text: str) -> Section:
+    def layout(width: int) -> list[Line]:
+        return [Line(line.content, copied=False) for line in hang(styled(f"⟨{text}⟩", ".mark"), width)]
+
+    return Section(layout)
+
+
+def _ornament(text: str, style: str, *, above: bool = False) -> Section:
+    def layout(width: int) -> list[Line]:
+        lines = [Line(line.content, copied=False) for line in hang(styled(text, style), width)]
+        return [BLANK, *lines] if above else lines
+
+    return Section(layout)
+
+
+class TurnView:
+    """The sections of one turn. Ask `sections` again after the turn changed: what stayed is the same object."""
+
+    def __init__(self, turn: Turn, *, first: bool, token_view: bool) -> None:
+        self.turn = turn
+        self._token_view = token_view
+        self._prompt = _prompt_sections(turn.prompt, first=first)
+        self._reply: Reply | None = None
+        self._rewritten = False
+        self._view: MarkdownView | TokenView | None = None
+        self._head: list[Section] = []
+        self._foot: list[Section] = []
+        self._foot_key: tuple[str, ...] = ()
+
+    def sections(self) -> list[Section]:
+        reply = self.turn.reply
+        if reply is None:
+            return self._prompt
+        if reply is not self._reply or reply.rewritten != self._rewritten:
+            self._reply, self._rewritten = reply, reply.rewritten
+            self._view = TokenView(reply) if self._token_view else MarkdownView(reply)
+            again = f"  reply {len(self.turn.replies)}" if len(self.turn.replies) > 1 else ""
+            self._head = [_ornament((reply.name or "model") + again, ".role-model", above=True)]
+        view = self._view
+        if view is None:
+            return self._prompt
+        view.update()
+        self._update_foot(reply)
+        return [*self._prompt, *self._head, *view.frozen, *view.open(), *self._foot]
+
+    def _update_foot(self, reply: Reply) -> None:
+        if not reply.ended:
+            words = _WAITING.get(reply.state, "")
+            key: tuple[str, ...] = (words,)
+            sections = [_ornament(words, ".hint")] if words and self._foot_key != key else self._foot
+        else:
+            key = (reply.state, reply.outcome, footer(reply))
+            if key == self._foot_key:
+                return
+            style = ".failed" if reply.state == "failed" else ".hint"
+            sections = [_ornament(reply.outcome, style, above=bool(reply.text))] if reply.outcome else []
+            if foot := footer(reply):
+                sections.append(_ornament(foot, ".footer", above=not sections))
+        self._foot, self._foot_key = (sections if any(key) else []), key
+
+
+def _prompt_sections(prompt: str, *, first: bool) -> list[Section]:
+    shown = clean(prompt[: _PROMPT_SHOWN * 2])[:_PROMPT_SHOWN]
+    content = Content(shown.rstrip("\n"))
+    sections = [_ornament("you", ".role-you", above=not first), Section(lambda width: hang(content, width))]
+    if len(prompt) > _PROMPT_SHOWN:
+        sections.append(_ornament(f"… and {len(prompt) - _PROMPT_SHOWN:,} more characters", ".hint"))
+    return sections

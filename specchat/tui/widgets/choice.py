@@ -1,0 +1,69 @@
+"""One of a few values, on one row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.reactive import reactive
+
+from specchat.clean import one_line
+from specchat.tui.text.lines import EMPTY, styled
+from specchat.tui.widgets.plain import Plain
+
+
+class Choice(Plain, can_focus=True):
+    """Left and right move between the values, a click picks one."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"chosen", "other"}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "move(-1)", "Previous", show=False),
+        Binding("right,space", "move(1)", "Next", show=False),
+    ]
+    value: reactive[str] = reactive("", init=False)
+
+    @dataclass
+    class Changed(Message):
+        """Another value was chosen."""
+
+        choice: "Choice"
+        value: str
+
+        @property
+        def control(self) -> "Choice":
+            return self.choice
+
+    def __init__(self, values: Sequence[str], value: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._values = list(values)
+        self.set_reactive(Choice.value, value)
+
+    def on_mount(self) -> None:
+        self._fill()
+
+    def watch_value(self, value: str) -> None:
+        self._fill()
+        self.post_message(self.Changed(self, value))
+
+    def action_move(self, by: int) -> None:
+        at = self._values.index(self.value) if self.value in self._values else 0
+        self.value = self._values[(at + by) % len(self._values)]
+
+    def on_click(self, event: events.Click) -> None:
+        start = 0
+        for value in self._values:
+            end = start + len(one_line(value)) + 2
+            if start <= event.x < end:
+                self.value = value
+                return
+            start = end
+
+    def _fill(self) -> None:
+        row = EMPTY
+        for value in self._values:
+            chosen = value == self.value
+            text = one_line(value)
+            row += styled(f"[{text}]" if chosen else f" {text} ", ".chosen" if chosen else ".other")
+        self.show(row)

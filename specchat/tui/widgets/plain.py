@@ -1,0 +1,21 @@
+"""Text that is never markup."""
+
+from textual.content import Content
+from textual.widgets import Static
+
+from specchat.clean import clean
+
+
+class Plain(Static):
+    """A Static for text from anywhere: strings are cleaned and shown literally."""
+
+    def __init__(self, content: str | Content = "", *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(_content(content), markup=False, id=id, classes=classes)
+
+    def show(self, content: str | Content, *, layout: bool = False) -> None:
+        """Replace the content. `layout` only where the size may change: it costs a pass over the whole screen."""
+        self.update(_content(content), layout=layout)
+
+
+def _content(content: str | Content) -> Content:
+    return Content(clean(content)) if isinstance(content, str) else content

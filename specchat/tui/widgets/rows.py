@@ -1,0 +1,66 @@
+"""The single rows around the chat: header, status and key hints."""
+
+from typing import ClassVar
+
+from textual.content import Content
+
+from specchat.tui.keys import KEYS, key_name
+from specchat.tui.text.lines import EMPTY, styled
+from specchat.tui.text.sources import REJECTED, SOURCES
+from specchat.tui.widgets.plain import Plain
+
+
+class TwoSided(Plain):
+    """One row with text at both ends; the left one is cut first."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"strong", "quiet", "good", "bad"}
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._left = self._right = EMPTY
+
+    def show_sides(self, left: Content, right: Content) -> None:
+        if (left.markup, right.markup) == (self._left.markup, self._right.markup):
+            return
+        self._left, self._right = left, right
+        self._fill()
+
+    def on_resize(self) -> None:
+        self._fill()
+
+    def _fill(self) -> None:
+        width = self.content_size.width
+        right = self._right.truncate(max(width, 0), ellipsis=True)
+        room = width - right.cell_length - (2 if right else 0)
+        left = self._left.truncate(room, ellipsis=True) if room > 0 else EMPTY
+        self.show(left + " " * max(width - left.cell_length - right.cell_length, 0) + right)
+
+
+class Hints(Plain):
+    """The keys worth knowing now, as many as fit."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"key", "word"}
+
+    def on_resize(self) -> None:
+        width = self.content_size.width
+        row = EMPTY
+        for key in KEYS:
+            if key.hint:
+                entry = styled(key_name(key.keys[0]), ".key") + styled(f" {key.hint}", ".word")
+                wider = row + ("   " if row else "") + entry
+                if wider.cell_length > width:
+                    break
+                row = wider
+        self.show(row)
+
+
+class Legend(Plain):
+    """What the colours and styles of the token view mean."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
+    }  # fmt: skip
+
+    def on_mount(self) -> None:
+        entries = [styled(source.words, source.style) for source in (*SOURCES.values(), REJECTED)]
+        self.show(Content("  ").join(entries), layout=True)

@@ -1,0 +1,338 @@
+"""The session over the scripted engine, without any screen."""
+
+from dataclasses import replace
+
+import pytest
+from conftest import CATALOG
+
+from specchat.engine.api import (
+    Cancel,
+    Change,
+    Count,
+    Failed,
+    Generate,
+    Message,
+    Sampling,
+    Speculation,
+    Started,
+    StrategyStatus,
+)
+from specchat.engine.fake import INFO, FakeEngine
+from specchat.tui.launch import Launch
+from specchat.tui.session import Session, Update
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def start(engine: FakeEngine, launch: Launch | None = None) -> Session:
+    session = Session(engine, launch or Launch("demo"))
+    engine.start()
+    session.load(CATALOG.pairs[0])
+    return session
+
+
+def ready(engine: FakeEngine, launch: Launch | None = None) -> Session:
+    session = start(engine, launch)
+    session.poll()
+    return session
+
+
+def asked(engine: FakeEngine) -> Generate:
+    return [request for request in engine.requests if isinstance(request, Generate)][-1]
+
+
+def paced() -> tuple[FakeEngine, Clock]:
+    clock = Clock()
+    return FakeEngine(("one two three four five six seven eight nine ten",), tokens_per_second=10, clock=clock), clock
+
+
+def test_a_reply_is_asked_for_and_built_up() -> None:
+    engine = FakeEngine(("Hello there.",))
+    session = ready(engine, Launch("demo", system="Be kind.", seed=7))
+    assert session.send("hi") == ""
+    assert asked(engine).messages == (Message("system", "Be kind."), Message("user", "hi"))
+    assert asked(engine).sampling == Sampling(seed=7, temperature=0.7)
+    assert asked(engine).speculation.draft_length == 5
+    session.poll()
+    (turn,) = session.conversation.turns
+    assert turn.reply is not None
+    assert (turn.reply.text, turn.reply.state, session.reply) == ("Hello there.", "finished", None)
+    session.send("again")
+    assert [message.content for message in asked(engine).messages] == ["Be kind.", "hi", "Hello there.", "again"]
+
+
+def test_sent_while_loading_it_waits_for_the_model() -> None:
+    engine = FakeEngine()
+    session = start(engine)
+    assert session.send("hi") == ""
+    assert not any(isinstance(request, Generate) for request in engine.requests)
+    session.poll()
+    session.poll()
+    assert session.last_reply is not None
+    assert session.last_reply.text == "Hello there."
+
+
+def test_without_a_seed_each_reply_gets_its_own() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    seeds = set()
+    for _ in range(5):
+        session.send("hi")
+        seeds.add(asked(engine).sampling.seed)
+        session.poll()
+    assert len(seeds) == 5
+
+
+def test_regenerate_asks_the_same_with_a_new_seed_and_leaves_the_old_reply_out() -> None:
+    engine = FakeEngine(("first", "second"))
+    session = ready(engine, Launch("demo", seed=7))
+    assert session.regenerate() != ""
+    session.send("hi")
+    session.poll()
+    assert session.regenerate() == ""
+    assert asked(engine).messages == (Message("user", "hi"),)
+    assert asked(engine).sampling.seed != 7
+    session.poll()
+    (turn,) = session.conversation.turns
+    assert [reply.text for reply in turn.replies] == ["first", "second"]
+
+
+def test_stop_keeps_the_partial_text() -> None:
+    engine, clock = paced()
+    session = ready(engine)
+    session.send("count")
+    clock.now = 0.5
+    session.poll()
+    session.stop()
+    assert session.stopping
+    assert isinstance(engine.requests[-1], Cancel)
+    session.poll()
+    reply = session.last_reply
+    assert reply is not None
+    assert (reply.outcome, reply.text) == ("stopped", "one two three four five")
+    session.send("go on")
+    assert asked(engine).messages[1] == Message("assistant", "one two three four five")
+
+
+def test_a_second_stop_restarts_an_engine_that_does_not_answer() -> None:
+    engine, clock = paced()
+    session = ready(engine)
+    session.send("count")
+    clock.now = 0.5
+    session.poll()
+    engine.send = engine.requests.append  # type: ignore[method-assign]
+    session.stop()
+    assert session.poll() == []
+    session.stop()
+    reply = session.last_reply
+    assert reply is not None
+    assert (reply.state, session.reply, session.stopping) == ("failed", None, False)
+    assert reply.text == "one two three four five"
+    session.poll()
+    assert session.info is not None
+
+
+def test_a_queued_reply_can_be_stopped() -> None:
+    session = start(FakeEngine())
+    session.send("hi")
+    session.stop()
+    assert session.reply is None
+    session.poll()
+    assert session.info is not None
+
+
+def test_only_one_reply_at_a_time() -> None:
+    engine, _ = paced()
+    session = ready(engine)
+    session.send("count")
+    assert "esc stops" in session.send("more")
+    assert "esc stops" in session.regenerate()
+    assert len(session.conversation.turns) == 1
+
+
+def test_drafting_changes_at_once_and_sampling_with_the_next_reply() -> None:
+    engine, clock = paced()
+    session = ready(engine)
+    session.send("count")
+    clock.now = 0.5
+    session.poll()
+    sent = len(engine.requests)
+    session.change(replace(session.settings, sampling=Sampling(temperature=1.5)))
+    assert len(engine.requests) == sent
+    session.change(replace(session.settings, strategy="lookup", draft_length=3))
+    request = engine.requests[-1]
+    assert isinstance(request, Change)
+    assert (request.speculation.strategy, request.speculation.draft_length) == ("lookup", 3)
+    clock.now = 9
+    session.poll()
+    reply = session.last_reply
+    assert reply is not None
+    assert [mark.text for mark in reply.marks] == ["draft x5 → lookup x3 at token 5"]
+    session.send("next")
+    assert asked(engine).sampling.temperature == 1.5
+
+
+REFUSED = (Started(0, 9, 0, 0, Speculation()), Failed(0, "context", "too long for the context"))
+
+
+def test_a_reply_that_fails_unanswered_gives_its_prompt_back() -> None:
+    session = ready(FakeEngine((REFUSED,)))
+    session.send("my prompt")
+    assert session.poll()[-1] == Update("ended", "too long for the context", "my prompt")
+    assert session.last_reply is not None
+    assert session.last_reply.outcome == "too long for the context"
+    session.send("shorter")
+    assert session.conversation.messages("x") == (Message("user", "x"),)
+
+
+def test_a_second_reply_that_fails_leaves_the_first() -> None:
+    session = ready(FakeEngine(("fine", REFUSED)))
+    session.send("my prompt")
+    session.poll()
+    session.regenerate()
+    assert session.poll()[-1] == Update("ended", "too long for the context")
+    assert session.last_reply is not None
+    assert session.last_reply.text == "fine"
+
+
+def test_a_failed_reply_keeps_its_text_and_the_chat_goes_on() -> None:
+    engine = FakeEngine(("one two three four five six",))
+    session = ready(engine)
+    engine.fail_reply("memory", "out of memory\x1b[2J")
+    session.send("hi")
+    updates = session.poll()
+    reply = session.last_reply
+    assert reply is not None
+    assert (reply.state, reply.outcome) == ("failed", "out of memory␛[2J")
+    assert reply.text
+    assert updates[-1] == Update("ended", "out of memory␛[2J")
+    session.send("again")
+    session.poll()
+    assert session.last_reply is not None
+    assert session.last_reply.state == "finished"
+
+
+def test_a_dead_engine_is_started_again_and_the_partial_reply_stays() -> None:
+    engine, clock = paced()
+    session = ready(engine)
+    session.send("count")
+    clock.now = 0.5
+    session.poll()
+    engine.die()
+    kinds = [update.kind for update in session.poll()]
+    assert kinds[:2] == ["ended", "loading"]
+    session.poll()
+    assert session.info is not None
+    assert session.last_reply is not None
+    assert session.last_reply.text == "one two three four five"
+    assert session.send("again") == ""
+    clock.now = 9
+    session.poll()
+    assert session.last_reply.state == "finished"
+
+
+def test_death_while_idle_is_noticed() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    assert session.check() == []
+    engine.die()
+    assert session.check()[0].kind == "loading"
+    session.poll()
+    assert session.info is not None
+
+
+def test_an_engine_that_keeps_dying_is_left_alone() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    engine._load = lambda request: None  # type: ignore[method-assign]
+    engine.die()
+    assert session.poll()[-1].kind == "loading"
+    engine.die()
+    assert session.poll()[-1].kind == "load-failed"
+    assert "f3" in session.send("hi")
+    assert not session.busy
+
+
+def test_a_load_that_fails_says_why_and_keeps_the_chat() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    session.send("hi")
+    session.poll()
+    engine.fail_load("model", "no such folder: [/models]")
+    session.load(CATALOG.pairs[1])
+    assert session.send("while loading") == ""
+    update = session.poll()[-1]
+    assert update == Update("load-failed", "no such folder: [/models]", "while loading")
+    assert len(session.conversation.turns) == 2
+    session.load(CATALOG.pairs[0])
+    session.poll()
+    assert session.info is not None
+
+
+def test_a_strategy_that_cannot_be_used_falls_back_to_plain_with_the_reason() -> None:
+    statuses = (StrategyStatus("plain", True), StrategyStatus("draft", False, "the tokenizers differ"))
+    engine = FakeEngine(info=replace(INFO, strategies=statuses))
+    session = start(engine)
+    update = session.poll()[-1]
+    assert "the tokenizers differ" in update.message
+    assert session.settings.strategy == "plain"
+
+
+def test_what_the_command_line_asks_for_wins_over_the_pair_but_only_for_the_first() -> None:
+    launch = Launch("demo", strategy="lookup", draft_length=2, sampling=Sampling(temperature=0.1))
+    session = ready(FakeEngine(), launch)
+    assert (session.settings.strategy, session.settings.draft_length) == ("lookup", 2)
+    session.load(CATALOG.pairs[1])
+    assert (session.settings.strategy, session.settings.sampling.temperature) == ("draft", 0.7)
+
+
+def test_a_prompt_known_to_be_too_long_is_refused() -> None:
+    engine = FakeEngine(info=replace(INFO, context=20))
+    session = ready(engine)
+    text = "word " * 30
+    assert session.count(text)
+    assert isinstance(engine.requests[-1], Count)
+    session.poll()
+    assert session.too_long(text)
+    assert "the context holds 20" in session.send(text)
+    assert session.send("short") == ""
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_new_chat_forgets_the_old_one_and_its_events(running: bool) -> None:
+    engine, clock = paced()
+    session = ready(engine)
+    session.send("count")
+    clock.now = 0.5 if running else 99
+    session.poll()
+    session.new_chat()
+    session.poll()
+    assert session.conversation.turns == []
+    assert session.send("new") == ""
+    assert asked(engine).messages == (Message("user", "new"),)
+    clock.now = 200
+    session.poll()
+    assert session.last_reply is not None
+    assert session.last_reply.state == "finished"
+
+
+def test_another_pair_stops_the_running_reply() -> None:
+    engine, clock = paced()
+    session = ready(engine)
+    session.send("count")
+    clock.now = 0.5
+    session.poll()
+    session.load(CATALOG.pairs[1])
+    session.poll()
+    assert session.info is not None
+    assert session.info.name == "Qwen3 8B + 0.6B"
+    assert session.last_reply is not None
+    assert session.last_reply.outcome == "stopped"

@@ -1,0 +1,203 @@
+"""Markdown, code, tables and the token view as rows."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from textual.content import Content
+
+from specchat.engine.api import Changed, Finished, Piece, Sampling, Speculation, Stats, Step
+from specchat.tui.conversation import Turn
+from specchat.tui.reply import Reply
+from specchat.tui.text.blocks import split
+from specchat.tui.text.code import OpenCode, box, code_lines, highlight, language_of
+from specchat.tui.text.lines import Line
+from specchat.tui.text.markdown import block_lines, is_web_link, parse
+from specchat.tui.text.table import column_widths
+from specchat.tui.text.turn import TurnView
+
+
+def rows(source: str, width: int = 60) -> list[str]:
+    found: list[Line] = []
+    for block in split(source):
+        found += code_lines(block.body, block.info, width) if block.code else block_lines(parse(block.source), width)
+    return [line.content.plain.rstrip() for line in found]
+
+
+def styles_at(line: Line, text: str) -> set[str]:
+    at = line.content.plain.index(text)
+    return {str(span.style) for span in line.content.spans if span.start <= at < span.end}
+
+
+def step(*pieces: tuple[str, str], rejected: str = "", accepted: int = 0, drafted: int = 5) -> Step:
+    made = tuple(Piece(text, source) for text, source in pieces)
+    return Step(1, made, drafted, min(accepted + 1, drafted), accepted, len(made), 1, 8, 1, 10, "draft", rejected)
+
+
+def a_reply(*steps: Step) -> Reply:
+    reply = Reply(1, "demo", Sampling(seed=42), Speculation.of("draft"))
+    for each in steps:
+        reply.step(each)
+    return reply
+
+
+def test_inline_styles() -> None:
+    (line,) = block_lines(parse("a **b** *c* `d` ~~e~~"), 40)
+    assert line.content.plain == "a b c d e"
+    assert [styles_at(line, c) for c in "abcde"] == [set(), {".md-strong"}, {".md-em"}, {".md-code"}, {".md-strike"}]
+
+
+def test_lists_hang_and_number() -> None:
+    assert rows("3. a long item that wraps\n   - nested\n4. next", 16) == [
+        "3. a long item",
+        "   that wraps",
+        "   ◦ nested",
+        "4. next",
+    ]
+
+
+def test_links_show_where_they_lead_and_only_web_links_can_be_clicked() -> None:
+    (line,) = block_lines(parse("[a](https://x.y) [b](ftp://h/f) <https://z.z>"), 200)
+    assert line.content.plain == "a (https://x.y) b (ftp://h/f) https://z.z"
+    assert any("href" in style for style in styles_at(line, "a"))
+    assert not any("href" in style for style in styles_at(line, "b"))
+    assert [is_web_link(url) for url in ("HTTP://a", "javascript:1", "file:///x", "")] == [True, False, False, False]
+
+
+def test_markup_and_html_are_only_text() -> None:
+    source = "see [/usr/bin] and [/] [@click=app.quit]x[/] <b>bold</b>"
+    assert rows(source, 200) == [source]
+
+
+def test_code_is_boxed_and_highlighted() -> None:
+    lines = code_lines("def f():\n    return 1", "python", 30)
+    assert [len(line.content.plain) for line in lines] == [30] * 4
+    assert lines[0].content.plain.startswith("╭─ python ─")
+    assert ".code-keyword" in styles_at(lines[1], "def")
+    assert [line.text for line in lines if line.copied] == ["def f():", "    return 1"]
+
+
+def test_long_code_lines_fold_and_copy_whole() -> None:
+    lines = [line for line in box(Content("x" * 100), "", 24) if line.copied]
+    assert len(lines) == 5
+    assert "".join(line.text for line in lines) == "x" * 100
+    assert all(line.glue == "" for line in lines)
+
+
+@pytest.mark.parametrize("language", ["nonsense", "", "python", "PYTHON"])
+def test_highlighting_never_changes_the_code(language: str) -> None:
+    code = "\n\nif x:\n\ty = '[/]'\n\n"
+    assert highlight(code, language_of(language)).plain == code
+
+
+@settings(max_examples=50)
+@given(st.lists(st.sampled_from(["def f():\n", "    x = 1\n", "'''", "\n", "# c", "y"]), max_size=40))
+def test_an_open_fence_shows_all_of_its_code(pieces: list[str]) -> None:
+    code, body = OpenCode(), ""
+    for piece in pieces:
+        body += piece
+        assert code.render(body, "python").plain == body
+
+
+def test_tables_fit() -> None:
+    source = "| name | words |\n|:--|--:|\n| a | " + "word " * 20 + "|\n| b |\n"
+    for width in (20, 40, 200):
+        assert all(len(row) <= width for row in rows(source, width))
+    assert rows("| a | b |\n|--|--:|\n| 1 | 22 |") == ["a │  b", "──┼───", "1 │ 22"]
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=6), st.integers(1, 80))
+def test_columns_shrink_to_the_room(sizes: list[int], room: int) -> None:
+    widths = column_widths([[Content("x" * size) for size in sizes]], room)
+    assert sum(widths) <= max(room, 3 * len(sizes), 1)
+    assert all(1 <= width <= max(size, 1) for width, size in zip(widths, sizes, strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("-*`#>|[]() \n1.ax_~!", max_size=120), st.integers(8, 90))
+def test_no_row_is_wider_than_asked(source: str, width: int) -> None:
+    for block in split(source):
+        if not block.code and "|" not in block.source:
+            for line in block_lines(parse(block.source), width):
+                if line.content.cell_length > width:
+                    assert len(line.content.plain.split()) <= 2 + source.count(">") + source.count("-")
+
+
+def test_very_deep_nesting_stays_readable() -> None:
+    assert any("x" in row for row in rows(">" * 90 + " x", 80))
+    assert rows("\n".join("  " * depth + "- a" for depth in range(60)), 80)
+
+
+# Turns
+
+
+def shown(view: TurnView, width: int = 60) -> list[str]:
+    return [line.content.plain for section in view.sections() for line in section.lines(width)]
+
+
+def test_streamed_and_finished_turns_look_the_same() -> None:
+    text = "# Head\n\nSome *text* here.\n\n- a\n- b\n\n```py\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nend"
+    live, once = a_reply(), a_reply(step((text, "draft")))
+    turn = Turn("prompt", [live])
+    view = TurnView(turn, first=True, token_view=False)
+    for char in text:
+        live.step(step((char, "draft")))
+        view.sections()
+    for reply in (live, once):
+        reply.finished(Finished(1, "stop", text, (), Stats()))
+    fresh = TurnView(Turn("prompt", [once]), first=True, token_view=False)
+    assert shown(view) == shown(fresh)
+
+
+def test_closed_blocks_stay_the_same_objects() -> None:
+    reply = a_reply(step(("one\n\ntwo", "draft")))
+    view = TurnView(Turn("prompt", [reply]), first=True, token_view=False)
+    before = view.sections()
+    reply.step(step((" and more", "draft")))
+    after = view.sections()
+    assert after[:-1] == before[:-1]
+    assert after[-1] is not before[-1]
+
+
+def test_the_token_view_shows_sources_and_ghosts() -> None:
+    reply = a_reply(
+        step(("Once", "draft"), (" upon", "draft"), (" a", "target"), rejected=" the day", accepted=2),
+        step((" time\n", "bonus"), accepted=5),
+        step(("The end", "plain"), drafted=0),
+    )
+    view = TurnView(Turn("p", [reply]), first=True, token_view=True)
+    lines = [line for section in view.sections() for line in section.lines(60)]
+    assert lines[-2].content.plain == "Once upon the day a time↵"
+    looks = [styles_at(lines[-2], text) for text in ("Once", " upon", " the day", " a t", " time")]
+    assert looks == [{".spec-draft"}, {".spec-draft"}, {".spec-rejected"}, {".spec-target"}, {".spec-bonus"}]
+    assert styles_at(lines[-1], "The end") == {".spec-plain"}
+
+
+@pytest.mark.parametrize("token_view", [False, True])
+def test_a_change_of_strategy_is_marked_where_it_fell(token_view: bool) -> None:
+    reply = a_reply(step(("One.\n\n", "draft")))
+    reply.changed(Changed(1, Speculation.of("lookup"), 7))
+    reply.step(step(("Two.\n\n", "lookup")))
+    reply.step(step(("Three.", "lookup")))
+    text = "\n".join(shown(TurnView(Turn("p", [reply]), first=True, token_view=token_view)))
+    mark = "⟨draft x5 → lookup x8 at token 7⟩"
+    assert text.index("One.") < text.index(mark) < text.index("Three.")
+
+
+def test_heat_stands_beside_the_rows_it_belongs_to() -> None:
+    reply = a_reply(
+        step(("good.\n\n", "draft"), accepted=4),
+        step(("bad.\n\n", "target"), accepted=0),
+        step(("x", "plain"), drafted=0),
+    )
+    reply.finished(Finished(1, "stop", reply.text, (), Stats()))
+    heats = {}
+    for section in TurnView(Turn("p", [reply]), first=True, token_view=False).sections():
+        for row, line in enumerate(section.lines(40)):
+            heats[line.content.plain] = section.heat_of(row)
+    assert (heats["good."], heats["bad."], heats["x"], heats["p"]) == (1.0, 0.0, None, None)
+
+
+def test_huge_prompts_are_cut_on_the_screen_only() -> None:
+    turn = Turn("x" * 1_000_000)
+    assert "… and 996,000 more characters" in shown(TurnView(turn, first=True, token_view=False))
+    assert len(turn.prompt) == 1_000_000
