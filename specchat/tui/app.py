@@ -14,7 +14,7 @@ from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Launch
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.session import Session
-from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS
+from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, textual_theme
 
 
 class SpecchatApp(App[None]):
@@ -32,7 +32,7 @@ class SpecchatApp(App[None]):
         self.launch = launch
         self.session = Session(engine, launch)
         for theme in launch.themes:
-            self.register_theme(theme)
+            self.register_theme(textual_theme(theme))
         wanted = launch.theme or DEFAULT_THEME
         if wanted in self.available_themes:
             self.theme = wanted
@@ -55,11 +55,7 @@ class SpecchatApp(App[None]):
 
     def _start_engine(self) -> None:
         self.engine.start()
-        pair = next((pair for pair in self.catalog.pairs if pair.spec.id == self.launch.pair), None)
-        if pair is None:
-            self.session.load_error = f"there is no model called {clean(self.launch.pair)}"
-        else:
-            self.session.load(pair)
+        self.session.load(self.launch.pair)
         self.chat.redraw()
         self.chat.watch_engine()
         for warning in self.launch.warnings:

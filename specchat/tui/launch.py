@@ -1,26 +1,41 @@
 """What the command line hands to the app."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from textual.theme import Theme
-
 from specchat.engine.api import Acceptance, Limits, PairSpec, Sampling
 
 
+class Requires(Protocol):
+    """What a pair needs, in GiB."""
+
+    @property
+    def vram_gib(self) -> float | None: ...
+    @property
+    def ram_gib(self) -> float | None: ...
+    @property
+    def disk_gib(self) -> float | None: ...
+
+
 class Pair(Protocol):
-    """What the app asks of a catalog's pair."""
+    """What the app asks of a catalog's pair: `specchat.config.catalog.Pair`, without importing it."""
 
     @property
     def spec(self) -> PairSpec: ...
     @property
     def strategy(self) -> str: ...
     @property
-    def draft_length(self) -> int | None: ...
+    def lengths(self) -> Mapping[str, int]: ...
+    @property
+    def acceptance(self) -> Acceptance: ...
     @property
     def sampling(self) -> Sampling: ...
+    @property
+    def requires(self) -> Requires: ...
+    @property
+    def unsupported(self) -> str: ...
 
 
 class Catalog(Protocol):
@@ -30,22 +45,38 @@ class Catalog(Protocol):
     def pairs(self) -> Sequence[Pair]: ...
 
 
+class ThemeColours(Protocol):
+    """A theme file's data: `specchat.config.themes.Theme`, without importing it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dark(self) -> bool: ...
+    @property
+    def colors(self) -> Mapping[str, str]: ...
+    @property
+    def spec(self) -> Mapping[str, str]: ...
+
+
 @dataclass(frozen=True)
 class Launch:
     """How the app starts. None leaves a choice to the pair."""
 
-    pair: str
-    """Id of the pair to load first."""
+    pair: Pair
+    """The pair to load first."""
     strategy: str | None = None
     draft_length: int | None = None
-    acceptance: Acceptance = "coupled"
+    acceptance: Acceptance | None = None
     sampling: Sampling | None = None
     seed: int | None = None
+    """None draws a new one for each reply."""
     limits: Limits = field(default_factory=Limits)
     system: str = ""
     theme: str | None = None
-    themes: Sequence[Theme] = ()
+    themes: Sequence[ThemeColours] = ()
     history: Path | None = None
     """File of the prompt history; None keeps none."""
+    remember: Callable[[str, str], None] | None = None
+    """Saves a setting by key and value for the next start; raises an exception with a sentence where it cannot."""
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

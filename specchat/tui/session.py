@@ -23,6 +23,7 @@ from specchat.engine.api import (
     Started,
     Stats,
     Step,
+    StrategyStatus,
 )
 from specchat.engine.port import EnginePort
 from specchat.engine.strategies import STRATEGIES
@@ -51,7 +52,7 @@ class Session:
         self.engine = engine
         self.launch = launch
         self.conversation = Conversation(launch.system)
-        self.settings = ChatSettings(acceptance=launch.acceptance, seed=launch.seed, limits=launch.limits)
+        self.settings = ChatSettings(seed=launch.seed, limits=launch.limits)
         self.pair: Pair | None = None
         self.info: PairInfo | None = None
         self.loading: Loading | None = None
@@ -85,16 +86,16 @@ class Session:
         """Load `pair`, stopping a running reply; its defaults replace the settings that the command line left open."""
         if self.reply is not None:
             self.stop()
-        launch, first = self.launch, self.pair is None
+        launch = self.launch if self.pair is None else None
         self.pair, self.info, self.load_error = pair, None, ""
+        strategy = (launch and launch.strategy) or pair.strategy
         self.settings = replace(
             self.settings,
-            strategy=(launch.strategy if first else None) or pair.strategy,
-            draft_length=(launch.draft_length if first else None) or pair.draft_length,
-            sampling=(launch.sampling if first else None) or pair.sampling,
+            strategy=strategy,
+            draft_length=(launch and launch.draft_length) or pair.lengths.get(strategy),
+            acceptance=(launch and launch.acceptance) or pair.acceptance,
+            sampling=(launch and launch.sampling) or pair.sampling,
         )
-        if self.settings.strategy not in STRATEGIES:
-            self.settings = replace(self.settings, strategy="draft" if pair.spec.draft else "plain", draft_length=None)
         self.loading = Loading("starting the engine")
         self.engine.send(Load(pair.spec))
 
@@ -164,6 +165,19 @@ class Session:
         reply = self.reply
         if reply is not None and reply.state != "queued" and settings.speculation != before.speculation:
             self.engine.send(Change(reply.id, settings.speculation))
+
+    def choose_strategy(self, name: str) -> str:
+        """Draft with another strategy at its own length; gives the reason where the loaded pair cannot."""
+        status = self.strategy_status(name)
+        if status is not None and not status.available:
+            return f"{STRATEGIES[name].title} cannot be used here: {clean(status.reason)}"
+        length = self.pair.lengths.get(name) if self.pair else None
+        self.change(replace(self.settings, strategy=name, draft_length=length))
+        return ""
+
+    def strategy_status(self, name: str) -> StrategyStatus | None:
+        """What the loaded pair says about a strategy; None when nothing is loaded or it does not know it."""
+        return next((s for s in self.info.strategies if s.name == name), None) if self.info else None
 
     def _answer(self, turn: Turn, *, fresh_seed: bool = False) -> None:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
@@ -249,7 +263,7 @@ class Session:
     def _loaded(self, info: PairInfo) -> Update:
         self.info, self.loading, self.load_error, self._deaths = info, None, "", 0
         message = ""
-        status = next((s for s in info.strategies if s.name == self.settings.strategy), None)
+        status = self.strategy_status(self.settings.strategy)
         if status is not None and not status.available:
             message = f"{STRATEGIES[status.name].title} cannot be used here: {clean(status.reason)}; decoding plainly"
             self.settings = replace(self.settings, strategy="plain", draft_length=None)

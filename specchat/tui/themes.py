@@ -1,8 +1,8 @@
 """A theme file's colours as a Textual theme."""
 
-from collections.abc import Mapping
-
 from textual.theme import Theme
+
+from specchat.tui.launch import ThemeColours
 
 DEFAULT_THEME = "ink"
 
@@ -18,20 +18,21 @@ SPEC_DEFAULTS: dict[str, str] = {
 """Colours of token sources for themes that name none."""
 
 
-def textual_theme(name: str, *, dark: bool, colors: Mapping[str, str], spec: Mapping[str, str]) -> Theme:
-    """A theme from plain data: `colors` by Textual's names, `spec` by token source."""
+def textual_theme(theme: ThemeColours) -> Theme:
+    """Textual's own kind of theme; colours that the file leaves out are derived by Textual."""
+    colours = theme.colors.get
     return Theme(
-        name=name,
-        dark=dark,
-        primary=colors["primary"],
-        secondary=colors.get("secondary"),
-        accent=colors.get("accent"),
-        foreground=colors.get("foreground"),
-        background=colors.get("background"),
-        surface=colors.get("surface"),
-        panel=colors.get("panel"),
-        warning=colors.get("warning"),
-        error=colors.get("error"),
-        success=colors.get("success"),
-        variables={f"spec-{source}": color for source, color in spec.items()},
+        name=theme.name,
+        dark=theme.dark,
+        primary=theme.colors["primary"],
+        secondary=colours("secondary"),
+        accent=colours("accent"),
+        foreground=colours("foreground"),
+        background=colours("background"),
+        surface=colours("surface"),
+        panel=colours("panel"),
+        warning=colours("warning"),
+        error=colours("error"),
+        success=colours("success"),
+        variables={f"spec-{source}": colour for source, colour in theme.spec.items()},
     )

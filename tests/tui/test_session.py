@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from conftest import CATALOG
+from conftest import CATALOG, LAUNCH
 
 from specchat.engine.api import (
     Cancel,
@@ -33,7 +33,7 @@ class Clock:
 
 
 def start(engine: FakeEngine, launch: Launch | None = None) -> Session:
-    session = Session(engine, launch or Launch("demo"))
+    session = Session(engine, launch or LAUNCH)
     engine.start()
     session.load(CATALOG.pairs[0])
     return session
@@ -56,7 +56,7 @@ def paced() -> tuple[FakeEngine, Clock]:
 
 def test_a_reply_is_asked_for_and_built_up() -> None:
     engine = FakeEngine(("Hello there.",))
-    session = ready(engine, Launch("demo", system="Be kind.", seed=7))
+    session = ready(engine, replace(LAUNCH, system="Be kind.", seed=7))
     assert session.send("hi") == ""
     assert asked(engine).messages == (Message("system", "Be kind."), Message("user", "hi"))
     assert asked(engine).sampling == Sampling(seed=7, temperature=0.7)
@@ -93,7 +93,7 @@ def test_without_a_seed_each_reply_gets_its_own() -> None:
 
 def test_regenerate_asks_the_same_with_a_new_seed_and_leaves_the_old_reply_out() -> None:
     engine = FakeEngine(("first", "second"))
-    session = ready(engine, Launch("demo", seed=7))
+    session = ready(engine, replace(LAUNCH, seed=7))
     assert session.regenerate() != ""
     session.send("hi")
     session.poll()
@@ -252,7 +252,7 @@ def test_death_while_idle_is_noticed() -> None:
 def test_an_engine_that_keeps_dying_is_left_alone() -> None:
     engine = FakeEngine()
     session = ready(engine)
-    engine._load = lambda request: None  # type: ignore[method-assign]
+    engine._load = lambda _: None  # type: ignore[method-assign]
     engine.die()
     assert session.poll()[-1].kind == "loading"
     engine.die()
@@ -287,7 +287,7 @@ def test_a_strategy_that_cannot_be_used_falls_back_to_plain_with_the_reason() ->
 
 
 def test_what_the_command_line_asks_for_wins_over_the_pair_but_only_for_the_first() -> None:
-    launch = Launch("demo", strategy="lookup", draft_length=2, sampling=Sampling(temperature=0.1))
+    launch = replace(LAUNCH, strategy="lookup", draft_length=2, sampling=Sampling(temperature=0.1))
     session = ready(FakeEngine(), launch)
     assert (session.settings.strategy, session.settings.draft_length) == ("lookup", 2)
     session.load(CATALOG.pairs[1])

@@ -1,6 +1,5 @@
 """The chat itself: transcript, gauges and prompt."""
 
-from dataclasses import replace
 from time import monotonic
 from typing import ClassVar
 
@@ -13,7 +12,6 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import TextArea
 
-from specchat.engine.strategies import STRATEGIES
 from specchat.tui.clipboard import copy_natively
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
@@ -292,12 +290,8 @@ class ChatScreen(Screen[None]):
 
     def choose_strategy(self, name: str) -> None:
         """Draft differently from the next step on."""
-        info = self.session.info
-        status = next((s for s in info.strategies if s.name == name), None) if info else None
-        if status is not None and not status.available:
-            self.say(f"{STRATEGIES[name].title} cannot be used here: {status.reason}", bad=True)
-            return
-        self.session.change(replace(self.session.settings, strategy=name, draft_length=None))
+        if refusal := self.session.choose_strategy(name):
+            self.say(refusal, bad=True)
         self.redraw()
 
     def action_help(self) -> None:

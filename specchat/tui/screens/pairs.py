@@ -25,7 +25,9 @@ class PairsScreen(Dialog[Pair | None]):
         self._pairs = list(catalog.pairs)
 
     def compose_content(self) -> ComposeResult:
-        yield OptionList(*[Option(self._entry(pair)) for pair in self._pairs], markup=False)
+        yield OptionList(
+            *[Option(self._entry(pair), disabled=bool(pair.unsupported)) for pair in self._pairs], markup=False
+        )
 
     def on_mount(self) -> None:
         options = self.query_one(OptionList)
@@ -36,8 +38,8 @@ class PairsScreen(Dialog[Pair | None]):
     def _entry(self, pair: Pair) -> Content:
         loaded = self._session.pair is pair and self._session.info is not None
         name = Content.styled(one_line(pair.spec.name, 60), "bold") + Content.styled(" · loaded" * loaded, "$accent")
-        lines = [name, Content.styled(one_line(line, 200), "$foreground 60%")] if (line := needs(pair)) else [name]
-        return Content("\n").join(lines)
+        words = f"not here: {pair.unsupported}" if pair.unsupported else needs(pair)
+        return name + Content.styled("\n" + one_line(words), "$foreground 60%")
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
@@ -46,11 +48,13 @@ class PairsScreen(Dialog[Pair | None]):
 
 def needs(pair: Pair) -> str:
     """Target, draft, and what the catalog says the pair needs, in one line."""
-    spec = pair.spec
-    parts = [spec.target.label, f"draft {spec.draft.label}" if spec.draft else "no draft model", spec.backend]
-    requires = getattr(pair, "requires", None)
-    for field, words in (("vram_gib", "GiB of GPU memory"), ("ram_gib", "GiB of memory"), ("disk_gib", "GiB of disk")):
-        amount = requires.get(field) if isinstance(requires, dict) else getattr(requires, field, None)
-        if amount:
-            parts.append(f"{amount:g} {words}")
+    spec, requires = pair.spec, pair.requires
+    parts = [_name(spec.target.label), f"draft {_name(spec.draft.label)}" if spec.draft else "no draft model"]
+    amounts = ((requires.vram_gib, "GPU memory"), (requires.ram_gib, "memory"), (requires.disk_gib, "disk"))
+    parts += [f"{amount:g} GiB {words}" for amount, words in amounts if amount]
     return " · ".join(parts)
+
+
+def _name(label: str) -> str:
+    """A repository as it is, a folder by the end of its path."""
+    return "/".join(label.rstrip("/").split("/")[-2:])

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from specchat.clean import one_line
+from specchat.clean import clean, one_line
 from specchat.engine.api import ACCEPTANCES, Acceptance
 from specchat.engine.strategies import STRATEGIES, StrategyInfo
 from specchat.tui.screens.dialog import Dialog
@@ -76,8 +76,7 @@ class SettingsScreen(Dialog[None]):
 
     def _words(self, info: StrategyInfo) -> tuple[str, bool]:
         """What a strategy is, or why it cannot be used; and whether it can."""
-        loaded = self._session.info
-        status = next((s for s in loaded.strategies if s.name == info.name), None) if loaded else None
+        status = self._session.strategy_status(info.name)
         if status is None or status.available:
             return info.description, True
         return f"not here: {one_line(status.reason)}", False
@@ -120,8 +119,7 @@ class SettingsScreen(Dialog[None]):
 
     @on(OptionList.OptionSelected, "#strategy")
     def _strategy_chosen(self, event: OptionList.OptionSelected) -> None:
-        name = event.option.id or "plain"
-        self._apply(replace(self._session.settings, strategy=name, draft_length=None))
+        self._session.choose_strategy(event.option.id or "plain")
         for info in STRATEGIES.values():
             event.option_list.replace_option_prompt(info.name, self._strategy(info).prompt)
         length = self.query_one("#draft_length", FieldInput)
@@ -135,6 +133,11 @@ class SettingsScreen(Dialog[None]):
     @on(Choice.Changed, "#theme")
     def _theme_chosen(self, event: Choice.Changed) -> None:
         self.app.theme = event.value
+        if (remember := self._session.launch.remember) is not None:
+            try:
+                remember("theme", event.value)
+            except Exception as error:
+                self.notify(clean(str(error)), severity="warning", markup=False)
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
