@@ -35,6 +35,7 @@ from specchat.engine.model.tokenizer import Tokenizer, mismatch
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 from specchat.engine.targets.native import NativeTarget
+from specchat.engine.threads import leave_one_core
 
 
 class Control(Protocol):
@@ -64,6 +65,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
     if pair.backend != "native":
         raise ModelError(f'{pair.id}: backend {pair.backend!r} is not built in yet; only "native" is.')
     started = perf_counter()
+    leave_one_core()
     progress(Loading(f"reading {pair.target.label}", 0.1))
     target_folder = locate(pair.target, progress)
     tokenizer = Tokenizer(target_folder)
