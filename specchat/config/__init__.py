@@ -1,0 +1,1 @@
+"""Where files are and what they say: models.toml, config.toml and themes, checked."""

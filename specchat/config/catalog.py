@@ -1,0 +1,196 @@
+"""models.toml: pairs of a target and its draft, as docs/models-toml.md describes them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from specchat.config.errors import ConfigError, nearest
+from specchat.config.files import checked, read_toml
+from specchat.config.models_file import ModelsFile, ModelTable, PairTable
+from specchat.config.paths import demo_model, shipped
+from specchat.engine.api import Acceptance, ModelSource, PairSpec, Sampling
+
+
+@dataclass(frozen=True)
+class Requires:
+    """What a pair needs, in GiB: GPU memory at its quantisation, main memory on the CPU, room on the disk."""
+
+    vram_gib: float | None = None
+    ram_gib: float | None = None
+    disk_gib: float | None = None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair to choose, with its defaults. `unsupported` says why this version cannot run it; empty when it can."""
+
+    spec: PairSpec
+    aliases: tuple[str, ...] = ()
+    strategy: str = "draft"
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    """Draft lengths by strategy, where they differ from the strategy's own."""
+    acceptance: Acceptance = "coupled"
+    sampling: Sampling = field(default_factory=Sampling)
+    requires: Requires = Requires()
+    unsupported: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def draft_length(self) -> int | None:
+        """The draft length of the pair's own strategy; None means the strategy's default."""
+        return self.lengths.get(self.strategy)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """All pairs there are; `default` is the id of one."""
+
+    pairs: tuple[Pair, ...]
+    default: str
+
+    def find(self, name: str) -> Pair:
+        """The pair with this id or alias.
+
+        Raises:
+            ConfigError: there is none; offers the nearest.
+        """
+        for pair in self.pairs:
+            if name == pair.id or name in pair.aliases:
+                return pair
+        known = [word for pair in self.pairs for word in (pair.id, *pair.aliases)]
+        raise ConfigError(f'There is no pair "{name}".{nearest(name, known)} "specchat models" lists them.')
+
+
+def load_catalog(own: Path | None) -> Catalog:
+    """The shipped pairs with those of the user's file `own` added; a pair of the same id replaces the shipped one.
+
+    Raises:
+        ConfigError: a file is missing or wrong.
+    """
+    catalog = _read(shipped("models.toml"), None)
+    return catalog if own is None else _read(own, catalog)
+
+
+def local_pair(target: Path, draft: Path | None) -> Pair:
+    """A pair made of two folders, for `--target` and `--draft`."""
+    spec = PairSpec(
+        id="local",
+        name=_title(target) + (f" + {_title(draft)}" if draft else ""),
+        target=_folder(target),
+        draft=_folder(draft) if draft else None,
+    )
+    return Pair(spec, strategy=_strategy(spec))
+
+
+def _title(folder: Path) -> str:
+    return folder.absolute().name or str(folder)
+
+
+def _folder(folder: Path) -> ModelSource:
+    return ModelSource(path=str(folder.expanduser().absolute()))
+
+
+def _read(path: Path, base: Catalog | None) -> Catalog:
+    file = checked(ModelsFile, read_toml(path), path)
+    pairs = [_pair(table, path.parent) for table in file.pair]
+    _refuse_duplicates(pairs, path)
+    if base is not None:
+        pairs = _merged(base.pairs, pairs)
+        _refuse_duplicates(pairs, path)
+    catalog = Catalog(tuple(pairs), "")
+    default = file.default or (base.default if base else None)
+    if default is None:
+        raise ConfigError(f"{path}: default is missing. Set it to the id of a pair.")
+    try:
+        return Catalog(catalog.pairs, catalog.find(default).id)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: default: {error.message}") from None
+
+
+def _merged(base: Sequence[Pair], own: Sequence[Pair]) -> list[Pair]:
+    """Shipped pairs in their order, replaced where the user has the same id, then the user's others.
+
+    An alias that the user gives to a pair is taken from the shipped pair that had it.
+    """
+    left = {pair.id: pair for pair in own}
+    taken = {name for pair in own for name in (pair.id, *pair.aliases)}
+    merged = [left.pop(pair.id) if pair.id in left else _without(pair, taken) for pair in base]
+    return merged + list(left.values())
+
+
+def _without(pair: Pair, names: set[str]) -> Pair:
+    return replace(pair, aliases=tuple(alias for alias in pair.aliases if alias not in names))
+
+
+def _refuse_duplicates(pairs: Sequence[Pair], path: Path) -> None:
+    owners: dict[str, str] = {}
+    for pair in pairs:
+        for name in (pair.id, *pair.aliases):
+            if name in owners:
+                raise ConfigError(
+                    f'{path}: the name "{name}" is used twice, by pair "{owners[name]}" and pair "{pair.id}". '
+                    "Rename one of them."
+                )
+            owners[name] = pair.id
+
+
+def _pair(table: PairTable, folder: Path) -> Pair:
+    spec = PairSpec(
+        id=table.id,
+        name=table.name or table.id,
+        target=_source(table.target, folder),
+        draft=_source(table.draft, folder) if table.draft else None,
+        # The engine refuses backends that it does not have, naming them.
+        backend=" ".join((table.backend, *_quants(table))),
+        context=table.context,
+        device=table.target.device,
+    )
+    return Pair(
+        spec=spec,
+        aliases=tuple(table.aliases),
+        strategy=table.strategy or _strategy(spec),
+        lengths={name: options.length for name, options in table.strategies.items()},
+        acceptance=table.acceptance,
+        sampling=Sampling(**table.sampling.model_dump()),
+        requires=Requires(**table.requires.model_dump()),
+        unsupported=_unsupported(table),
+    )
+
+
+def _strategy(spec: PairSpec) -> str:
+    return "draft" if spec.draft else "lookup"
+
+
+def _source(table: ModelTable, folder: Path) -> ModelSource:
+    if table.builtin is not None:
+        return ModelSource(path=str(demo_model(table.builtin)))
+    if table.path is not None:
+        return ModelSource(path=str(folder.absolute() / Path(table.path).expanduser()))
+    return ModelSource(repo=table.repo, revision=table.revision)
+
+
+def _models(table: PairTable) -> list[ModelTable]:
+    return [table.target, table.draft] if table.draft else [table.target]
+
+
+def _quants(table: PairTable) -> list[str]:
+    return sorted({model.quant for model in _models(table) if model.quant})
+
+
+def _unsupported(table: PairTable) -> str:
+    if table.backend != "native":
+        return f"backend {table.backend} is not built in yet; only native is"
+    if quants := _quants(table):
+        return f"{' and '.join(quants)} weights cannot be run yet; only unquantised ones on the CPU can"
+    if table.heads:
+        return f"drafting heads ({', '.join(sorted(table.heads))}) cannot be run yet"
+    if any(model.device == "cuda" for model in _models(table)):
+        return "the GPU cannot be used yet; only the CPU can"
+    return ""

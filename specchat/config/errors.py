@@ -1,0 +1,20 @@
+"""Mistakes in configuration files, told in a sentence."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from specchat.engine.errors import EngineError
+
+
+class ConfigError(EngineError):
+    """A configuration file that cannot be used; the message names file, key and what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("config", message)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A question that offers the known word closest to `word`, with a space before it; empty when none is close."""
+    by_folded = {option.casefold(): option for option in known}
+    close = get_close_matches(word.casefold(), by_folded, n=1)
+    return f' Did you mean "{by_folded[close[0]]}"?' if close else ""

@@ -1,0 +1,92 @@
+"""The tables and keys of models.toml."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from specchat.config.errors import nearest
+from specchat.config.files import Table, matching
+from specchat.engine.api import Acceptance
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
+
+
+def _known_strategy(name: str) -> str:
+    if name not in STRATEGIES:
+        raise ValueError(f'there is no strategy "{name}" ({", ".join(STRATEGIES)}).{nearest(name, STRATEGIES)}')
+    return name
+
+
+Strategy = Annotated[str, AfterValidator(_known_strategy)]
+Name = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters and digits, with . _ - between")]
+Repo = Annotated[str, matching(r"[\w.-]+/[\w.-]+", "OWNER/NAME as on huggingface.co")]
+Gib = Annotated[float, Field(gt=0)]
+
+
+class ModelTable(Table):
+    """One model: `repo` (with `revision`), `path` or `builtin` says where it is."""
+
+    repo: Repo | None = None
+    path: Annotated[str, Field(min_length=1)] | None = None
+    builtin: Literal["target", "draft"] | None = None
+    revision: str | None = None
+    quant: Literal["nf4", "fp4", "int8"] | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if sum(place is not None for place in (self.repo, self.path, self.builtin)) != 1:
+            raise ValueError("give one of repo, path and builtin.")
+        if self.revision is not None and self.repo is None:
+            raise ValueError("revision goes with repo only.")
+        return self
+
+
+class StrategyTable(Table):
+    length: Annotated[int, Field(ge=1, le=MAX_DRAFT_LENGTH)]
+
+
+class RequiresTable(Table):
+    vram_gib: Gib | None = None
+    ram_gib: Gib | None = None
+    disk_gib: Gib | None = None
+
+
+class SamplingTable(Table):
+    """See `engine.api.Sampling`."""
+
+    temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
+    top_k: Annotated[int, Field(ge=0)] = 0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] = 1.0
+    presence_penalty: Annotated[float, Field(ge=-10, le=10)] = 0.0
+    frequency_penalty: Annotated[float, Field(ge=-10, le=10)] = 0.0
+
+
+class PairTable(Table):
+    id: Name
+    name: str | None = None
+    aliases: list[Name] = Field(default_factory=list)
+    backend: Literal["native", "hf", "gguf", "remote"] = "native"
+    target: ModelTable
+    draft: ModelTable | None = None
+    heads: dict[str, ModelTable] = Field(default_factory=dict)
+    context: Annotated[int, Field(ge=16)] | None = None
+    strategy: Strategy | None = None
+    acceptance: Acceptance = "coupled"
+    strategies: dict[Strategy, StrategyTable] = Field(default_factory=dict)
+    requires: RequiresTable = RequiresTable()
+    sampling: SamplingTable = SamplingTable()
+
+    @model_validator(mode="after")
+    def _draft_exists(self) -> Self:
+        if self.strategy == "draft" and self.draft is None:
+            raise ValueError('strategy "draft" needs a draft model. Add a draft table or choose another strategy.')
+        return self
+
+
+class ModelsFile(Table):
+    # "schema" itself shadows a method of pydantic's.
+    version: Literal[1] = Field(alias="schema")
+    default: str | None = None
+    pair: list[PairTable] = Field(default_factory=list)

@@ -1,0 +1,88 @@
+"""Where specchat's files are. The only module that knows the platform's folders.
+
+Environment: SPECCHAT_HOME puts config, data, cache and state below one folder; SPECCHAT_CONFIG_FILE names the settings
+file.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.config.errors import ConfigError
+
+PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The user's folders and the files in them. Nothing exists before it is needed: see `private_folder`."""
+
+    config: Path
+    data: Path
+    cache: Path
+    state: Path
+    settings_file: Path
+
+    @property
+    def models_file(self) -> Path:
+        return self.config / "models.toml"
+
+    @property
+    def themes(self) -> Path:
+        return self.config / "themes"
+
+    @property
+    def engine_log(self) -> Path:
+        return self.state / "engine.log"
+
+    @property
+    def prompt_history(self) -> Path:
+        return self.state / "prompts.jsonl"
+
+
+def user_paths(environ: Mapping[str, str] = os.environ) -> Paths:
+    """The folders by platform and environment."""
+    home = environ.get("SPECCHAT_HOME")
+    if home:
+        root = Path(home).expanduser().absolute()
+        config, data, cache, state = (root / name for name in ("config", "data", "cache", "state"))
+    else:
+        from platformdirs import PlatformDirs
+
+        dirs = PlatformDirs("specchat", appauthor=False)
+        config, data, cache, state = (
+            dirs.user_config_path,
+            dirs.user_data_path,
+            dirs.user_cache_path,
+            dirs.user_state_path,
+        )
+    named = environ.get("SPECCHAT_CONFIG_FILE")
+    settings = Path(named).expanduser().absolute() if named else config / "config.toml"
+    return Paths(config, data, cache, state, settings)
+
+
+def private_folder(folder: Path) -> Path:
+    """`folder`, made with its parents where it is missing, for this user only.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"The folder {folder} cannot be made ({error.strerror}). Set SPECCHAT_HOME to a folder you can write to."
+        ) from None
+    return folder
+
+
+def shipped(name: str) -> Path:
+    """A file or folder that comes with specchat: from the installed package, or from the checkout it runs in."""
+    installed = PACKAGE / "_shipped" / name
+    return installed if installed.exists() else PACKAGE.parent / name
+
+
+def demo_model(name: str) -> Path:
+    """The folder of a model of the embedded demo pair: "target" or "draft"."""
+    return PACKAGE / "demo" / name

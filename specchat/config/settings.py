@@ -1,0 +1,80 @@
+"""config.toml: what the user prefers, below the command line and the environment."""
+
+import json
+import os
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from specchat.config.errors import ConfigError
+from specchat.config.files import Table, checked, read_toml
+from specchat.config.models_file import Strategy
+from specchat.config.paths import private_folder
+from specchat.engine.api import Acceptance
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
+
+MAX_SEED = 2**63 - 1
+
+
+class Settings(Table):
+    """None leaves a choice to the pair; without a `seed` each reply draws a new one. `max_tokens` limits a reply."""
+
+    theme: str | None = None
+    pair: str | None = None
+    strategy: Strategy | None = None
+    draft_length: Annotated[int, Field(ge=1, le=MAX_DRAFT_LENGTH)] | None = None
+    acceptance: Acceptance | None = None
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    system: str | None = None
+
+
+def load_settings(path: Path) -> Settings:
+    """The settings in `path`; all defaults where there is no such file.
+
+    Raises:
+        ConfigError: the file is wrong.
+    """
+    return checked(Settings, read_toml(path, optional=True), path)
+
+
+def save_setting(path: Path, key: str, value: str) -> None:
+    """Set one text setting and leave the rest of the file, comments included, as it is. Never half-written.
+
+    Raises:
+        ConfigError: the file is wrong already, or cannot be written.
+    """
+    settings = load_settings(path)
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    line = f"{key} = {json.dumps(value, ensure_ascii=False)}"
+    pattern = re.compile(rf"^{re.escape(key)}\s*=.*$", re.MULTILINE)
+    text = pattern.sub(lambda _: line, text, count=1) if pattern.search(text) else f"{line}\n{text}"
+    wanted = settings.model_dump(exclude_none=True) | {key: value}
+    try:
+        if tomllib.loads(text) != wanted:
+            raise ValueError
+    except ValueError:  # a value over several lines, say
+        raise ConfigError(f"{key} cannot be changed in {path}. Change it there by hand.") from None
+    _replace(path.resolve(), text)
+
+
+def _replace(path: Path, text: str) -> None:
+    folder = private_folder(path.parent)
+    name = ""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=folder, prefix=f".{path.name}.", delete=False
+        ) as file:
+            name = file.name
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except OSError as error:
+        if name:
+            Path(name).unlink(missing_ok=True)
+        raise ConfigError(f"{path} cannot be written ({error.strerror}).") from None

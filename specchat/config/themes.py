@@ -1,0 +1,76 @@
+"""Theme files: colours by Textual's names, and one for each source of tokens."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from specchat.config.errors import ConfigError
+from specchat.config.files import Table, checked, matching, read_toml
+
+Colour = Annotated[str, matching("#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})", "a colour like #8ac or #88aacc")]
+
+
+@dataclass(frozen=True)
+class Theme:
+    """A theme by plain data: `colors` by Textual's names, `spec` by token source; all `#rgb` or `#rrggbb`."""
+
+    name: str
+    dark: bool
+    colors: Mapping[str, str]
+    spec: Mapping[str, str]
+
+
+class SpecTable(Table):
+    draft: Colour | None = None
+    lookup: Colour | None = None
+    swift: Colour | None = None
+    target: Colour | None = None
+    bonus: Colour | None = None
+    plain: Colour | None = None
+    rejected: Colour | None = None
+
+
+class ThemeFile(Table):
+    name: Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9_-]*", "letters and digits, with _ - between")]
+    dark: bool
+    primary: Colour
+    secondary: Colour | None = None
+    accent: Colour | None = None
+    foreground: Colour | None = None
+    background: Colour | None = None
+    surface: Colour | None = None
+    panel: Colour | None = None
+    warning: Colour | None = None
+    error: Colour | None = None
+    success: Colour | None = None
+    spec: SpecTable = SpecTable()
+
+
+def load_themes(folders: Sequence[Path]) -> tuple[list[Theme], list[str]]:
+    """The themes in `folders`, a later one of the same name in place of the earlier, and what is wrong with the rest.
+
+    A folder that does not exist holds none.
+    """
+    themes: dict[str, Theme] = {}
+    problems: list[str] = []
+    for folder in folders:
+        for path in sorted(folder.glob("*.toml")):
+            try:
+                theme = read_theme(path)
+            except ConfigError as error:
+                problems.append(error.message)
+            else:
+                themes[theme.name] = theme
+    return list(themes.values()), problems
+
+
+def read_theme(path: Path) -> Theme:
+    """One theme file.
+
+    Raises:
+        ConfigError: it is no TOML, or a key or colour in it is wrong.
+    """
+    file = checked(ThemeFile, read_toml(path), path)
+    colors = file.model_dump(exclude={"name", "dark", "spec"}, exclude_none=True)
+    return Theme(file.name, file.dark, colors, file.spec.model_dump(exclude_none=True))

@@ -1,0 +1,212 @@
+"""A user's models.toml: what it adds, and how its mistakes are told."""
+
+from pathlib import Path
+
+import pytest
+
+from specchat.config.catalog import Catalog, Requires, load_catalog, local_pair
+from specchat.config.errors import ConfigError
+from specchat.engine.api import ModelSource, PairSpec, Sampling
+from tests.config.conftest import Write
+
+FULL = """
+    schema = 1
+    default = "second"
+    [[pair]]
+    id = "first"
+    aliases = ["one"]
+    name = "First"
+    target = { path = "models/target", device = "cpu" }
+    draft = { repo = "a/b", revision = "abc" }
+    context = 512
+    strategy = "lookup"
+    acceptance = "ratio"
+    [pair.strategies.lookup]
+    length = 7
+    [pair.strategies.draft]
+    length = 3
+    [pair.requires]
+    vram_gib = 4
+    [pair.sampling]
+    temperature = 0.7
+    top_k = 5
+    [[pair]]
+    id = "second"
+    target = { path = "/absolute" }
+"""
+HEAD = """
+    schema = 1
+    [[pair]]
+    id = "mine"
+"""
+
+
+def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
+    catalog = load_catalog(write("models.toml", FULL))
+    pair = catalog.find("one")
+    assert pair.spec == PairSpec(
+        id="first",
+        name="First",
+        target=ModelSource(path=str(tmp_path / "models" / "target")),
+        draft=ModelSource(repo="a/b", revision="abc"),
+        context=512,
+        device="cpu",
+    )
+    assert (pair.strategy, pair.draft_length, pair.acceptance) == ("lookup", 7, "ratio")
+    assert pair.lengths == {"lookup": 7, "draft": 3}
+    assert pair.sampling == Sampling(temperature=0.7, top_k=5)
+    assert pair.requires == Requires(vram_gib=4)
+    assert pair.unsupported == ""
+
+
+def test_what_is_left_out_has_defaults(write: Write) -> None:
+    pair = load_catalog(write("models.toml", FULL)).find("second")
+    assert (pair.name, pair.strategy, pair.draft_length, pair.acceptance) == ("second", "lookup", None, "coupled")
+    assert pair.spec.target == ModelSource(path="/absolute")
+    assert pair.sampling == Sampling()
+
+
+def test_own_pairs_are_added_to_the_shipped_ones(write: Write) -> None:
+    shipped = load_catalog(None)
+    catalog = load_catalog(write("models.toml", FULL))
+    assert [pair.id for pair in catalog.pairs] == [pair.id for pair in shipped.pairs] + ["first", "second"]
+    assert (shipped.default, catalog.default) == ("demo", "second")
+
+
+def test_an_own_pair_replaces_a_shipped_one_in_its_place(write: Write) -> None:
+    catalog = load_catalog(write("models.toml", 'schema = 1\n[[pair]]\nid = "demo"\ntarget = { path = "x" }\n'))
+    assert catalog.pairs[0].spec.draft is None
+    assert len(catalog.pairs) == len(load_catalog(None).pairs)
+    assert catalog.default == "demo"
+
+
+def test_an_own_alias_is_taken_from_the_shipped_pair(write: Write) -> None:
+    assert load_catalog(None).find("coder").id == "qwen2.5-coder-7b"
+    catalog = load_catalog(write("models.toml", HEAD + '    aliases = ["coder"]\n    target = { path = "x" }\n'))
+    assert catalog.find("coder").id == "mine"
+
+
+def test_the_default_may_be_an_alias(write: Write) -> None:
+    assert load_catalog(write("models.toml", 'schema = 1\ndefault = "coder"\n')).default == "qwen2.5-coder-7b"
+
+
+def test_a_home_folder_is_expanded(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    pair = load_catalog(write("models.toml", HEAD + '    target = { path = "~/t" }\n')).find("mine")
+    assert pair.spec.target.path == "/home/me/t"
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason", "backend"),
+    [
+        ('backend = "gguf"\ntarget = { path = "x" }', "backend gguf is not built in yet", "gguf"),
+        ('target = { path = "x", quant = "nf4" }', "nf4 weights cannot be run yet", "native nf4"),
+        (
+            'target = { path = "x" }\ndraft = { path = "x", quant = "int8" }',
+            "int8 weights cannot be run yet",
+            "native int8",
+        ),
+        ('target = { path = "x" }\nheads.eagle3 = { repo = "a/b" }', "drafting heads (eagle3)", "native"),
+        ('target = { path = "x", device = "cuda" }', "the GPU cannot be used yet", "native"),
+    ],
+)
+def test_what_cannot_be_run_yet_is_listed_with_the_reason(write: Write, lines: str, reason: str, backend: str) -> None:
+    path = write("models.toml", 'schema = 1\n[[pair]]\nid = "mine"\n' + lines)
+    pair = load_catalog(path).find("mine")
+    assert reason in pair.unsupported
+    assert pair.spec.backend == backend
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("schema = 2\n", "schema should be 1, not 2"),
+        ("", "schema is missing"),
+        ('schema = 1\ndefualt = "demo"\n', 'defualt is not a known key. Did you mean "default"?'),
+        (HEAD, "pair[0].target (pair mine) is missing"),
+        (
+            HEAD + '    target = { repoo = "a/b" }',
+            'pair[0].target.repoo (pair mine) is not a known key. Did you mean "repo"?',
+        ),
+        (HEAD + "    target = {}", "pair[0].target (pair mine): give one of repo, path and builtin"),
+        (HEAD + '    target = { repo = "a/b", path = "x" }', "give one of repo, path and builtin"),
+        (HEAD + '    target = { path = "x", revision = "y" }', "revision goes with repo only"),
+        (HEAD + '    target = { repo = "qwen" }', "pair[0].target.repo (pair mine) should be OWNER/NAME"),
+        (HEAD + '    target = { path = "" }', "at least 1 character"),
+        (HEAD + '    target = { path = "x", quant = "nf5" }', "not 'nf5'. Did you mean \"nf4\"?"),
+        (HEAD + '    target = { path = "x" }\n    backend = "Native"', 'Did you mean "native"?'),
+        (
+            HEAD + '    target = { path = "x" }\n    strategy = "lokup"',
+            'no strategy "lokup" (plain, draft, lookup, swift)',
+        ),
+        (HEAD + '    target = { path = "x" }\n    strategy = "draft"', 'strategy "draft" needs a draft model'),
+        (HEAD + '    target = { path = "x" }\n    strategies.lokup.length = 3', 'Did you mean "lookup"?'),
+        (HEAD + '    target = { path = "x" }\n    strategies.draft.len = 3', 'Did you mean "length"?'),
+        (HEAD + '    target = { path = "x" }\n    strategies.draft.length = 16', "less than or equal to 15, not 16"),
+        (HEAD + '    target = { path = "x" }\n    strategies.draft.length = "4"', "a valid integer, not '4'"),
+        (HEAD + '    target = { path = "x" }\n    requires.vram = 3', 'Did you mean "vram_gib"?'),
+        (HEAD + '    target = { path = "x" }\n    requires.vram_gib = nan', "pair[0].requires.vram_gib (pair mine)"),
+        (HEAD + '    target = { path = "x" }\n    sampling.temprature = 1', 'Did you mean "temperature"?'),
+        (HEAD + '    target = { path = "x" }\n    sampling.temperature = nan', "a finite number"),
+        (HEAD + '    target = { path = "x" }\n    sampling.top_p = 0', "greater than 0"),
+        (HEAD + '    target = { path = "x" }\n    context = 0', "greater than or equal to 16"),
+        (
+            'schema = 1\n[[pair]]\nid = "a b"\ntarget = { path = "x" }',
+            "pair[0].id (pair a b) should be letters and digits",
+        ),
+        ('schema = 1\ndefault = "dmeo"\n', 'default: There is no pair "dmeo". Did you mean "demo"?'),
+        ("schema = 1\npair = 3\n", "pair should be a valid list, not 3"),
+        ("schema = 1\n[[pair]\n", "line 2"),
+    ],
+)
+def test_mistakes_are_told_with_file_key_and_nearest(write: Write, text: str, words: str) -> None:
+    path = write("models.toml", text)
+    with pytest.raises(ConfigError) as caught:
+        load_catalog(path)
+    assert str(path) in caught.value.message
+    assert words in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_every_mistake_is_told(write: Write) -> None:
+    path = write("models.toml", 'schema = 1\n[[pair]]\nid = "a"\ntarget = { pth = "x" }\nbackend = 3\n')
+    with pytest.raises(ConfigError, match=r"pair\[0\]\.backend.*pair\[0\]\.target\.pth"):
+        load_catalog(path)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        ('id = "mine"', 'the name "mine" is used twice'),
+        ('id = "b"\naliases = ["demo"]', 'the name "demo" is used twice'),
+    ],
+)
+def test_a_name_used_twice_is_refused(write: Write, second: str, words: str) -> None:
+    text = f'schema = 1\n[[pair]]\nid = "mine"\ntarget.path = "x"\n[[pair]]\n{second}\ntarget.path = "x"\n'
+    with pytest.raises(ConfigError, match=words):
+        load_catalog(write("models.toml", text))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml does not exist"):
+        load_catalog(tmp_path / "nowhere.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_catalog(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"schema = 1 # \xe9\n")
+    with pytest.raises(ConfigError, match="not UTF-8 text"):
+        load_catalog(tmp_path / "latin.toml")
+
+
+def test_an_unknown_pair_is_told_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r'There is no pair "Qwen3-8". Did you mean "qwen3-8b"\?'):
+        load_catalog(None).find("Qwen3-8")
+    with pytest.raises(ConfigError, match=r'There is no pair "x"\. "specchat models" lists them'):
+        Catalog((), "").find("x")
+
+
+def test_a_pair_of_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pair = local_pair(Path("big"), Path("small"))
+    assert pair.spec.target.path == str(tmp_path / "big")
+    assert (pair.name, pair.strategy) == ("big + small", "draft")
+    assert local_pair(Path("big"), None).strategy == "lookup"

@@ -1,0 +1,85 @@
+"""config.toml: read strictly, changed without harm."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from specchat.config.errors import ConfigError
+from specchat.config.settings import Settings, load_settings, save_setting
+from tests.config.conftest import Write
+
+
+def test_settings_are_read(write: Write) -> None:
+    path = write("config.toml", 'theme = "dusk"\nseed = 7\nstrategy = "plain"\n')
+    assert load_settings(path) == Settings(theme="dusk", seed=7, strategy="plain")
+
+
+def test_no_file_means_defaults(tmp_path: Path) -> None:
+    assert load_settings(tmp_path / "config.toml") == Settings()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('them = "x"', 'them is not a known key. Did you mean "theme"?'),
+        ('strategy = "plian"', 'Did you mean "plain"?'),
+        ("seed = -1", "seed should be greater than or equal to 0"),
+        ("draft_length = 16", "draft_length should be less than or equal to 15"),
+        ('acceptance = "lossy"', 'acceptance must be "coupled" or "ratio"'),
+        ("max_tokens = 0", "max_tokens should be"),
+        ("theme", "line 1"),
+    ],
+)
+def test_mistakes_are_told(write: Write, line: str, words: str) -> None:
+    path = write("config.toml", line + "\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(path)
+    assert str(path) in caught.value.message
+    assert words in caught.value.message
+
+
+def test_saving_keeps_the_rest_of_the_file(write: Write) -> None:
+    path = write("config.toml", '# mine\nseed = 7 # always\ntheme = "ink" # dark\n')
+    save_setting(path, "theme", 'a "quoted" name é')
+    assert path.read_text(encoding="utf-8") == '# mine\nseed = 7 # always\ntheme = "a \\"quoted\\" name é"\n'
+    save_setting(path, "pair", "demo")
+    assert load_settings(path) == Settings(theme='a "quoted" name é', seed=7, pair="demo")
+
+
+def test_saving_makes_the_file_and_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "config.toml"
+    save_setting(path, "theme", "paper")
+    assert load_settings(path).theme == "paper"
+    assert path.parent.stat().st_mode & 0o077 == 0
+    assert [entry.name for entry in path.parent.iterdir()] == ["config.toml"]
+
+
+def test_saving_follows_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "dotfiles.toml", tmp_path / "config.toml"
+    real.write_text("seed = 1\n")
+    link.symlink_to(real)
+    save_setting(link, "theme", "paper")
+    assert link.is_symlink()
+    assert load_settings(real) == Settings(theme="paper", seed=1)
+
+
+@pytest.mark.parametrize("text", ['seed = "broken"\n', 'system = """\ntheme = 1\n"""\n', 'theme = """\nink"""\n'])
+def test_a_file_that_cannot_be_changed_safely_stays_as_it_is(write: Write, text: str) -> None:
+    path = write("config.toml", text)
+    with pytest.raises(ConfigError, match=r"config\.toml"):
+        save_setting(path, "theme", "paper")
+    assert path.read_text() == text
+
+
+def test_a_failed_write_leaves_the_old_file(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write("config.toml", "seed = 1\n")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ConfigError, match="No space left"):
+        save_setting(path, "theme", "paper")
+    assert path.read_text() == "seed = 1\n"
+    assert len(list(path.parent.iterdir())) == 1
