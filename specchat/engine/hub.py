@@ -45,8 +45,6 @@ def _snapshot(repo: str, revision: str | None, progress: Progress) -> Path:
         pass
     try:
         return Path(snapshot_download(repo, tqdm_class=_bar(repo, progress), **options))
-    except OSError as error:
-        raise EngineError("download", f"{repo} could not be downloaded: {_plain(error)}") from None
     except Exception as error:  # hub errors do not share one base class
         raise EngineError("download", f"{repo} could not be downloaded: {_plain(error)}") from None
 
@@ -59,18 +57,16 @@ def _plain(error: Exception) -> str:
 def _bar(repo: str, progress: Progress) -> type:
     """A stand-in for tqdm that turns byte counts into `Loading` events; several files report from several threads."""
     lock = Lock()
-    total = {"bytes": 0.0, "done": 0.0}
+    bars: list[Any] = []
 
     class Bar:
-        def __init__(self, iterable: Any = None, total_: float | None = None, **options: Any) -> None:
+        def __init__(self, iterable: Any = None, **options: Any) -> None:
             self._iterable = iterable
-            self._counts = options.get("unit") == "B"
-            self.total = options.get("total", total_) or 0
-            self.n = options.get("initial", 0) or 0
-            if self._counts:
-                with lock:
-                    total["bytes"] += self.total
-                    total["done"] += self.n
+            # The library raises `total` as it learns of more files, so it is read anew each time.
+            self.total = options.get("total") or 0
+            self.n = options.get("initial") or 0
+            if options.get("unit") == "B":
+                bars.append(self)
 
         def __iter__(self) -> Any:
             yield from self._iterable or ()
@@ -82,12 +78,12 @@ def _bar(repo: str, progress: Progress) -> type:
             pass
 
         def update(self, n: float = 1) -> None:
-            if not self._counts:
-                return
             with lock:
-                total["done"] += n
-                done, of = total["done"], total["bytes"]
-            progress(Loading(f"downloading {repo}: {done / 1e9:.2f} of {of / 1e9:.2f} GB", done / of if of else None))
+                self.n += n
+                done, of = sum(b.n for b in bars), sum(b.total or 0 for b in bars)
+            if self in bars:
+                fraction = min(1.0, done / of) if of else None
+                progress(Loading(f"downloading {repo}: {done / 1e9:.2f} of {of / 1e9:.2f} GB", fraction))
 
         def __getattr__(self, name: str) -> Any:
             return lambda *_, **__: None

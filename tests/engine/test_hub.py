@@ -1,0 +1,53 @@
+"""Models by repository: downloaded with progress, then found in the cache without a network."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.engine.fake_hub import serve
+from tests.engine.tiny import checkpoint
+
+LOAD = """
+import json, sys
+from specchat.engine.api import ModelSource, PairSpec
+from specchat.engine.errors import EngineError
+from specchat.engine.session import load
+seen = []
+try:
+    session = load(PairSpec("p", "P", ModelSource(repo=sys.argv[1])), seen.append)
+    print(json.dumps({"context": session.info.context, "seen": [[s.what, s.fraction] for s in seen]}))
+except EngineError as error:
+    print(json.dumps({"kind": error.kind, "message": error.message, "seen": [[s.what, s.fraction] for s in seen]}))
+"""
+
+
+def load(home: Path, endpoint: str, repo: str = "someone/tiny") -> dict[str, object]:
+    """The library reads its environment when it is imported, so each load is a process of its own."""
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_XET": "1"}
+    result = subprocess.run(
+        [sys.executable, "-c", LOAD, repo], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    return dict(json.loads(result.stdout.splitlines()[-1]))
+
+
+def test_a_repository_is_downloaded_once_with_progress(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "origin")
+    with serve("someone/tiny", folder) as endpoint:
+        first = load(tmp_path / "home", endpoint)
+    assert first.get("context") == 256, first
+    downloading = [s for s in first["seen"] if s[0].startswith("downloading someone/tiny")]  # type: ignore[attr-defined]
+    assert downloading
+    assert downloading[-1][1] == 1.0, downloading
+    again = load(tmp_path / "home", "http://127.0.0.1:1")
+    assert again.get("context") == 256, again
+    assert not [s for s in again["seen"] if "downloading" in s[0]]  # type: ignore[attr-defined]
+
+
+def test_a_missing_repository_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with serve("someone/tiny", checkpoint(tmp_path / "origin")) as endpoint:
+        answer = load(tmp_path / "home", endpoint, "someone/else")
+    assert answer["kind"] == "download"
+    assert "someone/else could not be downloaded" in str(answer["message"])
