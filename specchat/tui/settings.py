@@ -58,9 +58,13 @@ class Field:
     """Whether it takes effect in a running reply."""
 
 
+def _shown(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{round(value, 6):.10g}"
+
+
 def _number(text: str, low: float, high: float, *, whole: bool, low_open: bool = False) -> float:
     kind = "a whole number" if whole else "a number"
-    wanted = f"{kind} {'above' if low_open else 'from'} {low:g}{'' if low_open else f' to {high:g}'}"
+    wanted = f"{kind} {'above' if low_open else 'from'} {_shown(low)} to {_shown(high)}"
     try:
         value = float(int(text)) if whole else float(text.replace(",", "."))
     except ValueError:
@@ -87,7 +91,7 @@ def _sampling_field(
         return replace(settings, sampling=replace(settings.sampling, **changed))
 
     def show(settings: ChatSettings) -> str:
-        return f"{getattr(settings.sampling, key):g}"
+        return _shown(getattr(settings.sampling, key))
 
     return Field(key, label, help, show, store, nudge)
 
@@ -154,9 +158,9 @@ FIELDS: tuple[Field, ...] = (
 
 
 def nudged(field: Field, text: str, steps: int) -> str:
-    """`text` moved by `steps` of the field's nudge; `text` itself where it is no number."""
+    """`text` moved by `steps` of the field's nudge; `text` itself where it is no such number."""
     try:
-        value = float(text or 0)
+        value = int(text or 0) if float(field.nudge).is_integer() else float(text or 0)
     except ValueError:
         return text
-    return f"{round(value + steps * field.nudge, 6):g}" if field.key != "seed" else str(int(text or 0) + steps)
+    return _shown(value + steps * (int(field.nudge) if isinstance(value, int) else field.nudge))

@@ -1,0 +1,589 @@
+"""The chat through the keyboard, over the scripted engine."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import CATALOG, LAUNCH, ask, loaded, make_app, wait_until
+from textual import events
+from textual.pilot import Pilot
+from textual.widgets import OptionList
+
+from specchat.engine.api import Cancel, Change, Failed, Generate, Speculation, Started, StrategyStatus
+from specchat.engine.fake import INFO, FakeEngine
+from specchat.tui.app import SpecchatApp
+from specchat.tui.screens.help import HelpScreen
+from specchat.tui.screens.pairs import PairsScreen
+from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
+from specchat.tui.widgets.choice import Choice
+from specchat.tui.widgets.panel import EngineLine, EnginePanel
+from specchat.tui.widgets.rows import TwoSided
+
+STORY = "Once there was a small fox.\n\nShe kept a lamp.\n\n```python\nprint('lamp')\n```\n\n- one\n- two"
+LONG = " ".join(f"word{n}" for n in range(400))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def slow(text: str = LONG) -> tuple[FakeEngine, Clock]:
+    """An engine whose tokens come when the clock is moved, one a second."""
+    clock = Clock()
+    return FakeEngine((text,), tokens_per_second=1, clock=clock), clock
+
+
+def screen_text(app: SpecchatApp) -> str:
+    return "\n".join("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
+
+
+def status(app: SpecchatApp) -> str:
+    return str(app.chat.query_one("#status", TwoSided).render())
+
+
+async def until_shown(pilot: Pilot[None], app: SpecchatApp, text: str) -> None:
+    await wait_until(pilot, lambda: text in screen_text(app))
+
+
+async def test_a_prompt_is_sent_and_answered() -> None:
+    engine = FakeEngine((STORY,))
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        assert "Write below and press enter." in screen_text(app)
+        await pilot.press(*"hi", "ctrl+j", *"you", "enter")
+        await wait_until(pilot, lambda: app.session.last_reply is not None and app.session.reply is None)
+        await until_shown(pilot, app, "She kept a lamp.")
+        shown = screen_text(app)
+        assert app.session.conversation.turns[0].prompt == "hi\nyou"
+        for words in (
+            "demo · draft x5 · T 0.7 · seed",
+            "╭─ python ─",
+            "• two",
+            "accepted per step",
+            "tok/s",
+            "x plain",
+        ):
+            assert words in shown
+        assert app.chat.prompt.text == ""
+        assert app.chat.transcript.text.startswith("hi\nyou\n\nOnce there was a small fox.")
+
+
+async def test_the_engine_starts_after_the_first_frame_and_closes_with_the_app() -> None:
+    engine = FakeEngine()
+    app = make_app(engine)
+    assert not engine.alive
+    async with app.run_test() as pilot:
+        await loaded(app, pilot)
+        assert engine.alive
+    assert not engine.alive
+
+
+async def test_text_streams_and_the_timer_rests_when_idle() -> None:
+    engine, clock = slow()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        poller = app.chat._poller
+        assert poller is not None
+        await wait_until(pilot, lambda: not poller._active.is_set())
+        await ask(app, pilot, "count", wait=False)
+        assert poller._active.is_set()
+        for now in (30, 200):
+            clock.now = now
+            await until_shown(pilot, app, f"word{now - 10}")
+        assert app.session.reply is not None
+        clock.now = 999
+        await wait_until(pilot, lambda: app.session.reply is None and not poller._active.is_set())
+        assert "400 tokens" in screen_text(app)
+
+
+async def test_escape_stops_and_keeps_the_partial_reply() -> None:
+    engine, clock = slow()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 30
+        await until_shown(pilot, app, "word20")
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        assert any(isinstance(request, Cancel) for request in engine.requests)
+        await until_shown(pilot, app, "stopped")
+        assert "word20" in screen_text(app)
+
+
+async def test_typing_goes_on_during_a_reply_and_enter_keeps_the_text() -> None:
+    engine, clock = slow()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press(*"next", "enter")
+        assert app.chat.prompt.text == "next"
+        assert "a reply is running" in status(app)
+        clock.now = 999
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: len(app.session.conversation.turns) == 2)
+
+
+async def test_regenerate_shows_the_new_reply() -> None:
+    app = make_app(FakeEngine(("first answer", "second answer")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+r")
+        assert "there is no reply" in status(app)
+        await ask(app, pilot, "hi")
+        await pilot.press("ctrl+r")
+        await until_shown(pilot, app, "second answer")
+        shown = screen_text(app)
+        assert "first answer" not in shown
+        assert "reply 2" in shown
+
+
+async def test_a_new_chat_is_empty() -> None:
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("ctrl+n")
+        await until_shown(pilot, app, "Write below and press enter.")
+        assert "small fox" not in screen_text(app)
+        await ask(app, pilot, "again")
+        await until_shown(pilot, app, "small fox")
+
+
+async def test_settings_change_a_running_reply() -> None:
+    engine, clock = slow()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 20
+        await until_shown(pilot, app, "word10")
+        await pilot.press("f2")
+        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        await pilot.press("down", "enter")
+        await wait_until(pilot, lambda: any(isinstance(request, Change) for request in engine.requests))
+        assert app.session.settings.speculation == Speculation("lookup", 8)
+        await pilot.press("escape")
+        clock.now = 60
+        await until_shown(pilot, app, "⟨draft x5 → lookup x8 at token")
+        assert "lookup x8" in str(app.chat.query_one("#header", TwoSided).render())
+
+
+async def test_settings_fields_take_numbers_and_say_what_is_wrong() -> None:
+    engine = FakeEngine()
+    app = make_app(engine)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        screen = app.screen
+        temperature = screen.query_one("#temperature", FieldInput)
+        temperature.focus()
+        temperature.value = "warm"
+        await pilot.pause()
+        assert "needs a number from 0 to 10" in str(screen.query_one("#temperature-note", FieldNote).render())
+        assert app.session.settings.sampling.temperature == 0.7
+        temperature.value = "0.5"
+        await pilot.press("up")
+        assert app.session.settings.sampling.temperature == 0.6
+        screen.query_one("#seed", FieldInput).value = "123"
+        length = screen.query_one("#draft_length", FieldInput)
+        length.focus()
+        length.value = "7"
+        await pilot.pause()
+        assert app.session.settings.draft_length == 5
+        screen.query_one("#acceptance", Choice).value = "ratio"
+        screen.query_one("#stop", FieldInput).value = "END|\\n\\n"
+        await pilot.pause()
+        await pilot.press("escape")
+        await pilot.pause()
+        settings = app.session.settings
+        assert (settings.draft_length, settings.acceptance, settings.limits.stop) == (7, "ratio", ("END", "\n\n"))
+        await ask(app, pilot, "hi")
+        request = next(request for request in engine.requests if isinstance(request, Generate))
+        assert (request.sampling.seed, request.sampling.temperature) == (123, 0.6)
+
+
+async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> None:
+    statuses = (
+        StrategyStatus("plain", True),
+        StrategyStatus("draft", True),
+        StrategyStatus("lookup", True),
+        StrategyStatus("swift", False, "the [target] has too few layers\x1b[2J"),
+    )
+    app = make_app(FakeEngine(info=replace(INFO, strategies=statuses)))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+o")
+        await until_shown(pilot, app, "the [target] has too few layers␛[2J")
+        await pilot.press("end", "enter", "escape")
+        assert app.session.settings.strategy == "lookup"
+
+
+async def test_the_theme_is_chosen_and_remembered() -> None:
+    saved: list[tuple[str, str]] = []
+    app = make_app(FakeEngine(), replace(LAUNCH, remember=lambda key, value: saved.append((key, value))))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        app.screen.query_one("#theme", Choice).value = "paper"
+        await pilot.pause()
+        assert app.theme == "paper"
+        assert saved == [("theme", "paper")]
+
+
+async def test_another_pair_is_loaded() -> None:
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("f3")
+        await until_shown(pilot, app, "8.5 GiB GPU memory")
+        assert isinstance(app.screen, PairsScreen)
+        await pilot.press("down", "enter")
+        await until_shown(pilot, app, "Qwen3 8B + 0.6B · draft x5")
+        await loaded(app, pilot)
+        assert "small fox" in screen_text(app)
+
+
+async def test_a_pair_that_cannot_run_here_says_why() -> None:
+    catalog = replace(CATALOG, pairs=(CATALOG.pairs[0], replace(CATALOG.pairs[1], unsupported="no [GPU] here")))
+    app = make_app(FakeEngine(), catalog=catalog)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("f3")
+        await until_shown(pilot, app, "not here: no [GPU] here")
+        options = app.screen.query_one(OptionList)
+        assert options.get_option_at_index(1).disabled
+
+
+async def test_a_load_that_fails_says_why_and_offers_others() -> None:
+    engine = FakeEngine((STORY,))
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        engine.fail_load("model", "no such folder: [/models]\x1b]52;c;x\x07")
+        app.chat.choose_pair(CATALOG.pairs[1])
+        await until_shown(pilot, app, "no such folder: [/models]␛]52;c;x")
+        assert "small fox" in screen_text(app)
+        app.chat.say("")
+        assert "f3 shows other models" in status(app)
+
+
+async def test_a_dead_engine_costs_one_reply() -> None:
+    engine, clock = slow()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 30
+        await until_shown(pilot, app, "word20")
+        engine.die()
+        await until_shown(pilot, app, "killed by SIGKILL")
+        assert "word20" in screen_text(app)
+        await loaded(app, pilot)
+        await ask(app, pilot, "again", wait=False)
+        clock.now = 9999
+        await wait_until(pilot, lambda: app.session.reply is None)
+        assert app.session.last_reply is not None
+        assert app.session.last_reply.state == "finished"
+
+
+async def test_death_while_idle_is_noticed() -> None:
+    engine = FakeEngine((STORY,))
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        engine.die()
+        await wait_until(pilot, lambda: engine.alive)
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        assert "small fox" in screen_text(app)
+
+
+async def test_a_prompt_too_long_is_said_before_sending_and_kept() -> None:
+    engine = FakeEngine(info=replace(INFO, context=30))
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        app.chat.prompt.insert("word" + " word" * 39)
+        await until_shown(pilot, app, "40 / 30 tokens: too long")
+        await pilot.press("enter")
+        assert "the context holds 30" in status(app)
+        assert app.chat.prompt.text == "word" + " word" * 39
+        assert not app.session.conversation.turns
+        app.chat.prompt.load_text("word")
+        await until_shown(pilot, app, "1 / 30 tokens · enter sends")
+
+
+async def test_a_prompt_refused_by_the_engine_comes_back() -> None:
+    refusal = (Started(0, 9, 0, 0, Speculation()), Failed(0, "context", "The prompt has 99 tokens too many."))
+    app = make_app(FakeEngine((refusal,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "my long prompt")
+        assert "The prompt has 99 tokens too many." in screen_text(app)
+        assert app.chat.prompt.text == "my long prompt"
+
+
+async def test_the_token_view_and_back() -> None:
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("ctrl+t")
+        await until_shown(pilot, app, "draft refused")
+        shown = screen_text(app)
+        assert "↵" in shown
+        assert " or so" in shown
+        await pilot.press("ctrl+t")
+        await until_shown(pilot, app, "╭─ python ─")
+        assert "draft refused" not in screen_text(app)
+
+
+async def test_prompt_history_is_kept_across_runs(tmp_path: Path) -> None:
+    launch = replace(LAUNCH, history=tmp_path / "state" / "prompts.jsonl")
+    for run in ("one", "two\nlines"):
+        app = make_app(FakeEngine(), launch)
+        async with app.run_test() as pilot:
+            await loaded(app, pilot)
+            await ask(app, pilot, run)
+    app = make_app(FakeEngine(), launch)
+    async with app.run_test() as pilot:
+        await loaded(app, pilot)
+        prompt = app.chat.prompt
+        await pilot.press(*"new", "up")
+        assert prompt.text == "two\nlines"
+        await pilot.press("up", "up")
+        assert prompt.text == "one"
+        await pilot.press("up")
+        assert prompt.text == "one"
+        await pilot.press("down", "down", "down")
+        assert prompt.text == "new"
+
+
+async def test_a_megabyte_is_pasted_folded_and_sent_whole() -> None:
+    engine = FakeEngine()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        pasted = ("line \x1b[31m\r\n" * 90_000)[:1_000_000]
+        await pilot.press(*"see ")
+        app.chat.prompt.post_message(events.Paste(pasted))
+        await until_shown(pilot, app, "see [paste 1: ")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
+        request = next(request for request in engine.requests if isinstance(request, Generate))
+        assert request.messages[-1].content.startswith("see line ␛[31m\nline")
+        assert len(request.messages[-1].content) > 900_000
+        await until_shown(pilot, app, "Hello there.")
+        app.chat.prompt.post_message(events.Paste("x" * 5_000_000))
+        await until_shown(pilot, app, "at most 4,000,000 are taken")
+        assert app.chat.prompt.text == ""
+
+
+async def test_copy_takes_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    natively: list[str] = []
+    monkeypatch.setattr("specchat.tui.screens.chat.copy_natively", natively.append)
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+y")
+        assert "no reply to copy" in status(app)
+        await ask(app, pilot, "hi")
+        await pilot.press("ctrl+y")
+        await wait_until(pilot, lambda: natively)
+        assert app.clipboard == STORY
+        assert natively == [STORY]
+
+
+async def test_the_copy_button_takes_the_code() -> None:
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        rows = screen_text(app).split("\n")
+        y = next(i for i, row in enumerate(rows) if "╭─ python" in row)
+        await pilot.click(offset=(rows[y].index("copy"), y))
+        await wait_until(pilot, lambda: app.clipboard == "print('lamp')")
+
+
+@pytest.mark.parametrize(("target", "opened"), [("https://x.y/z", ["https://x.y/z"]), ("ftp://x.y/z", [])])
+async def test_only_web_links_open(target: str, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    urls: list[str] = []
+    monkeypatch.setattr(SpecchatApp, "open_url", lambda _, url: urls.append(url))
+    app = make_app(FakeEngine((f"see [here]({target}) ok",)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        rows = screen_text(app).split("\n")
+        y = next(i for i, row in enumerate(rows) if "see here" in row)
+        await pilot.click(offset=(rows[y].index("here"), y))
+        await pilot.pause(0.1)
+        assert urls == opened
+
+
+async def test_selected_text_is_what_was_written() -> None:
+    app = make_app(FakeEngine((" ".join(["word"] * 60) + "\n\n```\nx = 1\n```",)))
+    async with app.run_test(size=(80, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        app.chat._select_all_in_widget(app.chat.transcript)
+        await pilot.pause()
+        selected = app.chat.get_selected_text()
+        assert selected is not None
+        assert " ".join(["word"] * 60) in selected
+        assert "x = 1" in selected
+        assert "│" not in selected
+
+
+async def test_the_end_is_followed_until_scrolled_away() -> None:
+    engine, clock = slow("\n\n".join(f"word{n}" for n in range(300)))
+    app = make_app(engine)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        transcript = app.chat.transcript
+        clock.now = 100
+        await until_shown(pilot, app, "word90")
+        await pilot.press("pageup", "pageup")
+        await wait_until(pilot, lambda: not transcript.following)
+        at = transcript.scroll_y
+        clock.now = 250
+        await wait_until(pilot, lambda: transcript.virtual_size.height > 450)
+        assert transcript.scroll_y == at
+        await pilot.press("ctrl+end")
+        await until_shown(pilot, app, "word240")
+        clock.now = 999
+        await until_shown(pilot, app, "word299")
+
+
+async def test_a_long_chat_lays_out_only_its_end() -> None:
+    texts = tuple(f"# Reply {n}\n\n" + "\n\n".join(f"paragraph {i} of {n}" for i in range(40)) for n in range(40))
+    app = make_app(FakeEngine(texts, info=replace(INFO, context=10**9)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        for _ in texts:
+            app.session.send("go on")
+            app.session.poll()
+        app.chat.transcript.show(app.session.conversation)
+        app.chat.redraw()
+        await pilot.pause()
+        transcript = app.chat.transcript
+        assert 400 <= len(transcript._rows) < 1000
+        assert "paragraph 39 of 39" in screen_text(app)
+        for _ in range(30):
+            transcript.scroll_to(y=0, animate=False)
+            await pilot.pause(0.02)
+            if "Reply 0" in transcript.text:
+                break
+        transcript.scroll_to(y=0, animate=False)
+        await until_shown(pilot, app, "paragraph 3 of 0")
+
+
+async def test_every_size_is_drawn() -> None:
+    app = make_app(FakeEngine((STORY * 5,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        for width, height in (
+            (80, 24),
+            (60, 15),
+            (30, 10),
+            (200, 60),
+            (41, 12),
+            (99, 17),
+            (100, 12),
+            (8, 4),
+            (120, 36),
+        ):
+            await pilot.resize_terminal(width, height)
+            await pilot.pause()
+            shown = screen_text(app)
+            if width < 40 or height < 12:
+                assert "needs a window" in " ".join(shown.split()) or width < 20
+                continue
+            assert "ask something" in shown
+            panel, line = app.chat.query_one(EnginePanel), app.chat.query_one(EngineLine)
+            assert (bool(panel.display), bool(line.display)) == (width >= 100, width < 100)
+            assert app.chat.transcript.is_vertical_scroll_end
+
+
+async def test_a_storm_of_resizes_while_streaming() -> None:
+    engine, clock = slow(STORY * 20)
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        for step in range(15):
+            clock.now += 40
+            await pilot.resize_terminal(20 + step * 37 % 160, 5 + step * 11 % 50)
+        await pilot.resize_terminal(120, 36)
+        clock.now = 10_000
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await until_shown(pilot, app, "tok/s ·")
+
+
+async def test_help_and_palette_open_and_close() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("f1")
+        await until_shown(pilot, app, "Answer the same prompt again with a new seed.")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("escape", "ctrl+p", *"lookup")
+        await until_shown(pilot, app, "Strategy: Prompt lookup")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.settings.strategy == "lookup")
+
+
+async def test_the_palette_reaches_every_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        entries = {command.title: command.callback for command in app.get_system_commands(app.screen)}
+        assert {"Stop", "Settings", "Token view", "Help", "Models", "New chat", "Regenerate", "Copy reply"} <= set(
+            entries
+        )
+        run: Callable[[], object] = entries["Save chat"]
+        run()
+        assert "small fox" in (tmp_path / "specchat-1.md").read_text()
+
+
+async def test_no_color_leaves_the_styles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("ctrl+t")
+        await until_shown(pilot, app, "draft refused")
+        segments = [
+            segment.style
+            for y in range(app.chat.transcript.size.height)
+            for segment in app.chat.transcript.render_line(y)
+            if segment.style and segment.text.strip()
+        ]
+        assert app.no_color
+        for look in ("underline", "strike", "bold"):
+            assert any(getattr(style, look) for style in segments)
+
+
+async def test_startup_warnings_are_shown() -> None:
+    app = make_app(FakeEngine(), replace(LAUNCH, warnings=("theme [x] \x1b[31m is broken",)))
+    async with app.run_test(size=(120, 36), notifications=True) as pilot:
+        await loaded(app, pilot)
+        await until_shown(pilot, app, "theme [x] ␛[31m is broken")

@@ -1,0 +1,151 @@
+"""Control codes and markup in everything that comes from outside: none of it reaches the terminal or is obeyed."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from conftest import LAUNCH, ask, loaded, make_app, wait_until
+from textual import events
+
+from specchat.config.catalog import Catalog, Pair
+from specchat.engine.api import (
+    Failed,
+    Finished,
+    ModelSource,
+    PairSpec,
+    Piece,
+    Speculation,
+    Started,
+    Stats,
+    Step,
+    StrategyStatus,
+)
+from specchat.engine.fake import INFO, FakeEngine
+from specchat.tui.app import SpecchatApp
+
+EVIL = (
+    "\x1b]52;c;cm0gLXJm\x07\x9b31m\x1b[2J\u202eabc\u2066 [red]x[/red] [/] [/usr/bin] [@click=app.quit]quit[/] [[ \r\x08"
+)
+DANGEROUS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f]")
+
+CATALOG = Catalog(
+    tuple(
+        Pair(
+            PairSpec(id, EVIL, ModelSource(path=f"/m/{EVIL}"), ModelSource(repo=EVIL)),
+            strategy="draft",
+            unsupported=words,
+        )
+        for id, words in (("demo", ""), ("other", EVIL))
+    ),
+    "demo",
+)
+ALL = (StrategyStatus("plain", True), StrategyStatus("draft", True), StrategyStatus("swift", False, EVIL))
+HOSTILE_INFO = replace(INFO, name=EVIL, device=EVIL, exactness=EVIL, strategies=ALL)
+
+
+def chunked(text: str, rejected: str = EVIL) -> tuple[Started | Step | Finished, ...]:
+    """`text` a character a step, so that every sequence is cut in every place."""
+    steps = [
+        Step(0, (Piece(char, "draft"), Piece("", "target")), 5, 1, 1, 1, 1, 1, 1, 9, "draft", rejected) for char in text
+    ]
+    return (Started(0, 1, 0, 0, Speculation("draft", 5)), *steps, Finished(0, "stop", text, (), Stats(num_steps=1)))
+
+
+def output(app: SpecchatApp) -> str:
+    """What the compositor hands to the terminal, and what a screenshot holds."""
+    strips = app.screen._compositor.render_strips()
+    assert not any(segment.control for strip in strips for segment in strip)
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+
+def check(app: SpecchatApp) -> str:
+    shown = output(app)
+    found = DANGEROUS.search(shown)
+    assert found is None, f"{found!r} in {shown!r}"
+    assert "\x1b" not in app.export_screenshot()
+    return shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        EVIL,
+        f"# {EVIL}\n\n- {EVIL}\n- b\n\n> {EVIL}",
+        f"```{EVIL}\n{EVIL}\n```\n\n`{EVIL}`",
+        f"| {EVIL} | b |\n|---|---|\n| 1 | {EVIL} |",
+        f"[{EVIL}](https://x.y/{EVIL.split()[0]}) ![{EVIL}](http://a)",
+        f"```python\n{EVIL}",
+    ],
+    ids=["text", "blocks", "code", "table", "links", "open fence"],
+)
+async def test_replies(text: str) -> None:
+    app = make_app(FakeEngine((chunked(text),)))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        shown = check(app)
+        assert "␛" in shown
+        assert "[/usr/bin]" in shown or "usr" in shown
+        for key in ("ctrl+t", "pageup", "ctrl+t"):
+            await pilot.press(key)
+            await pilot.pause()
+            check(app)
+        await pilot.press("ctrl+y")
+        assert not DANGEROUS.search(app.clipboard.replace("\t", ""))
+
+
+async def test_prompts_and_titles() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        app.chat.prompt.post_message(events.Paste(EVIL))
+        await pilot.pause()
+        assert "␛]52" in check(app)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
+        await pilot.pause()
+        assert "[@click=app.quit]" in check(app)
+        await pilot.press("up")
+        await pilot.pause()
+        check(app)
+
+
+async def test_names_reasons_and_loading() -> None:
+    app = make_app(FakeEngine(info=HOSTILE_INFO), replace(LAUNCH, pair=CATALOG.pairs[0]), CATALOG)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.pause()
+        check(app)
+        for keys in (("f3",), ("escape", "ctrl+o"), ("escape", "f1"), ("escape", "ctrl+p"), (*"model",)):
+            await pilot.press(*keys)
+            await pilot.pause(0.3)
+            assert app.is_running
+            check(app)
+
+
+@pytest.mark.parametrize("kind", ["reply", "load", "died"])
+async def test_error_messages(kind: str) -> None:
+    failure = (Started(0, 1, 0, 0, Speculation()), Failed(0, "internal", EVIL))
+    engine = FakeEngine((failure,))
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36), notifications=True) as pilot:
+        await loaded(app, pilot)
+        if kind == "reply":
+            await ask(app, pilot, "hi")
+        elif kind == "load":
+            engine.fail_load("model", EVIL)
+            app.chat.choose_pair(app.catalog.pairs[0])
+        else:
+            app.session._deaths = 5
+            engine._ready.append(Failed(None, "died", EVIL))
+            engine._alive = False
+        await wait_until(pilot, lambda: "␛]52" in output(app))
+        check(app)
+
+
+async def test_file_names_in_warnings() -> None:
+    app = make_app(FakeEngine(), replace(LAUNCH, warnings=(f"/themes/{EVIL}.toml is broken",)))
+    async with app.run_test(size=(120, 36), notifications=True) as pilot:
+        await loaded(app, pilot)
+        await wait_until(pilot, lambda: "is broken" in output(app))
+        check(app)

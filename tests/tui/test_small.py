@@ -1,0 +1,219 @@
+"""Keys, fields, history, pastes, figures and gauges."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import PROBLEMS, ROOT, THEMES
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.engine.api import Finished, Sampling, Speculation, Started
+from specchat.engine.fake import INFO, stats, steps
+from specchat.engine.strategies import SOURCES as ENGINE_SOURCES
+from specchat.tui import figures
+from specchat.tui.gauges import footer, gauges
+from specchat.tui.history import PromptHistory
+from specchat.tui.keys import KEYS, as_markdown
+from specchat.tui.pastes import Pastes
+from specchat.tui.reply import Reply
+from specchat.tui.settings import FIELDS, ChatSettings, InvalidValue, nudged
+from specchat.tui.text.sources import SOURCES
+from specchat.tui.themes import SPEC_DEFAULTS, textual_theme
+from specchat.tui.widgets.panel import WIDTH, one_row, panel_rows
+
+
+def test_the_key_page_is_current() -> None:
+    assert (ROOT / "docs" / "keys.md").read_text() == as_markdown(), "run: python -m specchat.tui.keys > docs/keys.md"
+
+
+def test_no_key_is_bound_twice() -> None:
+    keys = [key for entry in KEYS for key in entry.keys]
+    assert len(keys) == len(set(keys))
+
+
+def test_every_source_has_a_look_and_a_colour() -> None:
+    assert set(SOURCES) == set(ENGINE_SOURCES)
+    assert {source.style.lstrip(".") for source in SOURCES.values()} <= set(SPEC_DEFAULTS)
+
+
+def test_the_shipped_themes_are_whole() -> None:
+    assert PROBLEMS == []
+    assert len([theme for theme in THEMES if theme.dark]) >= 3
+    assert not all(theme.dark for theme in THEMES)
+    for theme in THEMES:
+        assert set(textual_theme(theme).variables) == set(SPEC_DEFAULTS)
+
+
+# Fields
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        ("temperature", "hot", "needs a number from 0 to 10"),
+        ("temperature", "-1", "needs a number from 0 to 10"),
+        ("temperature", "nan", "needs a number from 0 to 10"),
+        ("temperature", "", "needs a number from 0 to 10"),
+        ("top_k", "1.5", "needs a whole number from 0 to 1000000"),
+        ("top_p", "0", "needs a number above 0 to 1"),
+        ("top_p", "1.1", "needs a number above 0 to 1"),
+        ("draft_length", "0", "needs a whole number from 1 to 15"),
+        ("draft_length", "16", "needs a whole number from 1 to 15"),
+        ("seed", "abc", "needs a whole number, or nothing for a new one each reply"),
+        ("seed", "-1", "needs a whole number from 0 to 9223372036854775807"),
+        ("max_tokens", "0", "needs a whole number from 1 to 10000000"),
+    ],
+)
+def test_fields_refuse(key: str, text: str, words: str) -> None:
+    field = next(field for field in FIELDS if field.key == key)
+    with pytest.raises(InvalidValue) as refused:
+        field.store(ChatSettings(), text)
+    assert str(refused.value) == words
+
+
+@given(st.sampled_from(FIELDS), st.text("0123456789.-+e, |\\nxinfa", max_size=12))
+def test_fields_refuse_or_store_what_they_show(field: object, text: str) -> None:
+    chosen = next(one for one in FIELDS if one is field)
+    try:
+        stored = chosen.store(ChatSettings(strategy="draft"), text.strip())
+    except InvalidValue:
+        return
+    assert chosen.store(stored, chosen.show(stored)).limits == stored.limits
+    assert chosen.store(stored, chosen.show(stored)).seed == stored.seed
+
+
+def test_numbers_can_be_nudged() -> None:
+    by_key = {field.key: field for field in FIELDS}
+    assert nudged(by_key["temperature"], "0.7", 1) == "0.8"
+    assert nudged(by_key["seed"], str(2**60), 1) == str(2**60 + 1)
+    assert nudged(by_key["max_tokens"], "", 1) == "50"
+    assert nudged(by_key["top_k"], "x", 1) == "x"
+    assert nudged(by_key["seed"], "1.5", 1) == "1.5"
+
+
+def test_the_seed_is_drawn_anew_unless_given() -> None:
+    settings = ChatSettings()
+    assert settings.sampling_with(None).seed != settings.sampling_with(None).seed
+    assert replace(settings, seed=3).sampling_with(None).seed == 3
+    assert replace(settings, seed=3).sampling_with(4).seed == 4
+
+
+# History and pastes
+
+
+def test_history_survives_bad_files(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "prompts.jsonl"
+    history = PromptHistory(path)
+    history.add("one\ntwo")
+    history.add("one\ntwo")
+    history.add("  ")
+    path.write_bytes(path.read_bytes() + b'\xff\xfe broken\n{"a": 1}\n"three"\n')
+    again = PromptHistory(path)
+    assert [again.older("x"), again.older("x"), again.older("x")] == ["three", "one\ntwo", None]
+    assert [again.newer(), again.newer(), again.newer()] == ["three", "x", None]
+
+
+def test_history_without_a_place_lasts_for_this_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    history = PromptHistory(tmp_path / "file" / "prompts.jsonl")
+    history.add("one")
+    assert history.older("") == "one"
+
+
+def test_history_files_do_not_grow_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(f'"{n}"\n' for n in range(3000)))
+    assert PromptHistory(path).older("") == "2999"
+    assert len(path.read_text().splitlines()) == 500
+
+
+def test_huge_prompts_are_not_kept(tmp_path: Path) -> None:
+    history = PromptHistory(tmp_path / "prompts.jsonl")
+    history.add("x" * 1_000_000)
+    assert history.older("") is None
+
+
+def test_pastes_fold_and_unfold() -> None:
+    pastes = Pastes()
+    big, tall = "x" * 9000, "a\n" * 100
+    prompt = f"see {pastes.fold(big)} and {pastes.fold('small')} and {pastes.fold(tall)}"
+    assert prompt == "see [paste 1: 9,000 characters] and small and [paste 2: 200 characters]"
+    assert pastes.unfold(prompt) == f"see {big} and small and {tall}"
+    assert pastes.unfold("[paste 7: 1 characters]") == "[paste 7: 1 characters]"
+
+
+# Figures and gauges
+
+
+def test_figures() -> None:
+    assert [figures.per_second(9.44), figures.per_second(142.4)] == ["9.4", "142"]
+    assert [figures.seconds(120), figures.seconds(14200)] == ["0.12 s", "14 s"]
+    assert [figures.times(1.94), figures.times(12.3)] == ["1.9x", "12x"]
+    assert [figures.memory(61 << 20), figures.memory(6900 << 20)] == ["61 MiB", "6.7 GiB"]
+
+
+@given(st.lists(st.floats(0, 20), max_size=80), st.integers(1, 30), st.integers(1, 5))
+def test_columns_fill_their_box(values: list[float], width: int, height: int) -> None:
+    rows = figures.columns(values, 15, width, height)
+    assert [len(row) for row in rows] == [width] * height
+    assert all(char in " ▁▂▃▄▅▆▇█" for row in rows for char in row)
+
+
+def finished(accepted: tuple[int, ...], strategy: str = "draft", plain: float = 100.0) -> Reply:
+    reply = Reply(1, "demo", Sampling(seed=42), Speculation.of(strategy), plain_tokens_per_second=plain)
+    reply.started(Started(1, 10, 0, 42, Speculation.of(strategy)))
+    made = steps("word " * 200, accepted, strategy, used=10)
+    for step in made:
+        reply.step(step)
+    text = "".join(piece.text for step in made for piece in step.pieces)
+    reply.finished(Finished(1, "stop", text, (), stats(made, 10, plain)))
+    return reply
+
+
+def test_gauges_equal_the_engines_figures() -> None:
+    reply = finished((3, 0, 5, 1))
+    shown, final = gauges(reply, INFO), reply.stats
+    assert final is not None
+    assert shown.acceptance_length == pytest.approx(final.mean_acceptance_length)
+    assert shown.acceptance_rate == pytest.approx(final.draft_acceptance_rate)
+    assert shown.histogram == final.acceptance_histogram
+    reply.stats = None
+    live = gauges(reply, INFO)
+    assert live.tokens_per_second == pytest.approx(final.tokens_per_second)
+    assert live.speedup == pytest.approx(final.speedup_vs_plain)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "strategy", "words", "pays"),
+    [
+        ((4, 5), "draft", "drafting pays: keeps", True),
+        ((0, 0, 1), "draft", "drafting loses here: keeps", False),
+        ((0,), "plain", "nothing is drafted", None),
+    ],
+)
+def test_the_verdict(accepted: tuple[int, ...], strategy: str, words: str, pays: bool | None) -> None:
+    shown = gauges(finished(accepted, strategy), INFO)
+    assert shown.verdict.startswith(words)
+    assert shown.pays is pays
+
+
+def test_the_footer() -> None:
+    reply = finished((3, 0, 5, 1))
+    assert reply.stats is not None
+    reply.stats = replace(
+        reply.stats, tokens_per_second=142, speedup_vs_plain=1.9, completion_tokens=214, mean_acceptance_length=3.4,
+        ttft_ms=120,
+    )  # fmt: skip
+    assert footer(reply) == "142 tok/s · 1.9x plain · 214 tokens · AL 3.4 · 0.12 s · seed 42"
+
+
+@pytest.mark.parametrize("height", [1, 5, 12, 20, 30, 60])
+def test_the_panel_fits(height: int) -> None:
+    for reply in (None, finished((3, 0, 5, 1)), finished((15, 14, 0), plain=0), finished((0,), "plain")):
+        shown = gauges(reply, INFO)
+        rows = panel_rows(shown, height)
+        assert len(rows) <= height
+        assert all(row.cell_length <= WIDTH for row in rows)
+        for width in (10, 40, 60, 99):
+            assert one_row(shown, width).cell_length <= width
