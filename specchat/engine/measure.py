@@ -20,7 +20,7 @@ BUDGET_S = 1.0
 
 def plain_speed(target: NativeTarget) -> float:
     """Tokens per second of plain greedy decoding, by the median step. Leaves the cache empty."""
-    prompt = [0] * min(PROMPT, target.context - STEPS - 1)
+    prompt = [0] * max(1, min(PROMPT, target.context - STEPS - 1))
     target.begin(prompt)
     decoding = Decoding(target, Sampler(Sampling()), prompt, ())
     drafter = PlainDrafter()

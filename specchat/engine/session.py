@@ -37,6 +37,9 @@ from specchat.engine.strategies import MAX_DRAFT_LENGTH
 from specchat.engine.targets.native import NativeTarget
 from specchat.engine.threads import leave_one_core
 
+DEFAULT_CONTEXT = 8192
+"""Tokens a cache is made for where the pair does not say: published contexts of 128 k would take all memory."""
+
 
 class Control(Protocol):
     """How a running reply is told to change or stop."""
@@ -69,7 +72,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
     progress(Loading(f"reading {pair.target.label}", 0.1))
     target_folder = locate(pair.target, progress)
     tokenizer = Tokenizer(target_folder)
-    target = Decoder(target_folder, pair.context)
+    target = Decoder(target_folder, pair.context or DEFAULT_CONTEXT)
     draft = None
     if pair.draft is not None:
         progress(Loading(f"reading {pair.draft.label}", 0.5))
