@@ -84,15 +84,11 @@ class Sampler:
             return scores
         scores /= s.temperature
         if 0 < s.top_k < scores.shape[0]:
-            scores = _only(scores, scores.sort(descending=True, stable=True).indices[: s.top_k])
+            scores = _at_least(scores, scores.topk(s.top_k).values[-1])
         if s.top_p < 1.0:
-            order = scores.sort(descending=True, stable=True)
-            mass_before = order.values.double().softmax(-1).cumsum(-1).roll(1)
-            mass_before[0] = 0.0
-            scores = _only(scores, order.indices[mass_before < s.top_p])
+            scores = _nucleus(scores, s.top_p)
         if s.min_p > 0.0:
-            floor = scores.max() + float(np.log(s.min_p))
-            scores = scores.masked_fill(scores < floor, float("-inf"))
+            scores = _at_least(scores, scores.max() + float(np.log(s.min_p)))
         return scores
 
     def _penalise(self, scores: Tensor, history: History) -> None:
@@ -114,7 +110,16 @@ def gumbel_argmax(scores: NDArray[np.float32], seed: int, position: int, stream:
     return int(tokens[perturbed.argmax()])
 
 
-def _only(scores: Tensor, tokens: Tensor) -> Tensor:
-    kept = torch.full_like(scores, float("-inf"))
-    kept[tokens] = scores[tokens]
-    return kept
+def _at_least(scores: Tensor, floor: Tensor) -> Tensor:
+    return scores.masked_fill(scores < floor, float("-inf"))
+
+
+def _nucleus(scores: Tensor, top_p: float) -> Tensor:
+    """The most probable tokens that together reach `top_p`; the lower id first among equals."""
+    p = scores.double().softmax(-1)
+    # All tokens this improbable together weigh less than 1 - top_p, so none of them is in: no need to sort them.
+    candidates = (p > (1.0 - top_p) / p.shape[0]).nonzero()[:, 0]
+    order = p[candidates].sort(descending=True, stable=True)
+    before = order.values.cumsum(0) - order.values
+    kept = candidates[order.indices[before < top_p]]
+    return torch.full_like(scores, float("-inf")).index_copy_(0, kept, scores[kept])
