@@ -54,7 +54,6 @@ class SpecchatApp(App[None]):
         self.call_after_refresh(self._start_engine)
 
     def _start_engine(self) -> None:
-        self.engine.start()
         self.session.load(self.launch.pair)
         self.chat.redraw()
         self.chat.watch_engine()

@@ -65,6 +65,7 @@ class Session:
         self._count: tuple[int, str] | None = None
         self._ids = count(1)
         self._deaths = 0
+        self._restarted = False
 
     # What runs
 
@@ -83,7 +84,10 @@ class Session:
     # Pairs
 
     def load(self, pair: Pair) -> None:
-        """Load `pair`, stopping a running reply; its defaults replace the settings that the command line left open."""
+        """Load `pair`, stopping a running reply; its defaults replace the settings that the command line left open.
+
+        Starts the engine where none runs.
+        """
         if self.reply is not None:
             self.stop()
         launch = self.launch if self.pair is None else None
@@ -96,7 +100,8 @@ class Session:
             acceptance=(launch and launch.acceptance) or pair.acceptance,
             sampling=(launch and launch.sampling) or pair.sampling,
         )
-        self.loading = Loading("starting the engine")
+        self.loading, self._deaths = Loading("starting the engine"), 0
+        self.engine.start()
         self.engine.send(Load(pair.spec))
 
     # Replies
@@ -214,6 +219,7 @@ class Session:
     def poll(self) -> list[Update]:
         """What happened since the last call."""
         updates: list[Update] = []
+        self._restarted = False
         for event in self.engine.poll():
             updates += self._event(event)
         return updates
@@ -285,6 +291,8 @@ class Session:
             yield Update("load-failed", self.load_error, prompt)
 
     def _died(self, event: Failed) -> Iterator[Update]:
+        if self._restarted:  # the same death, told once more by a request made before the restart
+            return
         self._deaths += 1
         self._count = None
         self.info = None
@@ -301,6 +309,7 @@ class Session:
         yield Update("loading", f"the engine ended ({clean(event.message)}); starting it again")
 
     def _restart(self) -> None:
+        self._restarted = True
         self.info, self.loading = None, Loading("starting the engine again")
         self.engine.restart()
 

@@ -9,10 +9,11 @@ from textual import events
 
 from specchat.engine.fake import FakeEngine
 
-KEYS = (
-    "enter ctrl+j escape ctrl+o f2 ctrl+t ctrl+p f1 f3 ctrl+n ctrl+r ctrl+y up down left right pageup pagedown ctrl+end "
-    "tab shift+tab space backspace delete home end ctrl+a ctrl+k ctrl+z ctrl+c ctrl+v a x 1 0 . [ ` -"
-).split()
+KEYS = [
+    "enter", "ctrl+j", "escape", "ctrl+o", "f2", "ctrl+t", "ctrl+p", "f1", "f3", "ctrl+n", "ctrl+r", "ctrl+y",
+    "up", "down", "left", "right", "pageup", "pagedown", "ctrl+end", "tab", "shift+tab", "space", "backspace", "delete",
+    "home", "end", "ctrl+a", "ctrl+k", "ctrl+z", "ctrl+c", "ctrl+v", "a", "x", "1", "0", ".", "[", "`", "-",
+]  # fmt: skip
 REPLIES = (
     "Once there was a fox.\n\n```python\nprint(1)\n```\n\n- a\n- b\n",
     "| a | b |\n|---|---|\n| 1 | 2 |\n\n> quote\n\n" * 10,
@@ -57,7 +58,6 @@ async def test_monkey() -> None:
         while len(app.screen_stack) > 1:
             await pilot.press("escape")
             await pilot.pause()
-        app.session._deaths = 0
         app.chat.choose_pair(CATALOG.pairs[0])
         await wait_until(pilot, lambda: app.session.info is not None and app.session.reply is None)
         app.chat.prompt.load_text("")

@@ -249,6 +249,16 @@ def test_death_while_idle_is_noticed() -> None:
     assert session.info is not None
 
 
+def test_one_death_told_twice_counts_once() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    engine.die()
+    engine.send(Count(99, ()))
+    assert [update.kind for update in session.poll()] == ["loading"]
+    session.poll()
+    assert session.info is not None
+
+
 def test_an_engine_that_keeps_dying_is_left_alone() -> None:
     engine = FakeEngine()
     session = ready(engine)
@@ -259,6 +269,10 @@ def test_an_engine_that_keeps_dying_is_left_alone() -> None:
     assert session.poll()[-1].kind == "load-failed"
     assert "f3" in session.send("hi")
     assert not session.busy
+    del engine._load
+    session.load(CATALOG.pairs[0])
+    session.poll()
+    assert session.info is not None
 
 
 def test_a_load_that_fails_says_why_and_keeps_the_chat() -> None:
