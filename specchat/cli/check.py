@@ -1,0 +1,124 @@
+"""`specchat check`: is every strategy's text the one that plain decoding writes?"""
+
+import json
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.interrupt import Interrupt
+from specchat.cli.options import FOLDER, PAIR_OPTIONS, Asked, with_options
+from specchat.cli.output import Output, Problem, Progress, quiet_pipe, told
+from specchat.engine.api import Message, PairSpec
+
+if TYPE_CHECKING:
+    from specchat.engine.check import CheckResult
+
+LIMIT = 12
+
+Chat = tuple[str, tuple[Message, ...]]
+"""A prompt's name and messages."""
+
+
+@click.command()
+@with_options(PAIR_OPTIONS)
+@click.option("--full", is_flag=True, help="All samplings and draft lengths; takes about ten times as long.")
+@click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
+@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="How many prompts to take.")
+@told
+def check(full: bool, prompts: Path | None, limit: int, **options: Any) -> None:
+    """Compare every strategy's replies with plain decoding's, token by token, greedy and sampled.
+
+    The prompts are taken evenly from the file, by default from those that come with the demo pair.
+    """
+    from specchat.cli.prepare import prepare, runnable
+    from specchat.config.paths import demo_model
+
+    pair = runnable(prepare(Asked.of(options)).pair)
+    chosen = _spread(_read(prompts or demo_model("target").parent / "prompts.jsonl"), limit)
+    with quiet_pipe(), Interrupt() as interrupt:
+        results = _run(pair.spec, chosen, full, Output(), interrupt)
+    if not all(result.identical for result in results):
+        raise click.exceptions.Exit(ExitCode.DIFFERENT)
+    if interrupt.asked:
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _run(
+    pair: PairSpec,
+    prompts: list[Chat],
+    full: bool,
+    out: Output,
+    interrupt: Interrupt,
+) -> "list[CheckResult]":
+    progress = Progress()
+    progress.show("importing torch")
+    from specchat.engine.check import CheckPrompt, run
+    from specchat.engine.session import load
+
+    session = load(pair, lambda loading: progress.show(loading.what, loading.fraction))
+    progress.clear()
+    chats = [CheckPrompt(*prompt) for prompt in prompts if session.count(prompt[1]) < session.info.context]
+    if long := len(prompts) - len(chats):
+        out.write(f"{long} of {len(prompts)} prompts do not fit the context of {session.info.context} tokens.\n")
+    seen: list[CheckResult] = []
+    for name, results in groupby(run(session, chats, full), lambda result: result.prompt):
+        of_prompt = []
+        for result in results:
+            of_prompt.append(result)
+            progress.show(f"{name}: {len(of_prompt)} replies compared")
+            if interrupt.asked:
+                break
+        progress.clear()
+        seen += of_prompt
+        out.write(_line(name, of_prompt))
+        if interrupt.asked:
+            break
+    same = sum(result.identical for result in seen)
+    out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n")
+    return seen
+
+
+def _line(name: str, results: "list[CheckResult]") -> str:
+    different = [result for result in results if not result.identical]
+    lines = [f"{name}  identical: {'no' if different else 'yes'}  ({len(results)} replies)"]
+    lines += [
+        f"  {result.strategy} x{result.draft_length}, {result.sampling}: first difference at token {result.position}, "
+        f"margin {result.margin:.3g}"
+        for result in different
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _read(path: Path) -> list[Chat]:
+    """The prompts of a file of JSON lines: `messages` as in a chat, or `turns`, of which the first is asked."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise Problem(f"{path} cannot be read ({reason}). Check the path.", ExitCode.USAGE) from None
+    prompts = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+            turns = data.get("messages") or [{"role": "user", "content": data["turns"][0]}]
+            name = str(data.get("id") or data.get("question_id") or number)
+            messages = tuple(Message(turn["role"], str(turn["content"])) for turn in turns)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise Problem(
+                f'{path}, line {number}: expected a JSON object with "messages" or "turns".', ExitCode.USAGE
+            ) from None
+        prompts.append((name, messages))
+    if not prompts:
+        raise Problem(f"{path} holds no prompts.", ExitCode.USAGE)
+    return prompts
+
+
+def _spread(prompts: list[Chat], limit: int) -> list[Chat]:
+    """At most `limit` prompts, evenly over the list: files are often sorted by category."""
+    count = min(limit, len(prompts))
+    return [prompts[i * len(prompts) // count] for i in range(count)]

@@ -1,0 +1,45 @@
+"""Exit codes: the one place that gives them, with docs/exit-codes.md written from it."""
+
+from enum import IntEnum
+
+from specchat.engine.errors import ErrorKind
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    UNUSABLE = 3
+    CONTEXT = 4
+    DIED = 5
+    DIFFERENT = 6
+    NO_TERMINAL = 7
+    MEMORY = 8
+    DOWNLOAD = 9
+    INTERRUPTED = 130
+
+
+MEANINGS: dict[ExitCode, str] = {
+    ExitCode.OK: "done; also when the reader of the output closed it early",
+    ExitCode.ERROR: "an error that specchat did not expect; the message names the file with the details",
+    ExitCode.USAGE: "an option, argument, input or strategy that cannot be used",
+    ExitCode.UNUSABLE: "a configuration file, pair or model that cannot be used",
+    ExitCode.CONTEXT: "the prompt does not fit the model's context",
+    ExitCode.DIED: "the engine process ended by itself",
+    ExitCode.DIFFERENT: "check: a reply differed from plain decoding",
+    ExitCode.NO_TERMINAL: "the app needs a terminal",
+    ExitCode.MEMORY: "memory ran out",
+    ExitCode.DOWNLOAD: "a model could not be downloaded",
+    ExitCode.INTERRUPTED: "interrupted with ctrl+c",
+}
+
+BY_KIND: dict[ErrorKind, ExitCode] = {
+    "config": ExitCode.UNUSABLE,
+    "model": ExitCode.UNUSABLE,
+    "context": ExitCode.CONTEXT,
+    "memory": ExitCode.MEMORY,
+    "download": ExitCode.DOWNLOAD,
+    "request": ExitCode.USAGE,
+    "died": ExitCode.DIED,
+    "internal": ExitCode.ERROR,
+}

@@ -1,0 +1,75 @@
+"""`specchat models`: the pairs there are, what they need and whether this version can run them."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specchat.clean import one_line
+from specchat.cli.options import PAIR_OPTIONS, with_options
+from specchat.cli.output import Output, quiet_pipe, told
+
+if TYPE_CHECKING:
+    from specchat.config.catalog import Catalog, Pair
+
+
+@click.command()
+@with_options(PAIR_OPTIONS[:1])
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@told
+def models(models: Path | None, as_json: bool) -> None:
+    """List the pairs, what they need, and which of them this version can run."""
+    from specchat.cli.prepare import read_catalog
+    from specchat.config.paths import user_paths
+
+    catalog = read_catalog(user_paths(), models)
+    with quiet_pipe():
+        Output().write(json.dumps(_as_json(catalog), indent=2) + "\n" if as_json else _as_text(catalog))
+
+
+def _as_json(catalog: "Catalog") -> dict[str, Any]:
+    pairs = [
+        {
+            "id": pair.id,
+            "name": pair.name,
+            "aliases": pair.aliases,
+            "target": pair.spec.target.label,
+            "draft": pair.spec.draft.label if pair.spec.draft else None,
+            "backend": pair.spec.backend,
+            "context": pair.spec.context,
+            "strategy": pair.strategy,
+            "requires": asdict(pair.requires),
+            "runs": not pair.unsupported,
+            "reason": pair.unsupported,
+        }
+        for pair in catalog.pairs
+    ]
+    return {"default": catalog.default, "pairs": pairs}
+
+
+def _as_text(catalog: "Catalog") -> str:
+    rows = [_row(pair, pair.id == catalog.default) for pair in catalog.pairs]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    reasons = sorted({pair.unsupported for pair in catalog.pairs if pair.unsupported})
+    notes = [
+        "* is the default.",
+        "runs: unquantised on the CPU, in the memory given.",
+        *(f"not yet: {r}." for r in reasons),
+    ]
+    return "\n".join([*lines, "", *notes, ""])
+
+
+def _row(pair: "Pair", default: bool) -> tuple[str, ...]:
+    needs = pair.requires
+    return (
+        "*" if default else " ",
+        pair.id,
+        one_line(pair.name, 60),
+        "not yet" if pair.unsupported else "runs",
+        f"{needs.ram_gib:g} GiB memory" if needs.ram_gib else "",
+        f"{needs.vram_gib:g} GiB GPU" if needs.vram_gib else "",
+        f"{needs.disk_gib:g} GiB disk" if needs.disk_gib else "",
+    )

@@ -1,0 +1,136 @@
+"""Options that several commands share, and what they ask for."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+from click.core import ParameterSource
+
+from specchat.config.errors import nearest
+from specchat.engine.api import ACCEPTANCES, Acceptance
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_SEED = 2**63 - 1
+FOLDER = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line and the environment ask for; None where they do not."""
+
+    models: Path | None = None
+    pair: str | None = None
+    target: Path | None = None
+    draft: Path | None = None
+    strategy: str | None = None
+    draft_length: int | None = None
+    acceptance: Acceptance | None = None
+    seed: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    max_tokens: int | None = None
+    system: str | None = None
+    stop: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> "Asked":
+        """From the parameters of the command that runs; those of other names are left out."""
+        names = {field.name for field in fields(cls)}
+        asked = cls(**{name: value for name, value in options.items() if name in names})
+        source = click.get_current_context().get_parameter_source("pair")
+        if asked.target is not None and source is ParameterSource.ENVIRONMENT:
+            return replace(asked, pair=None)
+        return asked
+
+
+class Named(click.Choice[str]):
+    """One of some names; a wrong one is answered with the nearest."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(names)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            known = ", ".join(self.choices)
+            self.fail(f'"{value}" is not one of {known}.{nearest(str(value), self.choices)}', param, ctx)
+        return cast(str, value)
+
+
+class Number(click.FloatRange):
+    """A number in a range; click itself lets nan through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+class Stop(click.ParamType[str]):
+    """A stop string, which cannot be empty."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value:
+            self.fail("a stop string cannot be empty.", param, ctx)
+        return str(value)
+
+
+def _option(*names: str, env: bool = False, **settings: Any) -> Callable[[F], F]:
+    name = names[0].removeprefix("--").replace("-", "_")
+    return click.option(*names, envvar=f"SPECCHAT_{name.upper()}" if env else None, show_envvar=env, **settings)
+
+
+PAIR_OPTIONS = (
+    click.option(
+        "--models",
+        type=FOLDER,
+        metavar="FILE",
+        envvar="SPECCHAT_MODELS_FILE",
+        show_envvar=True,
+        help="Use this models.toml instead of the one in the config folder.",
+    ),
+    _option("--pair", env=True, metavar="ID", help="Which pair to load; specchat models lists them."),
+    _option("--target", type=FOLDER, metavar="DIR", help="Load the target from this folder instead of a pair."),
+    _option("--draft", type=FOLDER, metavar="DIR", help="With --target: load the draft from this folder."),
+)
+DECODING_OPTIONS = (
+    _option("--strategy", env=True, type=Named(list(STRATEGIES)), help="How tokens are drafted."),
+    _option("--draft-length", env=True, type=click.IntRange(1, MAX_DRAFT_LENGTH), help="Tokens drafted a step."),
+    _option("--acceptance", env=True, type=Named(ACCEPTANCES), help="How drafted tokens are judged."),
+    _option("--seed", env=True, type=click.IntRange(0, MAX_SEED), help="Makes a reply repeatable.  [default: drawn]"),
+    _option("--temperature", type=Number(0, 10), help="0 takes the likeliest token."),
+    _option("--top-k", type=click.IntRange(0), help="Sample from the k likeliest tokens; 0 is off."),
+    _option("--top-p", type=Number(0, 1, min_open=True), help="Sample from the likeliest tokens of this mass."),
+    _option("--min-p", type=Number(0, 1), help="Leave out tokens below this share of the likeliest."),
+    _option("--repetition-penalty", type=Number(0, 10, min_open=True), help="Divides the logits of seen tokens."),
+    _option("--presence-penalty", type=Number(-10, 10), help="Subtracted from the logits of seen tokens."),
+    _option("--frequency-penalty", type=Number(-10, 10), help="The same for each time a token was seen."),
+    _option(
+        "--max-tokens", env=True, type=click.IntRange(1), help="The longest reply.  [default: as the context holds]"
+    ),
+    _option("--system", env=True, metavar="TEXT", help="The system prompt."),
+    _option("--stop", type=Stop(), multiple=True, help="End the reply before this text; may be given again."),
+)
+
+
+def with_options(*groups: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
+    """Give a command all options of these groups, in this order."""
+
+    def decorate(command: F) -> F:
+        for option in reversed([option for group in groups for option in group]):
+            command = option(command)
+        return command
+
+    return decorate

@@ -1,0 +1,105 @@
+"""What commands write: results to standard output, everything else to standard error."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import wraps
+from io import TextIOWrapper
+from typing import ParamSpec, TypeVar
+
+import click
+
+from specchat.clean import clean
+from specchat.cli.exit_codes import BY_KIND, ExitCode
+from specchat.engine.errors import EngineError, ErrorKind
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Problem(click.ClickException):
+    """A sentence for the user and the exit code that goes with it."""
+
+    def __init__(self, message: str, code: ExitCode) -> None:
+        super().__init__(clean(message))
+        self.exit_code = code  # type: ignore[misc]
+
+    @classmethod
+    def of(cls, kind: ErrorKind, message: str) -> "Problem":
+        return cls(message, BY_KIND[kind])
+
+
+def told(command: Callable[P, R]) -> Callable[P, R]:
+    """Make a command tell an EngineError in its sentence, with its exit code."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except EngineError as error:
+            raise Problem.of(error.kind, error.message) from None
+
+    return run
+
+
+class Output:
+    """Standard output for results. On a terminal control codes are taken out; a pipe or file gets UTF-8 as it is."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stdout
+        self.is_terminal = self._stream.isatty()
+        if isinstance(self._stream, TextIOWrapper):
+            if self.is_terminal:
+                self._stream.reconfigure(errors="replace")
+            else:
+                self._stream.reconfigure(encoding="utf-8")
+
+    def write(self, text: str) -> None:
+        """Write and flush.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+        """
+        self._stream.write(clean(text) if self.is_terminal else text)
+        self._stream.flush()
+
+
+class Progress:
+    """One line on standard error that is written over; nothing where that is no terminal."""
+
+    def __init__(self) -> None:
+        self._shown = False
+        self._on = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(self, what: str, fraction: float | None = None) -> None:
+        if self._on:
+            percent = "" if fraction is None else f" {fraction:.0%}"
+            sys.stderr.write(f"\r\x1b[K{clean(what)}{percent}")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+        self.clear()
+        if self._on:
+            sys.stderr.write(clean(text) + "\n")
+            sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def quiet_pipe() -> Iterator[None]:
+    """End quietly when the reader of standard output is gone."""
+    try:
+        yield
+    except BrokenPipeError:
+        # What is still buffered would fail again at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(ExitCode.OK) from None

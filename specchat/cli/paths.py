@@ -1,0 +1,36 @@
+"""`specchat paths`: where specchat's files are."""
+
+import json
+
+import click
+
+from specchat.cli.output import Output, quiet_pipe
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def paths(as_json: bool) -> None:
+    """Show where configuration, themes, logs and shipped files are."""
+    from specchat.config.paths import demo_model, shipped, user_paths
+
+    user = user_paths()
+    places = {
+        "config": user.config,
+        "settings": user.settings_file,
+        "models": user.models_file,
+        "themes": user.themes,
+        "data": user.data,
+        "cache": user.cache,
+        "state": user.state,
+        "engine_log": user.engine_log,
+        "prompt_history": user.prompt_history,
+        "shipped_models": shipped("models.toml"),
+        "shipped_themes": shipped("themes"),
+        "demo": demo_model("target").parent,
+    }
+    with quiet_pipe():
+        if as_json:
+            Output().write(json.dumps({name: str(path) for name, path in places.items()}, indent=2) + "\n")
+        else:
+            width = max(map(len, places))
+            Output().write("".join(f"{name:<{width}}  {path}\n" for name, path in places.items()))

@@ -1,0 +1,126 @@
+"""From what was asked for to what runs: command line over environment over config.toml over the pair."""
+
+import os
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from specchat.cli.options import Asked
+from specchat.config.catalog import Catalog, Pair, load_catalog, local_pair
+from specchat.config.errors import ConfigError
+from specchat.config.paths import Paths, private_folder, user_paths
+from specchat.config.settings import Settings, load_settings
+from specchat.engine.api import Acceptance, Limits, Sampling, Speculation
+
+SAMPLING = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The pair to load and how to decode. What was not asked for anywhere is None and the pair's to say."""
+
+    paths: Paths
+    settings: Settings
+    catalog: Catalog
+    pair: Pair
+    strategy: str | None
+    draft_length: int | None
+    acceptance: Acceptance | None
+    sampling: Sampling | None
+    seed: int | None
+    limits: Limits
+    system: str
+
+    def speculation(self) -> Speculation:
+        strategy = self.strategy or self.pair.strategy
+        length = self.draft_length or self.pair.lengths.get(strategy)
+        return Speculation.of(strategy, length, self.acceptance or self.pair.acceptance)
+
+    def seeded_sampling(self) -> Sampling:
+        """The sampling of one reply; a seed is drawn where none was asked for."""
+        seed = random.getrandbits(32) if self.seed is None else self.seed
+        return replace(self.sampling or self.pair.sampling, seed=seed)
+
+
+def prepare(asked: Asked) -> Prepared:
+    """Read the configuration and settle what was asked for.
+
+    Raises:
+        ConfigError: a file is missing or wrong, or there is no such pair.
+        click.UsageError: options that contradict each other or the pair.
+    """
+    paths = user_paths()
+    settings = load_settings(paths.settings_file)
+    catalog = read_catalog(paths, asked.models)
+    pair = _pair(asked, settings, catalog)
+    if asked.strategy == "draft" and pair.spec.draft is None:
+        raise click.UsageError(f'--strategy draft needs a draft model, and pair "{pair.id}" has none.')
+    given = {name: value for name in SAMPLING if (value := getattr(asked, name)) is not None}
+    return Prepared(
+        paths=paths,
+        settings=settings,
+        catalog=catalog,
+        pair=pair,
+        strategy=asked.strategy or _preferred(settings, pair),
+        draft_length=asked.draft_length or settings.draft_length,
+        acceptance=asked.acceptance or settings.acceptance,
+        sampling=replace(pair.sampling, **given) if given else None,
+        seed=settings.seed if asked.seed is None else asked.seed,
+        limits=Limits(asked.max_tokens or settings.max_tokens, asked.stop),
+        system=settings.system or "" if asked.system is None else asked.system,
+    )
+
+
+def read_catalog(paths: Paths, models: Path | None) -> Catalog:
+    """The shipped pairs with those of `models`, or else of the user's models.toml if there is one.
+
+    Raises:
+        ConfigError: a file is missing or wrong.
+    """
+    return load_catalog(models or (paths.models_file if os.path.lexists(paths.models_file) else None))
+
+
+def runnable(pair: Pair) -> Pair:
+    """`pair`, when this version can run it.
+
+    Raises:
+        ConfigError: it cannot, with the reason.
+    """
+    if pair.unsupported:
+        raise ConfigError(f'Pair "{pair.id}" cannot be loaded: {pair.unsupported}. "specchat models" shows which can.')
+    return pair
+
+
+def engine_log(paths: Paths) -> Path:
+    """The engine's log file, in a folder that exists.
+
+    Raises:
+        ConfigError: the state folder cannot be made.
+    """
+    private_folder(paths.state)
+    return paths.engine_log
+
+
+def _pair(asked: Asked, settings: Settings, catalog: Catalog) -> Pair:
+    if asked.target is None:
+        if asked.draft is not None:
+            raise click.UsageError("--draft goes with --target; a pair names its own draft.")
+        return catalog.find(asked.pair or settings.pair or catalog.default)
+    if asked.pair is not None:
+        raise click.UsageError("--target and --pair exclude each other: a pair names its own target.")
+    return local_pair(asked.target, asked.draft)
+
+
+def _preferred(settings: Settings, pair: Pair) -> str | None:
+    """The strategy of config.toml where the pair can have it: a preference should not stop a pair from working."""
+    return None if settings.strategy == "draft" and pair.spec.draft is None else settings.strategy

@@ -1,0 +1,77 @@
+"""`specchat`: the app when no command is given, and the way every command ends."""
+
+import sys
+import traceback
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from specchat import __version__
+from specchat.cli.app import run_app
+from specchat.cli.ask import ask
+from specchat.cli.check import check
+from specchat.cli.exit_codes import MEANINGS, ExitCode
+from specchat.cli.models import models
+from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, Asked, with_options
+from specchat.cli.paths import paths
+
+EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
+
+
+@click.group(invoke_without_command=True, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@with_options(PAIR_OPTIONS, DECODING_OPTIONS)
+@click.option("--theme", envvar="SPECCHAT_THEME", show_envvar=True, metavar="NAME", help="The app's colours.")
+@click.version_option(__version__, prog_name="specchat", message="%(prog)s %(version)s")
+@click.pass_context
+def specchat(ctx: click.Context, /, theme: str | None, **options: Any) -> None:
+    """Chat with a local model, made faster by speculative decoding, word for word the same.
+
+    Without a command: the app, in this terminal.
+    """
+    if ctx.invoked_subcommand is None:
+        run_app(Asked.of(options), theme)
+        return
+    for name in ctx.params:
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = "--" + name.replace("_", "-")
+            raise click.UsageError(
+                f"{option} belongs behind the command: specchat {ctx.invoked_subcommand} {option} ..."
+            )
+
+
+for command in (ask, models, check, paths):
+    specchat.add_command(command)
+
+
+def main() -> None:
+    """Run the command line and exit with one of `ExitCode`."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        result = specchat.main(prog_name="specchat", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    except Exception as error:
+        click.echo(f"Error: {_unexpected(error)}", err=True)
+        return ExitCode.ERROR
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def _unexpected(error: Exception) -> str:
+    """Keep the traceback in a file and name it."""
+    from specchat.clean import one_line
+    from specchat.config.paths import private_folder, user_paths
+
+    what = f"specchat met an error it did not expect ({type(error).__name__}: {one_line(str(error))})"
+    try:
+        log = private_folder(user_paths().state) / "crash.log"
+        log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    except Exception:
+        return f"{what}."
+    return f"{what}; see {log}."
