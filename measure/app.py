@@ -1,0 +1,109 @@
+"""How the app feels: first paint, ready, key to echo while a reply streams, and what the app costs the engine.
+
+    python -m measure.app [--runs 5]
+
+The real app runs in a pseudo-terminal of 120x36; times are taken outside of it, from what it writes there.
+"""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from statistics import median
+from time import perf_counter, sleep
+
+import click
+
+from measure.machine import describe
+
+PROMPT = "Tell me a story about a fox, a lamp and a river."
+FOOTER = r"(\d+) tok/s · [\d.]+x plain · \d+ tokens"
+ESCAPES = re.compile(rb"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[PX^_].*?\x1b\\|.)", re.S)
+
+
+class Terminal:
+    """The app in a pseudo-terminal."""
+
+    def __init__(self, home: str) -> None:
+        self.started = perf_counter()
+        environment = os.environ | {"SPECCHAT_HOME": home, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(sys.executable, [sys.executable, "-m", "specchat", "--seed", "1"], environment)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
+        self.seen = b""
+
+    def wait(self, pattern: str, timeout: float = 60.0) -> re.Match[str]:
+        """Wait until the plain text written since the last wait matches; that text is then forgotten."""
+        begun = perf_counter()
+        while perf_counter() - begun < timeout:
+            if select.select([self.fd], [], [], 0.002)[0]:
+                self.seen += os.read(self.fd, 1 << 16)
+            if match := re.search(pattern, self.text()):
+                self.seen = b""
+                return match
+        raise TimeoutError(f"{pattern!r} did not show within {timeout} s; last: {self.text()[-500:]!r}")
+
+    def text(self) -> str:
+        return ESCAPES.sub(b"", self.seen).decode("utf-8", "replace")
+
+    def type(self, keys: str) -> None:
+        os.write(self.fd, keys.encode())
+
+    def close(self) -> None:
+        self.type("\x11")
+        os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+def headless(home: str) -> float:
+    """Tokens per second of the same reply without the app."""
+    command = [sys.executable, "-m", "specchat", "ask", PROMPT, "--seed", "1", "--json"]
+    result = subprocess.run(command, env=os.environ | {"SPECCHAT_HOME": home}, capture_output=True, check=True)
+    return float(json.loads(result.stdout)["stats"]["tokens_per_second"])
+
+
+@click.command()
+@click.option("--runs", default=5)
+def main(runs: int) -> None:
+    """Measure and print medians and ranges."""
+    figures: dict[str, list[float]] = {"first paint s": [], "ready s": [], "key to echo ms": [], "app / headless": []}
+    with tempfile.TemporaryDirectory() as home:
+        for _ in range(runs):
+            alone = headless(home)
+            terminal = Terminal(home)
+            terminal.wait("ask something")
+            figures["first paint s"].append(perf_counter() - terminal.started)
+            terminal.wait("plain decoding \\d+ tok/s")
+            figures["ready s"].append(perf_counter() - terminal.started)
+            sleep(1.0)
+            terminal.type(PROMPT)
+            sleep(0.5)
+            terminal.type("\r")
+            sleep(0.4)
+            for key in "§±¤":
+                terminal.seen = b""
+                typed = perf_counter()
+                terminal.type(key)
+                terminal.wait(key, 5.0)
+                figures["key to echo ms"].append(1e3 * (perf_counter() - typed))
+                sleep(0.1)
+            footer = terminal.wait(FOOTER)
+            terminal.close()
+            figures["app / headless"].append(float(footer.group(1)) / alone)
+    click.echo(describe())
+    for name, values in figures.items():
+        click.echo(
+            f"{name:16} median {median(values):7.2f}   range {min(values):.2f} - {max(values):.2f}   n {len(values)}"
+        )
+
+
+if __name__ == "__main__":
+    main()
