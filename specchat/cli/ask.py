@@ -12,7 +12,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, Asked, with_options
 from specchat.cli.output import Output, Problem, Progress, quiet_pipe, told
-from specchat.engine.api import Cancel, Failed, Finished, Generate, Load, Loading, Message, PairSpec, Started, Step
+from specchat.engine.api import Cancel, Failed, Finished, Generate, Load, Loaded, Loading, Message, PairSpec, Step
 from specchat.engine.port import EnginePort
 
 TICK_S = 0.2
@@ -68,15 +68,15 @@ class Answer:
         self.out = out
         self._silent = silent
         self._last = "\n"
-        self._started = False
+        self._loaded = False
         self._progress = Progress()
 
     def take(self, engine: EnginePort, pair: PairSpec, request: Generate, interrupt: Interrupt) -> Finished:
-        """Load the pair and write its reply. An interrupt stops the reply; before it has started, everything.
+        """Load the pair and write its reply. An interrupt stops the reply; while loading, everything.
 
         Raises:
             Problem: the engine could not load or answer.
-            click.Abort: interrupted before there was anything to keep, or the engine does not stop.
+            click.Abort: interrupted while loading, or the reply does not stop.
         """
         engine.start()
         engine.send(Load(pair))
@@ -87,8 +87,8 @@ class Answer:
                 match event:
                     case Loading():
                         self._progress.show(event.what, event.fraction)
-                    case Started():
-                        self._started = True
+                    case Loaded():
+                        self._loaded = True
                         self._progress.clear()
                     case Step():
                         self._write("".join(piece.text for piece in event.pieces))
@@ -100,7 +100,7 @@ class Answer:
                 if interrupt.asked and stop_by is None:
                     break
             if interrupt.asked and stop_by is None:
-                if not self._started:
+                if not self._loaded:
                     self._progress.clear()
                     raise click.Abort
                 engine.send(Cancel(request.id))

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -53,10 +52,14 @@ class ScriptedSession:
                 os.kill(os.getpid(), signal.SIGSEGV)
             case "exit":
                 os._exit(7)
+            case "codes":
+                yield from self._reply(request, control, "Once \x1b]52;c;aGk=\x07there")
+                return
             case "endless":
                 yield from self._reply(request, control, "word " * 10_000)
             case "stuck":
                 yield Started(request.id, 1, 0, request.sampling.seed, request.speculation)
+                print("stuck", flush=True)
                 time.sleep(3600)
         yield from self._reply(request, control, "Once there was a fox.")
 
@@ -64,8 +67,10 @@ class ScriptedSession:
         speculation = request.speculation
         yield Started(request.id, self.count(request.messages), 0, request.sampling.seed, speculation)
         said = ""
-        for step in fake.steps(text):
+        for number, step in enumerate(fake.steps(text)):
             time.sleep(STEP_S)
+            if number == 10:
+                print("well under way", flush=True)
             said += "".join(piece.text for piece in step.pieces)
             yield replace(step, id=request.id, strategy=speculation.strategy)
             while (message := control.poll()) is not None:
@@ -81,6 +86,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> Session:
     progress(Loading(f"reading {pair.target.label}", 0.5))
     if pair.id == "missing":
         raise ModelError("There is no such folder.")
-    if pair.id == "path":
-        raise ModelError("\n".join(sys.path))
+    if pair.name == "slow":
+        print("loading", flush=True)
+        time.sleep(3600)
     return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}"))

@@ -1,0 +1,287 @@
+"""`specchat ask` with a scripted engine: what it asks for, writes and refuses."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from specchat.cli.exit_codes import BY_KIND, ExitCode
+from specchat.engine import fake
+from specchat.engine.api import Event, Finished, Generate, Load, Message, Sampling, Speculation, Started
+from specchat.engine.errors import ErrorKind
+from specchat.engine.fake import FakeEngine
+from tests.cli.conftest import REPLIES, Run, configure
+
+
+def asked(engines: list[FakeEngine]) -> Generate:
+    return next(request for request in engines[0].requests if isinstance(request, Generate))
+
+
+def test_only_the_text_goes_to_standard_output(run: Run, engines: list[FakeEngine]) -> None:
+    result = run("ask", "hello", "there")
+    assert result.exit_code == 0
+    assert result.stdout == f"{REPLIES[0]}\n"
+    assert result.stderr == ""
+    assert asked(engines).messages == (Message("user", "hello there"),)
+    assert not engines[0].alive
+
+
+def test_what_is_piped_in_is_added(run: Run, engines: list[FakeEngine]) -> None:
+    run("ask", "Summarise:", input="one\n\ntwo é\n")
+    assert asked(engines).messages[-1].content == "Summarise:\n\none\n\ntwo é"
+
+
+def test_piped_text_alone_is_enough(run: Run, engines: list[FakeEngine]) -> None:
+    run("ask", input="one\n")
+    assert asked(engines).messages[-1].content == "one"
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_nothing_asked_is_refused(run: Run, engines: list[FakeEngine], text: str) -> None:
+    result = run("ask", input=text)
+    assert result.exit_code == ExitCode.USAGE
+    assert "Nothing was asked" in result.stderr
+    assert engines == []
+
+
+def test_other_encodings_are_refused(run: Run, engines: list[FakeEngine]) -> None:
+    result = run("ask", input="naïve".encode("latin-1"))
+    assert result.exit_code == ExitCode.USAGE
+    assert "Standard input is not UTF-8 text (byte 2)" in result.stderr
+    assert engines == []
+
+
+@pytest.mark.usefixtures("engines")
+def test_json_is_one_object_with_the_fields_names(run: Run) -> None:
+    result = run("ask", "--json", "--seed", "7", "--strategy", "lookup", "hello")
+    answer = json.loads(result.stdout)
+    assert set(answer) == {"text", "token_ids", "finish_reason", "pair", "strategy", "seed", "stats"}
+    assert answer["text"] == REPLIES[0]
+    assert (answer["finish_reason"], answer["pair"]) == ("stop", "demo")
+    assert (answer["strategy"], answer["seed"]) == ("lookup", 7)
+    assert len(answer["token_ids"]) == answer["stats"]["completion_tokens"] > 0
+    for name in (
+        "mean_acceptance_length",
+        "draft_acceptance_rate",
+        "acceptance_histogram",
+        "num_spec_steps",
+        "num_draft_tokens",
+        "num_accepted_draft_tokens",
+        "per_step_accepted",
+        "tokens_per_second",
+        "speedup_vs_plain",
+        "ttft_ms",
+    ):
+        assert name in answer["stats"]
+    assert "\x1b" not in result.stdout
+    assert result.stdout.isascii()
+
+
+def test_every_option_arrives(run: Run, engines: list[FakeEngine]) -> None:
+    options = {
+        "strategy": "swift",
+        "draft-length": "3",
+        "acceptance": "ratio",
+        "seed": "9007199254740993",
+        "temperature": "0.5",
+        "top-k": "4",
+        "top-p": "0.6",
+        "min-p": "0.07",
+        "repetition-penalty": "1.1",
+        "presence-penalty": "-0.5",
+        "frequency-penalty": "0.25",
+        "max-tokens": "12",
+        "system": "Be brief.",
+    }
+    arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
+    assert run("ask", *arguments, "--stop", "a", "--stop", "\n", "hello").exit_code == 0
+    request = asked(engines)
+    assert request.speculation == Speculation("swift", 3, "ratio")
+    assert request.sampling == Sampling(
+        seed=9007199254740993,
+        repetition_penalty=1.1,
+        presence_penalty=-0.5,
+        frequency_penalty=0.25,
+        temperature=0.5,
+        top_k=4,
+        top_p=0.6,
+        min_p=0.07,
+    )
+    assert (request.limits.max_tokens, request.limits.stop) == (12, ("a", "\n"))
+    assert request.messages == (Message("system", "Be brief."), Message("user", "hello"))
+
+
+def test_what_is_not_asked_for_comes_from_the_pair(run: Run, home: Path, engines: list[FakeEngine]) -> None:
+    pair = """
+        schema = 1
+        default = "mine"
+        [[pair]]
+        id = "mine"
+        target = { path = "t" }
+        draft = { path = "d" }
+        strategy = "lookup"
+        acceptance = "ratio"
+        strategies.lookup.length = 6
+        strategies.draft.length = 2
+        sampling = { temperature = 0.3, top_k = 9 }
+    """
+    configure(home, models=pair)
+    assert run("ask", "--top-k", "2", "hello").exit_code == 0
+    request = asked(engines)
+    load = engines[0].requests[0]
+    assert isinstance(load, Load)
+    assert load.pair.id == "mine"
+    assert request.speculation == Speculation("lookup", 6, "ratio")
+    assert (request.sampling.temperature, request.sampling.top_k) == (0.3, 2)
+    engines.clear()
+    run("ask", "--strategy", "draft", "hello")
+    assert asked(engines).speculation == Speculation("draft", 2, "ratio")
+
+
+def test_a_seed_is_drawn_and_told(run: Run, engines: list[FakeEngine]) -> None:
+    seeds = [json.loads(run("ask", "--json", "hello").stdout)["seed"] for _ in range(3)]
+    assert len(set(seeds)) == 3
+    assert asked(engines).sampling.seed == seeds[0]
+
+
+def test_command_line_over_environment_over_file(
+    run: Run, home: Path, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seed(*arguments: str) -> int:
+        engines.clear()
+        assert run("ask", *arguments, "hello").exit_code == 0
+        return asked(engines).sampling.seed
+
+    configure(home, config='seed = 1\nstrategy = "plain"\nmax_tokens = 5\nsystem = "Be kind."\n')
+    assert seed() == 1
+    assert asked(engines).speculation == Speculation("plain", 0)
+    assert asked(engines).limits.max_tokens == 5
+    assert asked(engines).messages[0] == Message("system", "Be kind.")
+    monkeypatch.setenv("SPECCHAT_SEED", "2")
+    assert seed() == 2
+    assert seed("--seed", "0") == 0
+    seed("--system", "")
+    assert asked(engines).messages == (Message("user", "hello"),)
+
+
+def test_a_preferred_strategy_gives_way_where_the_pair_cannot_have_it(
+    run: Run, home: Path, engines: list[FakeEngine]
+) -> None:
+    configure(home, config='strategy = "draft"\n')
+    assert run("ask", "--target", "t", "hello").exit_code == 0
+    assert asked(engines).speculation.strategy == "lookup"
+    result = run("ask", "--target", "t", "--strategy", "draft", "hello")
+    assert result.exit_code == ExitCode.USAGE
+    assert "needs a draft model" in result.stderr
+
+
+def test_two_folders_make_a_pair(
+    run: Run, engines: list[FakeEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECCHAT_PAIR", "no-such-pair")
+    assert run("ask", "--target", str(tmp_path / "t"), "--draft", str(tmp_path / "d"), "hello").exit_code == 0
+    load = engines[0].requests[0]
+    assert isinstance(load, Load)
+    assert (load.pair.target.path, load.pair.draft and load.pair.draft.path) == (
+        str(tmp_path / "t"),
+        str(tmp_path / "d"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--strategy", "lokup"], 2, 'Did you mean "lookup"?'),
+        (["--acceptance", "lossy"], 2, "coupled, ratio"),
+        (["--sed", "1"], 2, "--seed"),
+        (["--draft-length", "16"], 2, "1<=x<=15"),
+        (["--seed", "-1"], 2, "--seed"),
+        (["--seed", "9223372036854775808"], 2, "--seed"),
+        (["--temperature", "nan"], 2, "not a finite number"),
+        (["--temperature", "11"], 2, "0<=x<=10"),
+        (["--top-p", "0"], 2, "0<x<=1"),
+        (["--max-tokens", "0"], 2, "x>=1"),
+        (["--stop", ""], 2, "cannot be empty"),
+        (["--draft", "d"], 2, "--draft goes with --target"),
+        (["--target", "t", "--pair", "demo"], 2, "exclude each other"),
+        (["--pair", "dmo"], 3, 'There is no pair "dmo". Did you mean "demo"?'),
+        (["--pair", "qwen3-8b"], 3, "nf4 weights cannot be run yet"),
+        (["--models", "/no/such.toml"], 3, "/no/such.toml does not exist"),
+    ],
+)
+def test_wrong_options_are_told_before_an_engine_starts(
+    run: Run, engines: list[FakeEngine], arguments: list[str], code: int, words: str
+) -> None:
+    result = run("ask", *arguments, "hello")
+    assert result.exit_code == code
+    assert words in result.stderr
+    assert result.stdout == ""
+    assert engines == []
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"models": "schema = 1\npairs = 3\n"}, 'pairs is not a known key. Did you mean "pair"?'),
+        ({"config": 'pair = "dmo"\n'}, 'There is no pair "dmo"'),
+        ({"config": "them = 3\n"}, 'them is not a known key. Did you mean "theme"?'),
+    ],
+)
+def test_wrong_files_are_told(
+    run: Run, home: Path, engines: list[FakeEngine], files: dict[str, str], words: str
+) -> None:
+    configure(home, **files)
+    result = run("ask", "hello")
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert words in result.stderr
+    assert engines == []
+
+
+def test_a_dangling_models_file_is_told(run: Run, home: Path) -> None:
+    (home / "config").mkdir(parents=True)
+    (home / "config" / "models.toml").symlink_to("nowhere")
+    result = run("ask", "hello")
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "models.toml does not exist" in result.stderr
+
+
+@pytest.mark.parametrize("kind", [kind for kind in get_args(ErrorKind) if kind != "died"])
+@pytest.mark.parametrize("when", ["loading", "answering"])
+def test_each_kind_of_failure_has_its_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, kind: ErrorKind, when: str
+) -> None:
+    def make(_: Path) -> FakeEngine:
+        engine = FakeEngine(["Once there was a fox who kept a lamp."])
+        (engine.fail_load if when == "loading" else engine.fail_reply)(kind, "It \x1b[31mfailed.")
+        return engine
+
+    monkeypatch.setattr("specchat.engine.client.EngineClient", make)
+    result = run("ask", "hello")
+    assert result.exit_code == BY_KIND[kind]
+    assert result.stderr == "Error: It ␛[31mfailed.\n"
+    assert result.stdout == ("" if when == "loading" else "Once there was a\n")
+
+
+def test_a_death_keeps_what_was_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mortal(FakeEngine):
+        def _next(self):  # type: ignore[no-untyped-def]
+            event = super()._next()
+            if type(event).__name__ == "Step":
+                self.die()
+            return event
+
+    monkeypatch.setattr("specchat.engine.client.EngineClient", lambda _: Mortal(["Once there was a fox who kept."]))
+    result = run("ask", "hello")
+    assert result.exit_code == ExitCode.DIED
+    assert result.stdout == "Once there was a\n"
+    assert "killed by SIGKILL" in result.stderr
+
+
+def test_a_reply_cut_by_the_context_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = Finished(1, "context", "One.", (1, 2), fake.stats(fake.steps("One."), 1, 0.0))
+    script: list[Event] = [Started(1, 1, 0, 0, Speculation()), *fake.steps("One."), finished]
+    monkeypatch.setattr("specchat.engine.client.EngineClient", lambda _: FakeEngine([script]))
+    result = run("ask", "hello")
+    assert (result.exit_code, result.stdout) == (0, "One.\n")
+    assert "The context is full" in result.stderr

@@ -1,0 +1,123 @@
+"""`specchat check` on small random models."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.engine import check
+from specchat.engine.check import CheckPrompt, CheckResult
+from specchat.engine.session import Session
+from tests.cli.conftest import Run
+from tests.engine.tiny import checkpoint, perturbed
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    root = tmp_path_factory.mktemp("pair")
+    target = checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False)
+    draft = perturbed(root / "draft", target, 0.05)
+    return ["--target", str(target), "--draft", str(draft)]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(
+        '{"id": "hi", "messages": [{"role": "user", "content": "hi"}]}\n\n'
+        '{"question_id": 81, "turns": ["write", "again"]}\n'
+    )
+    return str(path)
+
+
+def test_every_prompt_is_reported(run: Run, folders: list[str], prompts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "MAX_TOKENS", 12)
+    result = run("check", *folders, "--prompts", prompts)
+    assert result.exit_code == 0, result.output
+    *lines, last = result.stdout.splitlines()
+    assert [re.sub(r"\d+ replies", "N replies", line) for line in lines] == [
+        "hi  identical: yes  (N replies)",
+        "81  identical: yes  (N replies)",
+    ]
+    same, of = map(int, re.findall(r"\d+", last))
+    assert same == of >= 8
+    assert result.stderr == ""
+
+
+def test_a_difference_is_told_and_has_its_own_code(
+    run: Run, folders: list[str], prompts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def different(session: Session, prompts: Sequence[CheckPrompt], full: bool) -> Iterator[CheckResult]:
+        assert full
+        assert session.info.name == "target + draft"
+        for prompt in prompts:
+            yield CheckResult(prompt.id, "greedy", "draft", 5, 10, True, 2.0)
+            yield CheckResult(prompt.id, "greedy", "swift", 4, 10, prompt.id == "hi", 2.0, 3, 0.00125)
+
+    monkeypatch.setattr(check, "run", different)
+    result = run("check", "--full", *folders, "--prompts", prompts)
+    assert result.exit_code == ExitCode.DIFFERENT
+    assert result.stdout.splitlines() == [
+        "hi  identical: yes  (2 replies)",
+        "81  identical: no  (2 replies)",
+        "  swift x4, greedy: first difference at token 3, margin 0.00125",
+        "3 of 4 replies are identical to plain decoding's.",
+    ]
+
+
+def test_the_limit_spreads_over_the_file(
+    run: Run, folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(f'{{"id": "p{i}", "turns": ["hi"]}}\n' for i in range(9)))
+    taken: list[str] = []
+
+    def none(_: Session, prompts: Sequence[CheckPrompt], full: bool) -> Iterator[CheckResult]:
+        assert not full
+        taken.extend(prompt.id for prompt in prompts)
+        return iter(())
+
+    monkeypatch.setattr(check, "run", none)
+    assert run("check", *folders, "--prompts", str(path), "--limit", "3").exit_code == 0
+    assert taken == ["p0", "p3", "p6"]
+
+
+def test_prompts_that_do_not_fit_are_left_out(
+    run: Run, folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "MAX_TOKENS", 4)
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(f'{{"id": "long", "turns": ["{"x" * 5000}"]}}\n{{"id": "short", "turns": ["hi"]}}\n')
+    lines = run("check", *folders, "--prompts", str(path)).stdout.splitlines()
+    assert lines[0] == "1 of 2 prompts do not fit the context of 256 tokens."
+    assert lines[1].startswith("short  identical: yes")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read"),
+        ("", "holds no prompts"),
+        ('{"id": 1}\n', "line 1"),
+        ('{"turns": ["a"]}\n[1]\n', "line 2"),
+        ('{"turns": []}\n', "line 1"),
+        ("not JSON\n", "line 1"),
+    ],
+)
+def test_wrong_prompt_files_are_told(run: Run, tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "prompts.jsonl"
+    if text is not None:
+        path.write_text(text)
+    result = run("check", "--prompts", str(path))
+    assert result.exit_code == ExitCode.USAGE
+    assert words in result.stderr
+    assert str(path) in result.stderr
+
+
+def test_a_model_that_cannot_be_loaded_is_told(run: Run, tmp_path: Path, prompts: str) -> None:
+    result = run("check", "--target", str(tmp_path / "nowhere"), "--prompts", prompts)
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "nowhere is not a folder" in result.stderr
+    assert run("check", "--pair", "qwen3-8b").exit_code == ExitCode.UNUSABLE

@@ -1,0 +1,98 @@
+"""The commands around `ask`: help, version, models, paths, exit codes."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from specchat import __version__
+from specchat.cli.exit_codes import BY_KIND, MEANINGS, ExitCode
+from tests.cli.conftest import Run, configure
+
+COMMANDS = ("ask", "check", "models", "paths")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_every_command_explains_itself(run: Run, command: str, flag: str) -> None:
+    result = run(command, flag)
+    assert result.exit_code == 0
+    assert "Options:" in result.stdout
+
+
+def test_help_names_every_command_and_exit_code(run: Run) -> None:
+    text = run("--help").stdout
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} ", text, re.MULTILINE)
+    for code, meaning in MEANINGS.items():
+        assert re.search(rf"^ +{int(code)}  {re.escape(meaning)}$", text, re.MULTILINE)
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert run("--version").stdout == f"specchat {__version__}\n"
+
+
+def test_every_exit_code_is_explained_in_the_docs() -> None:
+    assert set(MEANINGS) == set(ExitCode)
+    assert set(BY_KIND.values()) <= set(ExitCode)
+    docs = (Path(__file__).parents[2] / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", docs, re.MULTILINE)
+    assert rows == [(str(int(code)), meaning) for code, meaning in MEANINGS.items()]
+
+
+def test_an_unknown_command_is_answered_with_the_nearest(run: Run) -> None:
+    result = run("aks")
+    assert result.exit_code == ExitCode.USAGE
+    assert "ask" in result.stderr
+
+
+def test_options_in_front_of_a_command_are_refused(run: Run) -> None:
+    result = run("--top-k", "3", "ask", "hello")
+    assert result.exit_code == ExitCode.USAGE
+    assert "specchat ask --top-k" in result.stderr
+
+
+def test_without_a_terminal_the_app_is_refused(run: Run) -> None:
+    result = run()
+    assert result.exit_code == ExitCode.NO_TERMINAL
+    assert "specchat ask" in result.stderr
+
+
+def test_models_says_what_runs_and_why_the_rest_does_not(run: Run) -> None:
+    lines = run("models").stdout.splitlines()
+    demo, qwen = (next(line for line in lines if f"  {id} " in line) for id in ("demo", "qwen3-8b"))
+    assert demo.startswith("*")
+    assert "runs" in demo
+    assert "not yet" in qwen
+    assert any(line.startswith("not yet: nf4") for line in lines)
+
+
+def test_models_as_json(run: Run, home: Path) -> None:
+    configure(home, models='schema = 1\ndefault = "mine"\n[[pair]]\nid = "mine"\ntarget.path = "/t"\n')
+    listed = json.loads(run("models", "--json").stdout)
+    assert listed["default"] == "mine"
+    pairs = {pair["id"]: pair for pair in listed["pairs"]}
+    assert pairs["mine"]["target"] == "/t"
+    assert pairs["mine"]["runs"] is True
+    assert pairs["qwen3-8b"]["runs"] is False
+    assert pairs["qwen3-8b"]["requires"] == {"vram_gib": 9.9, "ram_gib": None, "disk_gib": 16.4}
+
+
+def test_models_reads_the_named_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text('schema = 1\n[[pair]]\nid = "mine"\nname = "a\\u001b[2Jb\\nc"\ntarget.path = "/t"\n')
+    assert "a␛[2Jb c" in run("models", "--models", str(other)).stdout
+    monkeypatch.setenv("SPECCHAT_MODELS_FILE", str(other))
+    assert "mine" in run("models").stdout
+    result = run("models", "--models", str(tmp_path / "nowhere.toml"))
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "nowhere.toml does not exist" in result.stderr
+
+
+def test_paths_are_shown_and_not_made(run: Run, home: Path) -> None:
+    shown = json.loads(run("paths", "--json").stdout)
+    assert shown["models"] == str(home / "config" / "models.toml")
+    assert Path(shown["shipped_models"]).exists()
+    assert str(home / "state" / "engine.log") in run("paths").stdout
+    assert not home.exists()

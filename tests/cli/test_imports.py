@@ -1,0 +1,43 @@
+"""What each command imports: help needs neither torch nor textual, `ask` keeps torch in the engine process."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"torch", "transformers", "tokenizers", "numpy", "textual", "pydantic"}
+RUN = """
+import sys
+from functools import partial
+from specchat.cli import main
+from specchat.engine import client
+client.EngineClient = partial(client.EngineClient, loader="tests.process.scripted:load")
+sys.argv = ["specchat", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print(*(name for name in sys.modules if "." not in name), file=sys.stderr)
+"""
+
+
+def imported(*arguments: str) -> set[str]:
+    result = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    assert result.returncode == 0, result.stderr
+    return set(result.stderr.splitlines()[-1].split()) & HEAVY
+
+
+@pytest.mark.parametrize("command", [[], ["ask"], ["check"], ["models"], ["paths"]])
+def test_help_imports_nothing_heavy(command: list[str]) -> None:
+    assert imported(*command, "--help") == set()
+
+
+def test_asking_needs_neither_torch_nor_textual() -> None:
+    assert imported("ask", "hello") == {"pydantic"}
+
+
+def test_paths_needs_nothing() -> None:
+    assert imported("paths") == set()
