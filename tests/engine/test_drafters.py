@@ -1,8 +1,13 @@
 """What each family proposes, and what it does to caches."""
 
-import torch
+from collections import Counter
+from dataclasses import replace
 
-from specchat.engine.api import Limits, Sampling, Speculation
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from specchat.engine.api import Generate, Limits, Message, Sampling, Speculation
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.skip_search import SkipSearch
@@ -79,3 +84,63 @@ def test_swift_search_leaves_the_cache_as_it_was(session: Session) -> None:
     session.target.begin([*tokens, 0])
     assert all(torch.equal(a, k[:, : cache.length]) for a, k in zip(kept, cache.keys, strict=True))
     assert last.token_ids
+
+
+@pytest.mark.parametrize("strategy", ["draft", "swift"])
+def test_q_is_what_the_draft_was_drawn_from(session: Session, strategy: str) -> None:
+    """Chi-square over 3,000 seeds; ratio acceptance is exact only for the distribution really drawn from."""
+    drafter = session.drafters[strategy]
+    prompt = session.tokenizer.prompt([Message("user", "abc")])
+    session.target.begin(prompt)
+    drafter.begin(prompt)
+    drawn: Counter[int] = Counter()
+    q = torch.empty(0)
+    for seed in range(3000):
+        sampler = Sampler(Sampling(seed=seed, temperature=0.8, top_k=6))
+        draft = drafter.propose(prompt, 1, sampler, History(prompt), True)
+        drafter.observe(prompt)
+        assert draft.q is not None
+        q = draft.q[0]
+        drawn[draft.tokens[0]] += 1
+    support = q.nonzero()[:, 0].tolist()
+    assert set(drawn) <= set(support)
+    assert chisquare([drawn[t] for t in support], (q[support] * 3000).numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("strategy", ["draft", "lookup", "swift"])
+def test_ratio_replies_are_distributed_as_the_target_says(session: Session, strategy: str) -> None:
+    """Chi-square of the first two tokens over 1,500 seeds against their exact probabilities under the target."""
+    # The turn before begins like the reply, so that lookup has something to draft; the bias makes it likely.
+    a, b = session.tokenizer.backend.encode("ab").ids
+    sampling = Sampling(temperature=0.9, top_k=4, logit_bias={a: 12.0, b: 11.0})
+    chat = (Message("user", "x"), Message("assistant", "ab"), Message("user", "x"))
+    prompt = session.tokenizer.prompt(chat)
+    sampler, history = Sampler(sampling), History(prompt)
+    session.target.begin(prompt)
+    known = len(session.target.tokens)
+    exact: dict[tuple[int, ...], float] = {}
+    first = sampler.probabilities(sampler.scores(session.target.extend(prompt[-1:])[0], history))
+    for one in first.nonzero()[:, 0].tolist():
+        session.target.keep(known + 1)
+        second = sampler.probabilities(sampler.scores(session.target.extend([one])[0], history))
+        for two in second.nonzero()[:, 0].tolist():
+            exact[one, two] = float(first[one] * second[two])
+    session.target.keep(0)
+    seen: Counter[tuple[int, ...]] = Counter()
+    runs, accepted = 1500, 0
+    for seed in range(runs):
+        speculation = Speculation(strategy, 2, "ratio")
+        request = Generate(1, chat, replace(sampling, seed=seed), Limits(3), speculation)
+        last = finished(list(session.generate(request)))
+        seen[last.token_ids[:2]] += 1
+        accepted += last.stats.num_accepted_draft_tokens
+    assert accepted > 0
+    assert set(seen) <= set(exact)
+    # Rare pairs go together: chi-square needs five expected counts a cell.
+    common = [pair for pair, p in exact.items() if p * runs >= 5]
+    observed = [seen[pair] for pair in common]
+    expected = [exact[pair] * runs for pair in common]
+    if rest := runs - sum(expected):
+        observed.append(runs - sum(observed))
+        expected.append(rest)
+    assert chisquare(observed, expected).pvalue > 1e-3

@@ -35,12 +35,14 @@ class SwiftDrafter:
         self._prompt = len(prompt)
 
     def propose(self, committed: Sequence[int], limit: int, sampler: Sampler, history: History, ratio: bool) -> Draft:
+        draft = Draft()
+        if limit <= 0:
+            return draft
         self._steps += 1
         if self._steps % SEARCH_EVERY == 0:
             self._try_another(committed)
         cache = self.decoder.cache
         start = cache.length
-        draft = Draft()
         distributions = []
         token = committed[-1]
         try:

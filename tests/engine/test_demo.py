@@ -1,0 +1,67 @@
+"""The embedded pair: a slice of the losslessness matrix, and how well its draft drafts."""
+
+import json
+from collections import defaultdict
+
+import pytest
+
+from specchat.config.paths import PACKAGE, demo_model
+from specchat.engine.api import Message, ModelSource, PairSpec
+from specchat.engine.check import LENGTHS, SAMPLINGS, CheckPrompt, CheckResult, run
+from specchat.engine.session import Session, load
+
+PROMPTS = PACKAGE / "demo" / "prompts.jsonl"
+
+
+@pytest.fixture(scope="module")
+def demo() -> Session:
+    target, draft = (ModelSource(path=str(demo_model(name))) for name in ("target", "draft"))
+    return load(PairSpec("demo", "Demo", target, draft), lambda _: None)
+
+
+def prompts(each: int, skip: int = 0) -> list[CheckPrompt]:
+    """`each` held-out prompts of every category."""
+    found: dict[str, list[CheckPrompt]] = defaultdict(list)
+    for row in map(json.loads, PROMPTS.read_text(encoding="utf-8").splitlines()):
+        found[row["category"]].append(CheckPrompt(row["id"], tuple(Message(**m) for m in row["messages"])))
+    return [p for chosen in found.values() for p in chosen[skip : skip + each]]
+
+
+def differing(results: list[CheckResult]) -> list[CheckResult]:
+    return [r for r in results if not r.identical]
+
+
+def test_every_category_is_identical_with_default_lengths(demo: Session) -> None:
+    chosen = prompts(1)
+    results = list(run(demo, chosen, full=False))
+    assert len(results) == len(chosen) * 2 * 3
+    assert differing(results) == []
+
+
+def test_all_samplings_and_lengths_are_identical_on_a_few(demo: Session) -> None:
+    chosen = prompts(1, skip=1)[::4]
+    results = list(run(demo, chosen, full=True))
+    assert len(results) == len(chosen) * len(SAMPLINGS) * 3 * len(LENGTHS)
+    assert differing(results) == []
+
+
+def test_a_difference_is_found_and_measured(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A drafter whose word is taken unchecked must be caught."""
+    from specchat.engine.decoding import step
+    from specchat.engine.decoding.acceptance import Verdict
+
+    honest = step.judge
+
+    def gullible(logits, draft, *rest):  # type: ignore[no-untyped-def]
+        verdict = honest(logits, draft, *rest)
+        if not draft.tokens:
+            return verdict
+        return Verdict(len(draft.tokens), len(draft.tokens), int(logits[-1].argmax()))
+
+    monkeypatch.setattr(step, "judge", gullible)
+    results = differing(list(run(demo, prompts(1)[:2], full=False)))
+    assert results
+    for result in results:
+        assert result.position is not None
+        assert result.margin is not None
+        assert result.margin >= 0
