@@ -60,6 +60,8 @@ def _run(
 
     session = load(pair, lambda loading: progress.show(loading.what, loading.fraction))
     progress.clear()
+    if interrupt.asked:
+        raise click.Abort
     chats = [CheckPrompt(*prompt) for prompt in prompts if session.count(prompt[1]) < session.info.context]
     if long := len(prompts) - len(chats):
         out.write(f"{long} of {len(prompts)} prompts do not fit the context of {session.info.context} tokens.\n")

@@ -1,4 +1,4 @@
-"""Exit codes: the one place that gives them, with docs/exit-codes.md written from it."""
+"""Exit codes: the one place that gives them, with docs/cli.md written from it."""
 
 from enum import IntEnum
 

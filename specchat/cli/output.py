@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -10,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 import click
 
-from specchat.clean import clean
+from specchat.clean import clean, one_line
 from specchat.cli.exit_codes import BY_KIND, ExitCode
 from specchat.engine.errors import EngineError, ErrorKind
 
@@ -75,7 +76,8 @@ class Progress:
     def show(self, what: str, fraction: float | None = None) -> None:
         if self._on:
             percent = "" if fraction is None else f" {fraction:.0%}"
-            sys.stderr.write(f"\r\x1b[K{clean(what)}{percent}")
+            room = shutil.get_terminal_size().columns - len(percent) - 1
+            sys.stderr.write(f"\r\x1b[K{one_line(what, max(8, room))}{percent}")
             sys.stderr.flush()
             self._shown = True
 

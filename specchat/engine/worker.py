@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from io import TextIOWrapper
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import BinaryIO, Protocol
@@ -224,4 +225,6 @@ def main(loader: str, log: str) -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # the process ends without flushing
     Worker(requests, events, loader, log).run()

@@ -8,6 +8,7 @@ import pytest
 
 from specchat import __version__
 from specchat.cli.exit_codes import BY_KIND, MEANINGS, ExitCode
+from specchat.config.settings import Settings
 from tests.cli.conftest import Run, configure
 
 COMMANDS = ("ask", "check", "models", "paths")
@@ -36,9 +37,18 @@ def test_the_version_is_told(run: Run) -> None:
 def test_every_exit_code_is_explained_in_the_docs() -> None:
     assert set(MEANINGS) == set(ExitCode)
     assert set(BY_KIND.values()) <= set(ExitCode)
-    docs = (Path(__file__).parents[2] / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    docs = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", docs, re.MULTILINE)
     assert rows == [(str(int(code)), meaning) for code, meaning in MEANINGS.items()]
+
+
+def test_every_setting_and_its_variable_is_explained_in_the_docs(run: Run) -> None:
+    docs = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(SPECCHAT_\w+)` \|", docs, re.MULTILINE))
+    assert set(rows) == set(Settings.model_fields)
+    text = run("--help").stdout
+    for variable in rows.values():
+        assert variable in text
 
 
 def test_an_unknown_command_is_answered_with_the_nearest(run: Run) -> None:

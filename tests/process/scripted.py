@@ -59,7 +59,7 @@ class ScriptedSession:
                 yield from self._reply(request, control, "word " * 10_000)
             case "stuck":
                 yield Started(request.id, 1, 0, request.sampling.seed, request.speculation)
-                print("stuck", flush=True)
+                print("stuck")
                 time.sleep(3600)
         yield from self._reply(request, control, "Once there was a fox.")
 
@@ -70,7 +70,7 @@ class ScriptedSession:
         for number, step in enumerate(fake.steps(text)):
             time.sleep(STEP_S)
             if number == 10:
-                print("well under way", flush=True)
+                print("well under way")
             said += "".join(piece.text for piece in step.pieces)
             yield replace(step, id=request.id, strategy=speculation.strategy)
             while (message := control.poll()) is not None:
@@ -87,6 +87,6 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> Session:
     if pair.id == "missing":
         raise ModelError("There is no such folder.")
     if pair.name == "slow":
-        print("loading", flush=True)
+        print("loading")
         time.sleep(3600)
     return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}"))
