@@ -1,5 +1,6 @@
 """The app: puts session, screens and themes together."""
 
+import gc
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -14,6 +15,8 @@ from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Launch
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.session import Session
+from specchat.tui.text.code import highlight
+from specchat.tui.text.markdown import parse
 from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, textual_theme
 
 
@@ -57,6 +60,7 @@ class SpecchatApp(App[None]):
         self.session.load(self.launch.pair)
         self.chat.redraw()
         self.chat.watch_engine()
+        self.run_worker(_warm_up, thread=True, exit_on_error=False)
         for warning in self.launch.warnings:
             self.notify(clean(warning), severity="warning", markup=False)
 
@@ -66,3 +70,11 @@ class SpecchatApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         del screen
         yield from commands(self)
+
+
+def _warm_up() -> None:
+    """Import what the first reply needs, while the model loads; then keep what is loaded out of garbage collections."""
+    highlight("", "python")
+    parse("")
+    gc.collect()
+    gc.freeze()

@@ -95,7 +95,8 @@ def test_an_open_fence_shows_all_of_its_code(pieces: list[str]) -> None:
     code, body = OpenCode(), ""
     for piece in pieces:
         body += piece
-        assert code.render(body, "python").plain == body
+        shown = [line.text for line in code.lines(body, "python", 30) if line.copied]
+        assert shown == [line.text for line in box(Content(body), "python", 30) if line.copied]
 
 
 def test_tables_fit() -> None:

@@ -1,6 +1,6 @@
 """The chat itself: transcript, gauges and prompt."""
 
-from time import monotonic
+from time import monotonic, thread_time
 from typing import ClassVar
 
 from textual import on
@@ -29,7 +29,11 @@ from specchat.tui.widgets.welcome import Welcome
 
 _POLL_HZ = 30
 _TEXT_HZ = 15
-_GAUGES_HZ = 8
+_GAUGES_HZ = 5
+_SHARE = 0.1
+"""Of one processor core, spent on drawing a running reply: the engine needs the rest."""
+_SLOWEST = 0.25
+"""Seconds between draws when that share would ask for more."""
 _IDLE_CHECK = 1.0
 """Seconds between looks at an idle engine."""
 _COUNT_AFTER = 0.25
@@ -52,7 +56,8 @@ class ChatScreen(Screen[None]):
         self._history = history
         self._message = ""
         self._message_bad = False
-        self._text_at = self._gauges_at = 0.0
+        self._text_at = self._gauges_at = self._worked = 0.0
+        self._undrawn = False
         self._poller: Timer | None = None
         self._counter: Timer | None = None
         self._silencer: Timer | None = None
@@ -144,7 +149,7 @@ class ChatScreen(Screen[None]):
 
     def _handle(self, updates: list[Update]) -> None:
         if not updates:
-            if self._text_at < 0:
+            if self._undrawn:
                 self._draw_steps()
             return
         if all(update.kind == "reply" for update in updates):
@@ -162,11 +167,13 @@ class ChatScreen(Screen[None]):
 
     def _draw_steps(self) -> None:
         """Draw what steps brought, at a rate that leaves the processor to the engine."""
-        now = monotonic()
-        if now - abs(self._text_at) < 1 / _TEXT_HZ:
-            self._text_at = -abs(self._text_at)
+        now, worked = monotonic(), thread_time()
+        waited = now - self._text_at
+        tired = worked - self._worked > _SHARE * waited and waited < _SLOWEST
+        self._undrawn = tired or waited < 1 / _TEXT_HZ
+        if self._undrawn:
             return
-        self._text_at = now
+        self._text_at, self._worked = now, worked
         self.transcript.sync()
         if now - self._gauges_at >= 1 / _GAUGES_HZ:
             self._gauges_at = now

@@ -61,8 +61,7 @@ def language_of(info: str) -> str:
     return info.split()[0].strip("{}.").lower() if info.split() else ""
 
 
-def box(code: Content, language: str, width: int) -> list[Line]:
-    """Rows of a code box `width` cells wide; `copy` in its top edge carries the code in its style's meta."""
+def _top(code: str, language: str, width: int) -> Line:
     inner = max(width - 4, 4)
     title = f" {language[: inner - 8]} " if language and inner > 16 else ""
     button = " copy " if inner > 12 else ""
@@ -71,36 +70,59 @@ def box(code: Content, language: str, width: int) -> list[Line]:
         ("╭─", ".box"),
         (title, ".box-title"),
         (rule, ".box"),
-        (button, Style.from_meta({"copy": code.plain})),
+        (button, Style.from_meta({"copy": code})),
         ("─╮", ".box"),
     ).stylize(".box-button", 2 + len(title) + len(rule), 2 + len(title) + len(rule) + len(button))
+    return Line(top, copied=False)
+
+
+def _bottom(width: int) -> Line:
+    return Line(styled("╰" + "─" * (width - 2) + "╯", ".box"), copied=False)
+
+
+def _sides(code: Content, width: int) -> list[Line]:
+    """The rows between top and bottom."""
+    inner = max(width - 4, 4)
     left, right = styled("│ ", ".box"), styled(" │", ".box")
-    lines = [Line(top, copied=False)]
+    lines = []
     for hard in code.split("\n", allow_blank=True):
         rows = fold(hard, inner)
         for index, row in enumerate(rows):
             content = left + row.pad_right(inner - row.cell_length) + right
             lines.append(Line(content, 2, 2 + len(row), index < len(rows) - 1, glue=""))
-    lines.append(Line(styled("╰" + "─" * (width - 2) + "╯", ".box"), copied=False))
     return lines
 
 
+def box(code: Content, language: str, width: int) -> list[Line]:
+    """Rows of a code box `width` cells wide; `copy` in its top edge carries the code in its style's meta."""
+    return [_top(code.plain, language, width), *_sides(code, width), _bottom(width)]
+
+
 class OpenCode:
-    """The fence being written: whole lines get highlighted as they come, at a cost that grows with n log n only."""
+    """The fence being written. Whole lines are laid out once; highlighting them costs n log n in all."""
 
     def __init__(self) -> None:
-        self._done = Content()
         self._next = 1
+        self._taken = 0
+        self._width = 0
+        self._language = ""
+        self._rows: list[Line] = []
 
-    def render(self, body: str, language: str) -> Content:
+    def lines(self, body: str, language: str, width: int) -> list[Line]:
         """`body` so far, its latest lines perhaps still plain."""
-        whole, newline, _ = body.rpartition("\n")
-        count = whole.count("\n") + 1 if newline else 0
-        if count >= self._next:
-            self._done = highlight(whole, language)
-            self._next = count + 1 + count // 4
-        done = self._done
-        return done + Content(body[len(done.plain) :]) if body.startswith(done.plain) else Content(body)
+        if (width, language) != (self._width, self._language) or len(body) < self._taken:
+            self._width, self._language, self._taken, self._next, self._rows = width, language, 0, 1, []
+        end = body.rfind("\n", self._taken)
+        if end >= 0:
+            count = body.count("\n", 0, end) + 1
+            if count >= self._next:
+                self._rows = _sides(highlight(body[:end], language), width)
+                self._next = count + 1 + count // 4
+            else:
+                self._rows += _sides(Content(body[self._taken : end]), width)
+            self._taken = end + 1
+        open_line = _sides(Content(body[self._taken :]), width)
+        return [_top(body, language, width), *self._rows, *open_line, _bottom(width)]
 
 
 def code_lines(body: str, language: str, width: int) -> Sequence[Line]:

@@ -9,7 +9,7 @@ from specchat.tui.conversation import Turn
 from specchat.tui.gauges import footer
 from specchat.tui.reply import Reply
 from specchat.tui.text.blocks import Block, Splitter
-from specchat.tui.text.code import OpenCode, box, code_lines, language_of
+from specchat.tui.text.code import OpenCode, code_lines, language_of
 from specchat.tui.text.lines import BLANK, Line, Section, hang, styled
 from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.tokens import TokenView
@@ -17,7 +17,7 @@ from specchat.tui.text.tokens import TokenView
 _PROMPT_SHOWN = 4000
 """Characters of a prompt that the transcript shows."""
 
-_OPEN_PARSED = 1500
+_OPEN_PARSED = 1000
 """Characters up to which the open block is shown as Markdown; beyond it is plain text until it closes."""
 
 _WAITING = {"queued": "waiting for the model", "reading": "reading the prompt"}
@@ -61,10 +61,10 @@ class MarkdownView:
         if tail is None:
             return sections
         if tail.code:
-            code, language = self._open_code.render(tail.body, language_of(tail.info)), language_of(tail.info)
+            code, language, rows = tail.body, language_of(tail.info), self._open_code
 
             def code_layout(width: int) -> list[Line]:
-                return _spaced(tail, box(code, language, width))
+                return _spaced(tail, rows.lines(code, language, width))
 
             return [Section(code_layout, tail.start, tail.end, self._reply), *sections]
         return [_block_section(tail, self._reply, parsed=len(tail.source) <= _OPEN_PARSED), *sections]

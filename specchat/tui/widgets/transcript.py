@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
+from rich.style import Style as RichStyle
 from textual import events
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
+from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
@@ -36,6 +38,9 @@ class Transcript(ScrollView, can_focus=False):
         "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
     }  # fmt: skip
 
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)
+    """Grows with every line: a layout of the screen each time would cost more than the line itself."""
+
     @dataclass
     class CopyAsked(Message):
         """The copy button of a code block was clicked."""
@@ -63,6 +68,8 @@ class Transcript(ScrollView, can_focus=False):
         self._strips: dict[int, Strip] = {}
         self._following = True
         self._syncing = False
+        self._laid_out_at = 0
+        self._base: tuple[RichStyle, dict[str, list[Segment]]] | None = None
 
     # What is shown
 
@@ -148,7 +155,7 @@ class Transcript(ScrollView, can_focus=False):
         for section in self._sections[changed:]:
             self._starts.append(len(self._rows))
             self._rows += [(line, section.heat_of(i)) for i, line in enumerate(section.lines(width))]
-        self._resized()
+        self._resized(row)
 
     def _lay_out_window(self) -> None:
         """Start again at the current width with as many sections from the end as fill the window."""
@@ -182,17 +189,28 @@ class Transcript(ScrollView, can_focus=False):
         self.screen.clear_selection()
         self._resized(shift=len(rows))
 
-    def _resized(self, shift: int = 0) -> None:
+    def _resized(self, changed: int = 0, shift: int = 0) -> None:
+        """Rows from `changed` on are new, and `shift` rows came in above what is on the screen."""
         self._syncing = True
-        at = self.scroll_y + shift
-        self.virtual_size = Size(self._width, len(self._rows))
+        before, at = self.scroll_y, self.scroll_y + shift
+        size = Size(self._width, len(self._rows))
+        if size != self.virtual_size:
+            self.virtual_size = size
+            self.vertical_scrollbar.window_virtual_size = size.height
+            self.vertical_scrollbar.refresh()
         if self._following:
             self._to_end()
         elif shift:
             self.set_scroll(None, at)
             self.scroll_target_y = at
+        else:
+            self.scroll_y = self.validate_scroll_y(self.scroll_y)
         self._syncing = False
-        self.refresh()
+        top = round(self.scroll_y)
+        if self.scroll_y != before or changed <= top:
+            self.refresh()
+        elif changed < top + self.size.height:
+            self.refresh_lines(changed, top + self.size.height - changed)
 
     def _to_end(self) -> None:
         self._syncing = True
@@ -214,49 +232,51 @@ class Transcript(ScrollView, can_focus=False):
         self._laid_out_at = self._text_width
         self._lay_out_window()
 
-    _laid_out_at = 0
-
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()
+        self._base = None
 
     # Rendering
 
     def render_line(self, y: int) -> Strip:
         row = round(self.scroll_y) + y
-        width = self._width
         if row >= len(self._rows):
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(self._width, self._looks()[0])
         selection = self.text_selection
         strip = self._strips.get(row) if selection is None else None
         if strip is None:
-            strip = self._strip(row, width, selection)
+            strip = self._strip(row, selection)
             if selection is None:
                 self._strips[row] = strip
         return strip
 
-    def _strip(self, row: int, width: int, selection: Selection | None) -> Strip:
+    def _strip(self, row: int, selection: Selection | None) -> Strip:
         line, heat = self._rows[row]
         content = line.content.expand_tabs(4)
         if selection is not None and (span := selection.get_span(row)) is not None:
             start, end = span
             style = self.screen.get_visual_style("screen--selection")
             content = content.stylize(style, start, len(content) if end == -1 else end)
-        base = self.visual_style
+        background, heat_cells = self._looks()
         segments = [
-            Segment(text, style.rich_style) for text, style in content.render(base, end="", parse_style=self._get_style)
+            Segment(text, style.rich_style)
+            for text, style in content.render(self.visual_style, end="", parse_style=self._get_style)
         ]
-        text_width = width - 2
-        strip = Strip(segments, content.cell_length).adjust_cell_length(text_width, self.rich_style)
-        strip = strip.apply_offsets(0, row)
-        return Strip([*strip, *self._heat_cells(heat)], width)
+        strip = Strip(segments, content.cell_length).adjust_cell_length(self._width - 2, background)
+        glyph = "" if heat is None else next(glyph for least, glyph in _HEAT if heat >= least)
+        return Strip([*strip.apply_offsets(0, row), *heat_cells[glyph]], self._width)
 
-    def _heat_cells(self, heat: float | None) -> list[Segment]:
-        if heat is None:
-            return [Segment("  ", self.rich_style)]
-        glyph = next(glyph for least, glyph in _HEAT if heat >= least)
-        style = self.get_visual_style("heat" if heat >= _HEAT[1][0] else "heat-low")
-        return [Segment(" ", self.rich_style), Segment(glyph, (self.visual_style + style).rich_style)]
+    def _looks(self) -> tuple[RichStyle, dict[str, list[Segment]]]:
+        """The background, and the two cells beside a row by heat glyph."""
+        if self._base is None:
+            background = self.rich_style
+            cells = {"": [Segment("  ", background)]}
+            for least, glyph in _HEAT:
+                style = self.visual_style + self.get_visual_style("heat" if least else "heat-low")
+                cells[glyph] = [Segment(" ", background), Segment(glyph, style.rich_style)]
+            self._base = background, cells
+        return self._base
 
     # Selection and clicks
 
