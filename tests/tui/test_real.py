@@ -1,0 +1,144 @@
+"""The app over the real engine and the demo pair."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import THEMES, ask, loaded, wait_until
+
+from specchat.config.catalog import load_catalog
+from specchat.config.paths import demo_model
+from specchat.engine.api import Limits, Sampling
+from specchat.engine.client import EngineClient
+from specchat.tui.app import SpecchatApp
+from specchat.tui.launch import Launch
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (demo_model("target") / "model.safetensors").exists(), reason="the demo pair is not here"),
+]
+PROMPT = "Tell me a story about a fox and a lamp."
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[EngineClient]:
+    client = EngineClient(tmp_path / "engine.log")
+    yield client
+    client.close()
+
+
+def real_app(engine: EngineClient, **changes: object) -> SpecchatApp:
+    catalog = load_catalog(None)
+    pair = catalog.find(catalog.default)
+    launch = Launch(pair, seed=7, sampling=Sampling(temperature=0.7), limits=Limits(120), themes=THEMES)
+    return SpecchatApp(engine, catalog, replace(launch, **changes))  # type: ignore[arg-type]
+
+
+async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(engine: EngineClient) -> None:
+    app = real_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await wait_until(pilot, lambda: app.session.info is not None or app.session.load_error, 120)
+        assert app.session.load_error == ""
+        texts = []
+        for strategy in ("plain", "draft", "lookup"):
+            app.chat.action_new_chat()
+            app.chat.choose_strategy(strategy)
+            await ask(app, pilot, PROMPT, wait=False)
+            await wait_until(pilot, lambda: app.session.reply is None, 60)
+            reply = app.session.last_reply
+            assert reply is not None
+            assert reply.state == "finished", reply.outcome
+            texts.append(reply.text)
+            assert reply.text == "".join(piece.text for step in reply.steps for piece in step.pieces)
+        app.chat.action_new_chat()
+        await ask(app, pilot, PROMPT, wait=False)
+        for strategy in ("draft", "plain"):
+            at = len(app.session.last_reply.steps) if app.session.last_reply else 0
+            await wait_until(
+                pilot, lambda at=at: app.session.reply is None or len(app.session.reply.steps) > at + 3, 60
+            )
+            app.chat.choose_strategy(strategy)
+        await wait_until(pilot, lambda: app.session.reply is None, 60)
+        assert app.session.last_reply is not None
+        texts.append(app.session.last_reply.text)
+        assert texts == [texts[0]] * 4
+        assert len(texts[0]) > 20
+
+
+async def test_stop_and_a_killed_worker_keep_what_was_written(engine: EngineClient) -> None:
+    app = real_app(engine, limits=Limits(600))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await wait_until(pilot, lambda: app.session.info is not None, 120)
+        for kill in (False, True):
+            await ask(app, pilot, PROMPT, wait=False)
+            await wait_until(pilot, lambda: app.session.reply is None or len(app.session.reply.steps) > 5, 60)
+            if app.session.reply is None:
+                continue
+            if kill and engine.pid is not None:
+                os.kill(engine.pid, signal.SIGKILL)
+            else:
+                await pilot.press("escape")
+            await wait_until(pilot, lambda: app.session.reply is None, 30)
+            reply = app.session.last_reply
+            assert reply is not None
+            assert reply.outcome == "stopped" or "SIGKILL" in reply.outcome
+            assert len(reply.text) > 5
+        await wait_until(pilot, lambda: app.session.info is not None, 120)
+        await loaded(app, pilot)
+        await ask(app, pilot, "Hello", wait=False)
+        await wait_until(pilot, lambda: app.session.reply is None, 60)
+        assert app.session.last_reply is not None
+        assert app.session.last_reply.state == "finished"
+
+
+async def test_a_prompt_longer_than_the_context_is_refused_and_kept(engine: EngineClient) -> None:
+    app = real_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await wait_until(pilot, lambda: app.session.info is not None, 120)
+        prompt = "word " * 3000
+        assert app.session.send(prompt) == ""
+        app.chat.watch_engine()
+        await wait_until(pilot, lambda: app.session.reply is None, 60)
+        assert app.chat.prompt.prompt.strip() == prompt.strip()
+        assert "token" in app.session.last_reply.outcome if app.session.last_reply else False
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_the_command_in_a_terminal(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("specchat")
+    if not command.exists():
+        pytest.skip("the specchat command is not installed")
+    tmux = ["tmux", "-L", f"specchat-test-{os.getpid()}", "-f", "/dev/null"]
+    environment = {**os.environ, "SPECCHAT_HOME": str(tmp_path), "TERM": "xterm-256color"}
+
+    def run(*arguments: str) -> str:
+        return subprocess.run([*tmux, *arguments], capture_output=True, text=True, env=environment, timeout=20).stdout
+
+    def until(words: str, seconds: float) -> str:
+        end = time.monotonic() + seconds
+        while words not in (shown := run("capture-pane", "-p", "-t", "app")):
+            assert time.monotonic() < end, f"{words!r} is not in\n{shown}"
+            time.sleep(0.1)
+        return shown
+
+    run("new-session", "-d", "-s", "app", "-x", "110", "-y", "34", f"{command} --max-tokens 40; echo left with $?; cat")
+    try:
+        until("ask something", 30)
+        until("Write below and press enter.", 120)
+        run("send-keys", "-t", "app", "Hello there", "Enter")
+        shown = until("tok/s ·", 60)
+        assert "Hello there" in shown
+        assert "accepted per step" in shown
+        run("resize-window", "-t", "app", "-x", "70", "-y", "20")
+        until("accepted per step ·", 20)
+        run("send-keys", "-t", "app", "C-q")
+        until("left with 0", 30)
+    finally:
+        run("kill-server")
