@@ -1,7 +1,6 @@
 """What commands write: results to standard output, everything else to standard error."""
 
 import contextlib
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -101,7 +100,4 @@ def quiet_pipe() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # What is still buffered would fail again at exit.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise click.exceptions.Exit(ExitCode.OK) from None

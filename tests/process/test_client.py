@@ -174,6 +174,8 @@ def test_the_worker_ignores_an_interrupt(loaded: EngineClient, log: Path) -> Non
 
 
 def test_death_in_a_reply_is_told_once_and_a_restart_loads_the_pair_again(loaded: EngineClient, log: Path) -> None:
+    loaded.send(ask("hello", 4))
+    until(loaded, over)
     loaded.send(ask("endless", 5))
     until(loaded, lambda event: isinstance(event, Step))
     first = loaded.pid

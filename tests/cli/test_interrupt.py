@@ -1,0 +1,43 @@
+"""ctrl+c in `ask`."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from specchat.cli.ask import Answer
+from specchat.cli.interrupt import Interrupt
+from specchat.cli.output import Output
+from specchat.engine.api import Cancel, Event, Generate, Message, ModelSource, PairSpec
+from specchat.engine.fake import FakeEngine
+
+
+def test_the_first_is_noted_and_the_second_ends_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupt() as interrupt:
+        assert not interrupt.asked
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupt.asked
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+class Loading(FakeEngine):
+    """An engine that never gets done with loading."""
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        del timeout
+        return iter(())
+
+
+def test_while_loading_nothing_is_waited_for() -> None:
+    engine, interrupt = Loading(), Interrupt()
+    interrupt.asked = True
+    with pytest.raises(click.Abort):
+        Answer(Output(), silent=True).take(
+            engine, PairSpec("p", "P", ModelSource(path="x")), Generate(1, (Message("user", "hi"),)), interrupt
+        )
+    assert not any(isinstance(request, Cancel) for request in engine.requests)
