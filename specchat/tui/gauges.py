@@ -99,7 +99,8 @@ def _verdict(reply: Reply, info: PairInfo | None, speedup: float | None) -> tupl
         return f"drafting pays: keeps {kept} of drafts{price}", True
     if speedup > 0.98:
         return f"drafting is even: keeps {kept} of drafts{price}", None
-    hint = "a shorter draft" if reply.speculation.draft_length > 2 else "another strategy"
+    short = reply.speculation.draft_length <= 2 or tally.accepted < 0.3 * tally.tested
+    hint = "another strategy" if short else "a shorter draft"
     return f"drafting loses here: keeps {kept} of drafts{price}; try {hint}", False
 
 

@@ -7,7 +7,7 @@ from specchat.tui.reply import Reply
 from specchat.tui.text.lines import Line, Section, hang
 from specchat.tui.text.sources import REJECTED, style_of
 
-_GHOST = 60
+_GHOST = 24
 """Characters of a refused draft that are shown."""
 
 
