@@ -1,6 +1,7 @@
 """Prompts typed before, kept across runs."""
 
 import json
+import os
 from pathlib import Path
 
 _KEPT = 500
@@ -67,8 +68,8 @@ def _read(path: Path) -> list[str]:
 
 def _append(path: Path, prompt: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(json.dumps(prompt) + "\n")
     except OSError:
         return

@@ -1,5 +1,6 @@
 """Keys, fields, history, pastes, figures and gauges."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +36,13 @@ def test_no_key_is_bound_twice() -> None:
 def test_every_source_has_a_look_and_a_colour() -> None:
     assert set(SOURCES) == set(ENGINE_SOURCES)
     assert {source.style.lstrip(".") for source in SOURCES.values()} <= set(SPEC_DEFAULTS)
+
+
+def test_every_source_is_told_apart_without_colour() -> None:
+    sheet = (ROOT / "specchat" / "tui" / "screens" / "chat.tcss").read_text()
+    looks = dict(re.findall(r"\.(spec-[a-z]+) \{ color: [^;]+;(?: text-style: ([a-z ]+);)? \}", sheet))
+    assert set(looks) == set(SPEC_DEFAULTS)
+    assert len(set(looks.values())) == len(looks)
 
 
 def test_the_shipped_themes_are_whole() -> None:
@@ -107,6 +115,7 @@ def test_history_survives_bad_files(tmp_path: Path) -> None:
     history = PromptHistory(path)
     history.add("one\ntwo")
     history.add("one\ntwo")
+    assert path.stat().st_mode & 0o077 == 0
     history.add("  ")
     path.write_bytes(path.read_bytes() + b'\xff\xfe broken\n{"a": 1}\n"three"\n')
     again = PromptHistory(path)

@@ -1,0 +1,53 @@
+"""A few whole screens; `pytest --snapshot-update tests/tui/test_looks.py` accepts a new look."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from conftest import LAUNCH, ask, loaded, make_app
+from textual.pilot import Pilot
+
+from specchat.engine.fake import FakeEngine
+
+REPLY = """Once there was a small **fox** who kept a lamp, and read from `book.txt` (see [here](https://x.y)).
+
+## What she read
+
+1. A story about a river that went on for a long long way through the woods and beyond
+2. Another one
+   - with a nested point
+
+```python
+def light(lamp: Lamp) -> None:
+    for wick in lamp.wicks:  # each of them
+        wick.burn(3.5, "warm")
+```
+
+| thing | cost |
+|-------|-----:|
+| oil   | 2.50 |
+
+> Light is not for hiding.
+"""
+
+
+@pytest.mark.parametrize(
+    ("theme", "size", "keys"),
+    [
+        ("ink", (120, 36), ()),
+        ("dusk", (80, 24), ("ctrl+t",)),
+        ("paper", (100, 30), ("ctrl+o",)),
+        ("contrast", (60, 15), ()),
+    ],
+    ids=["chat", "tokens", "settings", "small"],
+)
+def test_looks(snap_compare: Callable[..., bool], theme: str, size: tuple[int, int], keys: tuple[str, ...]) -> None:
+    app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, seed=42, theme=theme))
+
+    async def prepare(pilot: Pilot[None]) -> None:
+        await loaded(app, pilot)
+        await ask(app, pilot, "Tell me a story about a fox and a lamp.")
+        await pilot.press(*keys)
+        await pilot.pause(0.3)
+
+    assert snap_compare(app, terminal_size=size, run_before=prepare)
