@@ -24,7 +24,7 @@ Chat = tuple[str, tuple[Message, ...]]
 
 @click.command()
 @with_options(PAIR_OPTIONS)
-@click.option("--full", is_flag=True, help="All samplings and draft lengths; takes about ten times as long.")
+@click.option("--full", is_flag=True, help="All samplings and draft lengths; takes several times as long.")
 @click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
 @click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="How many prompts to take.")
 @told

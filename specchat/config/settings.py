@@ -46,19 +46,19 @@ def save_setting(path: Path, key: str, value: str) -> None:
     """Set one text setting and leave the rest of the file, comments included, as it is. Never half-written.
 
     Raises:
-        ConfigError: the file is wrong already, or cannot be written.
+        ConfigError: the file is wrong already, there is no such setting, or the file cannot be written.
     """
     settings = load_settings(path)
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     line = f"{key} = {json.dumps(value, ensure_ascii=False)}"
     pattern = re.compile(rf"^{re.escape(key)}\s*=.*$", re.MULTILINE)
     text = pattern.sub(lambda _: line, text, count=1) if pattern.search(text) else f"{line}\n{text}"
-    wanted = settings.model_dump(exclude_none=True) | {key: value}
     try:
-        if tomllib.loads(text) != wanted:
-            raise ValueError
-    except ValueError:  # a value over several lines, say
-        raise ConfigError(f"{key} cannot be changed in {path}. Change it there by hand.") from None
+        changed = checked(Settings, tomllib.loads(text), path)
+    except tomllib.TOMLDecodeError:
+        changed = None
+    if changed != settings.model_copy(update={key: value}):  # the key's value goes over several lines, say
+        raise ConfigError(f"{key} cannot be changed in {path}. Change it there by hand.")
     _replace(path.resolve(), text)
 
 

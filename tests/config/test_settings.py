@@ -55,6 +55,14 @@ def test_saving_makes_the_file_and_its_folder(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == ["config.toml"]
 
 
+@pytest.mark.parametrize(("key", "value"), [("thme", "ink"), ("strategy", "plian"), ("seed", "7")])
+def test_only_known_settings_are_saved(tmp_path: Path, key: str, value: str) -> None:
+    path = tmp_path / "config.toml"
+    with pytest.raises(ConfigError, match=key):
+        save_setting(path, key, value)
+    assert not path.exists()
+
+
 def test_saving_follows_a_link(tmp_path: Path) -> None:
     real, link = tmp_path / "dotfiles.toml", tmp_path / "config.toml"
     real.write_text("seed = 1\n")
