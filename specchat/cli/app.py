@@ -2,8 +2,9 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import Asked
@@ -22,19 +23,21 @@ def run_app(asked: Asked, theme: str | None) -> None:
             "The app needs a terminal for input and output. In scripts and pipes use: specchat ask TEXT",
             ExitCode.NO_TERMINAL,
         )
-    from specchat.cli.prepare import prepare
+    from specchat.cli.prepare import keeps_state, prepare
     from specchat.engine.client import EngineClient
     from specchat.tui.app import SpecchatApp
 
     prepared = prepare(asked)
-    warnings: list[str] = []
-    state = _state(prepared, warnings)
-    launch = _launch(prepared, theme, state, warnings)
-    engine = EngineClient(state / prepared.paths.engine_log.name if state else None)
+    keeps = keeps_state(prepared.paths)
+    launch = _launch(prepared, theme, keeps)
+    engine = EngineClient(prepared.paths.engine_log if keeps else None)
+    app = SpecchatApp(engine, prepared.catalog, launch)
     try:
-        SpecchatApp(engine, prepared.catalog, launch).run()
+        app.run()
     finally:
         engine.close()
+    if app.return_code:
+        raise click.exceptions.Exit(ExitCode.ERROR)
 
 
 def _terminal() -> bool:
@@ -42,18 +45,7 @@ def _terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") != "dumb"
 
 
-def _state(prepared: "Prepared", warnings: list[str]) -> Path | None:
-    from specchat.config.errors import ConfigError
-    from specchat.config.paths import private_folder
-
-    try:
-        return private_folder(prepared.paths.state)
-    except ConfigError as error:
-        warnings.append(f"{error.message} Prompts and the engine's log are not kept.")
-        return None
-
-
-def _launch(prepared: "Prepared", theme: str | None, state: Path | None, warnings: list[str]) -> "Launch":
+def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
     from textual.theme import BUILTIN_THEMES
 
     from specchat.config.errors import nearest
@@ -63,10 +55,11 @@ def _launch(prepared: "Prepared", theme: str | None, state: Path | None, warning
     from specchat.tui.launch import Launch
 
     paths, settings = prepared.paths, prepared.settings
-    themes, problems = load_themes([shipped("themes"), paths.themes])
-    warnings += problems
+    themes, warnings = load_themes([shipped("themes"), paths.themes])
+    if not keeps:
+        warnings.append(f"The folder {paths.state} cannot be made: prompts and the engine's log are not kept.")
     wanted = theme or settings.theme
-    known = [*(theme.name for theme in themes), *BUILTIN_THEMES]
+    known = [*(found.name for found in themes), *BUILTIN_THEMES]
     if wanted is not None and wanted not in known:
         sentence = f'There is no theme "{wanted}".{nearest(wanted, known)}'
         if theme is not None:
@@ -83,7 +76,7 @@ def _launch(prepared: "Prepared", theme: str | None, state: Path | None, warning
         system=prepared.system,
         theme=wanted,
         themes=themes,
-        history=state / paths.prompt_history.name if state else None,
+        history=paths.prompt_history if keeps else None,
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),
     )

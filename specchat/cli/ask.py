@@ -33,7 +33,7 @@ def ask(text: tuple[str, ...], as_json: bool, **options: Any) -> None:
     error if that is a terminal.
     """
     question = _question(text)
-    from specchat.cli.prepare import engine_log, prepare, runnable
+    from specchat.cli.prepare import keeps_state, prepare, runnable
     from specchat.engine.client import EngineClient
 
     prepared = prepare(Asked.of(options))
@@ -46,7 +46,7 @@ def ask(text: tuple[str, ...], as_json: bool, **options: Any) -> None:
         limits=prepared.limits,
         speculation=prepared.speculation(),
     )
-    engine = EngineClient(engine_log(prepared.paths))
+    engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
     with quiet_pipe(), Interrupt() as interrupt:
         answer = Answer(Output(), as_json)
         try:

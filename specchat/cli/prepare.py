@@ -101,14 +101,13 @@ def runnable(pair: Pair) -> Pair:
     return pair
 
 
-def engine_log(paths: Paths) -> Path:
-    """The engine's log file, in a folder that exists.
-
-    Raises:
-        ConfigError: the state folder cannot be made.
-    """
-    private_folder(paths.state)
-    return paths.engine_log
+def keeps_state(paths: Paths) -> bool:
+    """Whether there is, or could be made, a folder for the engine's log and the prompt history."""
+    try:
+        private_folder(paths.state)
+    except ConfigError:
+        return False
+    return True
 
 
 def _pair(asked: Asked, settings: Settings, catalog: Catalog) -> Pair:

@@ -91,3 +91,9 @@ def test_wrong_settings_are_told_before_the_window_opens(run: Run, home: Path, l
     assert result.exit_code == ExitCode.UNUSABLE
     assert "seed should be greater than or equal to 0" in result.stderr
     assert launches == []
+
+
+def test_a_crash_of_the_app_is_an_error(run: Run, launches: list[Launch], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SpecchatApp, "return_code", 1)
+    assert run().exit_code == ExitCode.ERROR
+    assert len(launches) == 1

@@ -238,6 +238,22 @@ def test_wrong_files_are_told(
     assert engines == []
 
 
+def test_a_state_folder_that_cannot_be_made_is_no_obstacle(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs: list[Path | None] = []
+
+    def make(log: Path | None) -> FakeEngine:
+        logs.append(log)
+        return FakeEngine()
+
+    monkeypatch.setattr("specchat.engine.client.EngineClient", make)
+    home.mkdir()
+    (home / "state").write_text("in the way")
+    assert run("ask", "hello").exit_code == 0
+    assert logs == [None]
+
+
 def test_a_dangling_models_file_is_told(run: Run, home: Path) -> None:
     (home / "config").mkdir(parents=True)
     (home / "config" / "models.toml").symlink_to("nowhere")
