@@ -94,6 +94,18 @@ async def test_replies(text: str) -> None:
         assert not DANGEROUS.search(app.clipboard.replace("\t", ""))
 
 
+async def test_a_reply_while_it_is_written() -> None:
+    app = make_app(FakeEngine((chunked(f"{EVIL}\n\n{EVIL}")[:-1],)))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi", wait=False)
+        await wait_until(pilot, lambda: "␛]52" in output(app))
+        for _ in range(3):
+            check(app)
+            await pilot.press("ctrl+t")
+            await pilot.pause()
+
+
 async def test_prompts_and_titles() -> None:
     app = make_app(FakeEngine())
     async with app.run_test(size=(120, 36)) as pilot:
