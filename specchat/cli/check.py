@@ -24,11 +24,11 @@ Chat = tuple[str, tuple[Message, ...]]
 
 @click.command()
 @with_options(PAIR_OPTIONS)
-@click.option("--full", is_flag=True, help="All samplings and draft lengths; takes several times as long.")
+@click.option("--full", is_flag=True, help="All prompts, samplings and draft lengths; can take an hour.")
 @click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
-@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="How many prompts to take.")
+@click.option("--limit", type=click.IntRange(1), help=f"How many prompts to take; {LIMIT} unless --full.")
 @told
-def check(full: bool, prompts: Path | None, limit: int, **options: Any) -> None:
+def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -> None:
     """Compare every strategy's replies with plain decoding's, token by token, greedy and sampled.
 
     The prompts are taken evenly from the file, by default from those that come with the demo pair.
@@ -37,7 +37,8 @@ def check(full: bool, prompts: Path | None, limit: int, **options: Any) -> None:
     from specchat.config.paths import demo_model
 
     pair = runnable(prepare(Asked.of(options)).pair)
-    chosen = _spread(_read(prompts or demo_model("target").parent / "prompts.jsonl"), limit)
+    known = _read(prompts or demo_model("target").parent / "prompts.jsonl")
+    chosen = _spread(known, limit or (len(known) if full else LIMIT))
     with quiet_pipe(), Interrupt() as interrupt:
         results = _run(pair.spec, chosen, full, Output(), interrupt)
     if not all(result.identical for result in results):

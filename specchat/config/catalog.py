@@ -150,7 +150,6 @@ def _pair(table: PairTable, folder: Path) -> Pair:
         # The engine refuses backends that it does not have, naming them.
         backend=" ".join((table.backend, *_quants(table))),
         context=table.context,
-        device=table.target.device,
     )
     return Pair(
         spec=spec,

@@ -88,7 +88,6 @@ class PairSpec:
     draft: ModelSource | None = None
     backend: str = "native"
     context: int | None = None
-    device: str = "auto"
 
 
 # Requests: client -> worker

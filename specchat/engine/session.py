@@ -1,6 +1,7 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
@@ -141,11 +142,19 @@ class Session:
                 f"This chat takes {len(prompt)} tokens and {self.info.name} holds {self.info.context}. "
                 "Shorten the message or start a new chat."
             )
-        reused = self.target.begin(prompt)
+        reused = self.target.rewind(prompt)
+        speculation, changes, cancelled = request.speculation, [], False
+        while not cancelled and self.target.fill(prompt):
+            cancelled, speculation, more = self._listen(request.id, control, speculation, 0)
+            changes += more
+        yield Started(request.id, len(prompt), reused, request.sampling.seed, request.speculation)
+        if cancelled:
+            yield Finished(request.id, "cancelled", "", (), Meter(len(prompt), reused).stats(0.0))
+            return
+        yield from changes
         for drafter in self.drafters.values():
             drafter.begin(prompt)
-        yield Started(request.id, len(prompt), reused, request.sampling.seed, request.speculation)
-        yield from self._reply(request, prompt, reused, started, control)
+        yield from self._reply(replace(request, speculation=speculation), prompt, reused, started, control)
 
     def _reply(
         self, request: Generate, prompt: list[int], reused: int, started: float, control: Control

@@ -177,6 +177,26 @@ def test_cancelling_stops_at_the_next_step_and_keeps_the_text(session: Session) 
     assert again.token_ids == free.token_ids
 
 
+def test_cancelling_while_the_prompt_is_read_ends_there(session: Session) -> None:
+    session.target.keep(0)
+    request = Generate(7, (Message("user", "ab" * 110),), Sampling(), Limits(20), Speculation.of("draft"))
+    events = list(session.generate(request, Script({1: Cancel(7)})))
+    assert [type(e) for e in events] == [Started, Finished]
+    assert finished(events).reason == "cancelled"
+    assert 0 < len(session.target.tokens) < 200
+    plain = finished(list(session.generate(replace(request, speculation=Speculation()))))
+    session.target.keep(0)
+    assert finished(list(session.generate(request))).token_ids == plain.token_ids
+
+
+def test_changing_while_the_prompt_is_read_counts_from_the_start(session: Session) -> None:
+    session.target.keep(0)
+    request = Generate(7, (Message("user", "ab" * 110),), Sampling(), Limits(9))
+    events = list(session.generate(request, Script({1: Change(7, Speculation("swift", 2))})))
+    assert {e.strategy for e in events if isinstance(e, Step)} == {"swift"}
+    assert [e.tokens for e in events if isinstance(e, Changed)] == [0]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_abandoned_stream_leaves_the_caches_in_order(session: Session, strategy: str) -> None:
     free = finished(reply(session, "abc", Sampling(), Limits(40), Speculation()))

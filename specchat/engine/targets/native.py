@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from specchat.engine.model.decoder import Decoder, shared_prefix
+from specchat.engine.model.rows import PREFILL_ROWS
 
 
 class NativeTarget:
@@ -21,12 +22,24 @@ class NativeTarget:
 
     def begin(self, prompt: Sequence[int]) -> int:
         """Bring the cache to all of `prompt` but its last token; returns how many tokens were there already."""
+        reused = self.rewind(prompt)
+        while self.fill(prompt):
+            pass
+        return reused
+
+    def rewind(self, prompt: Sequence[int]) -> int:
+        """Keep what the cache shares with `prompt`; returns how many tokens that is."""
         reused = shared_prefix(self.tokens, prompt[:-1])
         self.keep(reused)
-        rest = list(prompt[reused:-1])
-        self.decoder.prefill(rest)
-        self.tokens += rest
         return reused
+
+    def fill(self, prompt: Sequence[int]) -> bool:
+        """After `rewind`: append one block of `prompt`; False when all but its last token are there."""
+        block = list(prompt[len(self.tokens) : len(prompt) - 1][:PREFILL_ROWS])
+        if block:
+            self.decoder.forward(block)
+            self.tokens += block
+        return len(self.tokens) < len(prompt) - 1
 
     def extend(self, tokens: Sequence[int]) -> Tensor:
         """Append the pending token and a draft; logits float32 [len(tokens), vocab]."""
