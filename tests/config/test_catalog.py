@@ -50,7 +50,6 @@ def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
         target=ModelSource(path=str(tmp_path / "models" / "target")),
         draft=ModelSource(repo="a/b", revision="abc"),
         context=512,
-        device="cpu",
     )
     assert (pair.strategy, pair.draft_length, pair.acceptance) == ("lookup", 7, "ratio")
     assert pair.lengths == {"lookup": 7, "draft": 3}
