@@ -481,7 +481,7 @@ async def test_a_long_chat_lays_out_only_its_end() -> None:
         app.chat.redraw()
         await pilot.pause()
         transcript = app.chat.transcript
-        assert 400 <= len(transcript._rows) < 1000
+        assert 400 <= len(transcript._window.rows) < 1000
         assert "paragraph 39 of 39" in screen_text(app)
         for _ in range(30):
             transcript.scroll_to(y=0, animate=False)
@@ -491,6 +491,29 @@ async def test_a_long_chat_lays_out_only_its_end() -> None:
             assert transcript.scroll_target_y == transcript.scroll_y
         transcript.scroll_to(y=0, animate=False)
         await until_shown(pilot, app, "paragraph 3 of 0")
+
+
+async def test_what_is_being_read_stays_in_view() -> None:
+    text = "\n\n".join(f"This is paragraph {n} " + "and its words " * 12 for n in range(80))
+    app = make_app(FakeEngine((text,)))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        transcript = app.chat.transcript
+        for _ in range(3):
+            await pilot.press("pageup")
+        await pilot.pause()
+        reading = next(row for row in screen_text(app).split("\n") if "paragraph" in row)[:22]
+        for change in (
+            lambda: pilot.resize_terminal(80, 24),
+            lambda: pilot.press("ctrl+t"),
+            lambda: pilot.press("ctrl+t"),
+        ):
+            await change()
+            await pilot.pause(0.1)
+            assert not transcript.following
+            shown = "\n".join(screen_text(app).split("\n")[:8]).replace(" or so", "")
+            assert reading.split("paragraph ")[1].split()[0] in shown
 
 
 async def test_every_size_is_drawn() -> None:

@@ -10,10 +10,11 @@ from specchat.tui.conversation import Turn
 from specchat.tui.reply import Reply
 from specchat.tui.text.blocks import split
 from specchat.tui.text.code import OpenCode, box, code_lines, highlight, language_of
-from specchat.tui.text.lines import Line
+from specchat.tui.text.lines import Line, Section
 from specchat.tui.text.markdown import block_lines, is_web_link, parse
 from specchat.tui.text.table import column_widths
 from specchat.tui.text.turn import TurnView
+from specchat.tui.text.window import Window
 
 
 def rows(source: str, width: int = 60) -> list[str]:
@@ -202,3 +203,57 @@ def test_huge_prompts_are_cut_on_the_screen_only() -> None:
     turn = Turn("x" * 1_000_000)
     assert "… and 996,000 more characters" in shown(TurnView(turn, first=True, token_view=False))
     assert len(turn.prompt) == 1_000_000
+
+
+# The window
+
+
+def numbered(*counts: int) -> list[Section]:
+    def section(number: int, count: int) -> Section:
+        return Section(lambda _: [Line(Content(f"{number}.{row}")) for row in range(count)])
+
+    return [section(number, count) for number, count in enumerate(counts)]
+
+
+def names(window: Window) -> list[str]:
+    return [line.content.plain for line, _ in window.rows]
+
+
+@given(st.lists(st.integers(0, 300), max_size=12), st.integers(0, 5))
+def test_a_window_extended_to_the_top_has_every_row_in_order(counts: list[int], taken: int) -> None:
+    sections = numbered(*counts)
+    window = Window()
+    window.replace(0, sections, 80)
+    window.reset(80)
+    for _ in range(taken):
+        before = names(window)
+        added = window.extend(80)
+        assert names(window)[added:] == before
+    while not window.complete:
+        window.extend(80)
+    assert names(window) == [f"{n}.{row}" for n, count in enumerate(counts) for row in range(count)]
+
+
+def test_a_window_keeps_the_rows_of_sections_that_stay() -> None:
+    first, second, third = numbered(2, 2, 2)
+    window = Window()
+    assert window.replace(0, [first, second], 80) == 0
+    assert window.replace(0, [first, second], 80) is None
+    assert window.replace(0, [first, third, second], 80) == 2
+    assert names(window) == ["0.0", "0.1", "2.0", "2.1", "1.0", "1.1"]
+    assert window.replace(1, [], 80) == 2
+
+
+def test_a_place_is_found_again() -> None:
+    sections = numbered(*[50] * 40)
+    window = Window()
+    window.replace(0, sections, 80)
+    place = window.place(333)
+    assert place is not None
+    window.reset(40)
+    assert "6.33" not in names(window)
+    row = window.row_of(place, 40)
+    assert row is not None
+    assert names(window)[row] == "6.33"
+    window.replace(0, [], 40)
+    assert window.row_of(place, 40) is None

@@ -59,6 +59,10 @@ class Section:
             self._width = width
         return self._lines
 
+    def shows_start_of(self, other: "Section") -> bool:
+        """Whether it is `other`, or shows the part of the same reply where `other` starts."""
+        return self is other or (self.reply is not None and self.reply is other.reply and self.end > other.start)
+
     def heat_of(self, row: int) -> float | None:
         """The share of the draft accepted in the steps that wrote row `row`, None where nothing was drafted."""
         return self._heat[row] if row < len(self._heat) else None

@@ -18,9 +18,7 @@ from specchat.tui.conversation import Conversation
 from specchat.tui.text.lines import Line, Section
 from specchat.tui.text.markdown import is_web_link
 from specchat.tui.text.turn import TurnView
-
-_WINDOW = 400
-"""Rows laid out at first, and added when the top of them comes near."""
+from specchat.tui.text.window import Place, Window
 
 _HEAT = ((0.75, "█"), (0.45, "▐"), (0.0, "▕"))
 
@@ -58,13 +56,9 @@ class Transcript(ScrollView, can_focus=False):
         self._conversation = conversation
         self._token_view = False
         self._turns: list[TurnView] = []
-        self._sections: list[Section] = []
+        self._window = Window()
         self._stable = 0
         """Sections of all turns but the last."""
-        self._first = 0
-        """The first section laid out."""
-        self._rows: list[tuple[Line, float | None]] = []
-        self._starts: list[int] = []
         self._strips: dict[int, Strip] = {}
         self._following = True
         self._syncing = False
@@ -85,18 +79,19 @@ class Transcript(ScrollView, can_focus=False):
     @property
     def text(self) -> str:
         """All text laid out, as it would be copied."""
-        return _joined([line for line, _ in self._rows])
+        return _joined([line for line, _ in self._window.rows])
 
     def show(self, conversation: Conversation, *, token_view: bool | None = None) -> None:
-        """Show another conversation, or the same one differently."""
+        """Show another conversation, or the same one differently; what was being read stays in view."""
+        place = self._place()
         self._conversation = conversation
         if token_view is not None:
             self._token_view = token_view
-        self._turns, self._sections, self._stable = [], [], 0
+        self._turns, self._window, self._stable = [], Window(), 0
         self._following = True
         self.screen.clear_selection()
         self.sync()
-        self._lay_out_window()
+        self._lay_out(place)
 
     def sync(self) -> None:
         """Take in what changed in the last turn, and new turns."""
@@ -108,9 +103,8 @@ class Transcript(ScrollView, can_focus=False):
         if known < len(turns):
             if self._turns:
                 self._replace_last(self._turns[-1].sections())
-            self._stable = len(self._sections)
             for turn in turns[known:]:
-                self._stable = len(self._sections)
+                self._stable = len(self._window.sections)
                 view = TurnView(turn, first=not self._turns, token_view=self._token_view)
                 self._turns.append(view)
                 self._replace_last(view.sections())
@@ -134,66 +128,40 @@ class Transcript(ScrollView, can_focus=False):
         return max(self._width - 2, 8)
 
     def _replace_last(self, sections: list[Section]) -> None:
-        old = self._sections[self._stable :]
-        same = 0
-        while same < len(old) and same < len(sections) and old[same] is sections[same]:
-            same += 1
-        changed = self._stable + same
-        if changed == len(self._sections) and same == len(sections):
-            return
-        self._sections[changed:] = sections[same:]
-        if self._width:
-            self._lay_out_from(max(changed, self._first))
+        if not self._width:
+            self._laid_out_at = 0
+        changed = self._window.replace(self._stable, sections, self._text_width if self._width else 0)
+        if changed is not None:
+            for stale in [row for row in self._strips if row >= changed]:
+                del self._strips[stale]
+            self._resized(changed)
 
-    def _lay_out_from(self, changed: int) -> None:
-        kept = changed - self._first
-        row = self._starts[kept] if kept < len(self._starts) else len(self._rows)
-        del self._rows[row:], self._starts[kept:]
-        for stale in [index for index in self._strips if index >= row]:
-            del self._strips[stale]
-        width = self._text_width
-        for section in self._sections[changed:]:
-            self._starts.append(len(self._rows))
-            self._rows += [(line, section.heat_of(i)) for i, line in enumerate(section.lines(width))]
-        self._resized(row)
+    def _place(self) -> Place | None:
+        """What is at the top of the screen, None while the end is followed."""
+        return None if self._following else self._window.place(round(self.scroll_y))
 
-    def _lay_out_window(self) -> None:
-        """Start again at the current width with as many sections from the end as fill the window."""
-        width, rows, first = self._text_width, 0, len(self._sections)
-        while first and rows < _WINDOW:
-            first -= 1
-            rows += len(self._sections[first].lines(width))
-        self._first = first
-        self._rows, self._starts = [], []
+    def _lay_out(self, place: Place | None) -> None:
+        """Start again at the current width, with `place` at the top where there is one."""
+        self._window.reset(self._text_width)
+        row = self._window.row_of(place, self._text_width) if place else None
         self._strips.clear()
-        self._lay_out_from(first)
+        self._resized()
+        if row is not None:
+            self._following = False
+            self.scroll_to(y=row, animate=False, immediate=True)
 
     def _extend_up(self) -> None:
         """Lay out more rows above, keeping what is on the screen where it is."""
-        width = self._text_width
-        sections: list[Section] = []
-        rows: list[tuple[Line, float | None]] = []
-        while self._first and len(rows) < _WINDOW:
-            self._first -= 1
-            section = self._sections[self._first]
-            lines = [(line, section.heat_of(i)) for i, line in enumerate(section.lines(width))]
-            sections.insert(0, section)
-            rows[:0] = lines
-        starts, position = [], 0
-        for section in sections:
-            starts.append(position)
-            position += len(section.lines(width))
-        self._rows[:0] = rows
-        self._starts = starts + [start + len(rows) for start in self._starts]
+        added = self._window.extend(self._text_width)
         self._strips.clear()
         self.screen.clear_selection()
-        self._resized(shift=len(rows))
+        self._resized(shift=added)
 
     def _resized(self, changed: int = 0, shift: int = 0) -> None:
         """Rows from `changed` on are new, and `shift` rows came in above what is on the screen."""
         self._syncing = True
         before, at = self.scroll_y, self.scroll_y + shift
-        size = Size(self._width, len(self._rows))
+        size = Size(self._width, len(self._window.rows))
         if size != self.virtual_size:
             self.virtual_size = size
             self.vertical_scrollbar.window_virtual_size = size.height
@@ -222,15 +190,15 @@ class Transcript(ScrollView, can_focus=False):
         if self._syncing:
             return
         self._following = new_value >= self.max_scroll_y - 0.5
-        if new_value < old_value and new_value < self.size.height and self._first:
+        if new_value < old_value and new_value < self.size.height and not self._window.complete:
             self.call_after_refresh(self._extend_up)
 
     def on_resize(self) -> None:
-        if self._rows and self._rows[0][0].content.cell_length and self._laid_out_at == self._text_width:
+        if self._laid_out_at == self._text_width:
             self._resized()
             return
         self._laid_out_at = self._text_width
-        self._lay_out_window()
+        self._lay_out(self._place())
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -241,7 +209,7 @@ class Transcript(ScrollView, can_focus=False):
 
     def render_line(self, y: int) -> Strip:
         row = round(self.scroll_y) + y
-        if row >= len(self._rows):
+        if row >= len(self._window.rows):
             return Strip.blank(self._width, self._looks()[0])
         selection = self.text_selection
         strip = self._strips.get(row) if selection is None else None
@@ -252,7 +220,7 @@ class Transcript(ScrollView, can_focus=False):
         return strip
 
     def _strip(self, row: int, selection: Selection | None) -> Strip:
-        line, heat = self._rows[row]
+        line, heat = self._window.rows[row]
         content = line.content.expand_tabs(4)
         if selection is not None and (span := selection.get_span(row)) is not None:
             start, end = span
@@ -282,7 +250,7 @@ class Transcript(ScrollView, can_focus=False):
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         chosen: list[Line] = []
-        for row, (line, _) in enumerate(self._rows):
+        for row, (line, _) in enumerate(self._window.rows):
             span = selection.get_span(row)
             if span is None or not line.copied:
                 continue
