@@ -1,0 +1,103 @@
+"""The parts of training: packing, the schedule, the optimiser, a short run, distillation and the measurements."""
+
+from dataclasses import replace
+
+import torch
+
+from training import measure
+from training.data import Rows, pack_encoded
+from training.distil import distillation_loss
+from training.generate import generate
+from training.heads import followers, guided_loss
+from training.model import Llama, Shape
+from training.muon import orthogonal
+from training.train import Lessons, Recipe, train, weighted_loss
+
+TINY = Shape(
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    vocab_size=40,
+    head_dim=16,
+)
+
+
+def rows(length: int = 16) -> Rows:
+    tokens = (torch.arange(64)[:, None] + torch.arange(length)[None]) % 30 + 6
+    return Rows(tokens, torch.ones(64, length, dtype=torch.bool))
+
+
+def test_packing_keeps_every_dialogue_whole():
+    encoded = [([index % 30 + 6] * (index % 11 + 2), [True] * (index % 11 + 2)) for index in range(200)]
+    packed = pack_encoded(iter(encoded), 32, pad=5)
+    assert packed.tokens.shape[1] == 32
+    assert int((packed.tokens != 5).sum()) == sum(len(tokens) for tokens, _ in encoded)
+    assert not packed.replies[packed.tokens == 5].any()
+
+
+def test_schedule_rises_holds_and_falls():
+    recipe = Recipe(steps=100, warmup=10)
+    rates = [recipe.rate(step) for step in range(100)]
+    assert rates[0] < rates[9] == rates[79] == 1.0
+    assert rates[-1] < 0.1
+    assert not recipe.decaying(79)
+    assert recipe.decaying(80)
+
+
+def test_muon_makes_singular_values_near_one():
+    values = torch.linalg.svdvals(orthogonal(torch.randn(2, 24, 40, generator=torch.Generator().manual_seed(3))))
+    assert values.max() < 1.5
+    assert values.min() > 0.3
+
+
+def test_training_learns_resumes_and_distils(tmp_path):
+    lessons = Lessons(rows(), rows(), rows())
+    first = train(TINY, Recipe(steps=40, tokens_a_step=128, save_every=20), lessons, tmp_path / "a", "cpu", 5)
+    weights = torch.ones(64, 16)
+    assert weighted_loss(first, rows().tokens, weights).item() < 2.0
+    again = train(TINY, Recipe(steps=40, tokens_a_step=128, save_every=20), lessons, tmp_path / "a", "cpu", 5)
+    assert torch.equal(first.logits(torch.ones(1, 32)), again.logits(torch.ones(1, 32)))
+    taught = Lessons(rows(), rows(), rows(), distillation_loss(first), distillation_loss(first))
+    draft = train(TINY, Recipe(steps=40, tokens_a_step=128, save_every=20), taught, tmp_path / "b", "cpu", 5)
+    assert weighted_loss(draft, rows().tokens, weights).item() < 2.5
+
+
+def test_followers_are_the_places_that_followed_the_same_token_before():
+    found = followers(torch.tensor([[7, 8, 9, 7, 8, 9]]))[0]
+    assert found.nonzero().tolist() == [[3, 1], [4, 2]]
+
+
+def test_guidance_moves_the_heads_to_their_places():
+    torch.manual_seed(6)
+    model = Llama(replace(TINY, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=2))
+    tokens = torch.randint(6, 40, (4, 12), generator=torch.Generator().manual_seed(6)).repeat(1, 2)
+    weights = torch.ones(tokens.shape)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss = guided_loss(model, tokens, weights)
+        losses.append(loss.item() - weighted_loss(model, tokens, weights).item())
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_batched_generation_equals_one_by_one():
+    torch.manual_seed(4)
+    model = Llama(TINY).eval()
+    prompts = [[7, 8, 9], [10, 11, 12, 13, 14], [6]]
+    together = generate(model, prompts, 8, end=1, temperatures=[0.0] * 3)
+    assert together == [generate(model, [prompt], 8, end=1, temperatures=[0.0])[0] for prompt in prompts]
+
+
+def test_passes_are_counted_as_speculation_counts_them():
+    assert measure.lookup([1, 2, 3, 4, 9, 1, 2, 3]) == [4, 9, 1, 2, 3]
+    assert measure.lookup([1, 2, 3]) == []
+    tokens, passes = measure.passes_with_lookup(measure.Reply([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]))
+    assert (tokens, passes) == (6, 3)
+    model = Llama(TINY).eval()
+    own = measure.greedy(model, [[7, 8, 9]], end=1, limit=12)[0]
+    assert measure.passes_with_draft(model, own, 5) == (len(own.reply), -(-len(own.reply) // 6))

@@ -1,0 +1,1 @@
+"""Builds specchat's embedded demo pair: corpus, tokenizer, target, draft, export and measurements."""

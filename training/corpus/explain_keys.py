@@ -1,0 +1,111 @@
+"""specchat's keys, commands and files."""
+
+from __future__ import annotations
+
+from random import Random
+
+from training.corpus.base import Message, assistant, pick, typed, user
+
+KEYS: tuple[tuple[str, str, str], ...] = (
+    ("Enter", "sends your message", "send a message|send my text|submit the prompt"),
+    ("Ctrl+J", "starts a new line in the prompt", "write a new line|add a line break|type several lines"),
+    ("Esc", "stops the reply", "stop the reply|interrupt the model|cancel generation|make it stop"),
+    (
+        "Ctrl+O or F2",
+        "opens the settings",
+        "open the settings|change the temperature|change the draft length|find the settings",
+    ),
+    (
+        "Ctrl+T",
+        "switches the token view on and off",
+        "see the tokens|open the token view|show which tokens were accepted",
+    ),
+    ("Ctrl+P", "opens the command palette", "open the command palette|find a command|search the commands"),
+    ("F1", "opens the help", "get help|open the help|see all keys|show the keys"),
+    ("F3", "lets you choose the pair of models", "choose a model|change the model|switch the pair|select another pair"),
+    ("Ctrl+N", "starts a new chat", "start a new chat|clear the chat|begin again|open a new conversation"),
+    (
+        "Ctrl+R",
+        "writes the last reply again",
+        "regenerate the reply|get another answer|try the reply again|redo the answer",
+    ),
+    ("Ctrl+Y", "copies the last reply", "copy the reply|copy the answer|put the reply on the clipboard"),
+    ("Ctrl+Q", "quits specchat", "quit|exit the program|leave specchat|close the app"),
+    (
+        "Up and Down",
+        "walk through your earlier prompts",
+        "see my earlier prompts|get my last prompt back|use the prompt history",
+    ),
+)
+
+COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("`specchat`", "starts the chat", "start specchat|start the chat|run the program|open the app"),
+    (
+        '`specchat ask "..."`',
+        "answers one question in the shell",
+        "ask from the shell|ask one question without the app|use it in a script",
+    ),
+    ("`specchat models`", "lists the models and pairs", "list the models|see which models I have|show the pairs"),
+    (
+        "`specchat check`",
+        "tests that your setup works",
+        "check my setup|test the installation|see whether everything works",
+    ),
+    (
+        "`specchat paths`",
+        "shows where the files are",
+        "find the files|see where the settings are stored|find models.toml",
+    ),
+    (
+        "`models.toml`",
+        "is the file in which you add models and pairs",
+        "add a model|add my own pair|configure models|register a pair",
+    ),
+)
+
+_ASK = (
+    "How do I {g}?|How can I {g}?|Which key do I press to {g}?|I want to {g}.|What is the key to {g}?|Can I {g}?|how"
+    " to {g}"
+)
+_ASK_COMMAND = "How do I {g}?|How can I {g}?|What command do I use to {g}?|I want to {g}.|how to {g}|Can I {g}?"
+_WHAT = "What does {k} do?|What is {k} for?|What happens with {k}?|{k}?|Explain {k}."
+
+
+def key_turn(rng: Random) -> list[Message]:
+    """A question about a key, a command or the list of them."""
+    chance = rng.random()
+    if chance < 0.1:
+        ask = pick(
+            rng,
+            "What keys are there?|List the keys.|Show me all shortcuts.|Which keys can I use?|Give me a table of the"
+            " keys.|keyboard shortcuts?",
+        )
+        answer = "| key | what it does |\n|---|---|\n" + "\n".join(f"| {key} | {does} |" for key, does, _ in KEYS)
+        return [user(typed(rng, ask)), assistant(answer)]
+    if chance < 0.17:
+        ask = pick(
+            rng,
+            "What commands are there?|List the commands.|Which commands does specchat have?|How do I use specchat in"
+            " the shell?",
+        )
+        answer = "\n".join(f"- {command} {does}" for command, does, _ in COMMANDS[:5])
+        return [user(typed(rng, ask)), assistant(f"These are the commands:\n\n{answer}")]
+    if chance < 0.72:
+        key, does, goals = rng.choice(KEYS)
+        if rng.random() < 0.35:
+            return [user(typed(rng, pick(rng, _WHAT).format(k=key))), assistant(f"**{key}** {does}.")]
+        goal = pick(rng, goals)
+        press = "Use the keys" if key.startswith("Up") else "Press"
+        answer = f"{press} **{key}** to {goal}." if " my" not in goal else f"{press} **{key}**. It {does}."
+        return [
+            user(typed(rng, pick(rng, _ASK).format(g=goal))),
+            assistant(answer.replace("make it stop", "stop the reply")),
+        ]
+    command, does, goals = rng.choice(COMMANDS)
+    if rng.random() < 0.35:
+        return [user(typed(rng, pick(rng, _WHAT).format(k=command))), assistant(f"{command} {does}.")]
+    verb = "Edit" if "toml" in command else "Run"
+    return [
+        user(typed(rng, pick(rng, _ASK_COMMAND).format(g=pick(rng, goals)))),
+        assistant(f"{verb} {command}. It {does}."),
+    ]

@@ -1,0 +1,130 @@
+"""Texts worth copying: random words, sentences, lists, tables, records and code."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+from training.corpus.base import capital, pick
+from training.corpus.code_bank import FUNCTIONS
+from training.corpus.passages import passage
+from training.corpus.public import sentences
+from training.corpus.words import (
+    ADJECTIVES,
+    ANIMALS,
+    CITIES,
+    COLOURS,
+    FOODS,
+    JOBS,
+    NAMES,
+    NOUNS,
+    OBJECTS,
+    PLACES,
+    SURNAMES,
+    VERBS,
+    any_word,
+    code,
+    invented,
+    number,
+)
+
+
+def random_words(rng: Random, low: int = 3, high: int = 40) -> str:
+    """Words without any sense."""
+    return " ".join(any_word(rng) for _ in range(rng.randint(low, high)))
+
+
+def sentence(rng: Random) -> str:
+    """A grammatical sentence about arbitrary things."""
+    name, adjective, animal, place = rng.choice(NAMES), rng.choice(ADJECTIVES), rng.choice(ANIMALS), rng.choice(PLACES)
+    noun, thing, verb, city = rng.choice(NOUNS), rng.choice(OBJECTS), rng.choice(VERBS), rng.choice(CITIES)
+    odd = invented(rng)
+    return pick(
+        rng,
+        f"The {adjective} {animal} wants to {verb} the {noun} near the {place}.|{name} put {number(rng)} {thing}s"
+        f" behind the {noun}.|In {city} every {adjective} {rng.choice(JOBS)} has a {rng.choice(COLOURS)} {thing}.|My"
+        f" {odd} is older than the {noun} of {name}.|{name} and {rng.choice(NAMES)} {verb} the {noun} at"
+        f" {rng.randint(1, 12)}:{rng.randint(10, 59)}.|Please {verb} the {odd} before you go to {city}.|Nobody in the"
+        f" {place} had ever seen a {adjective} {noun}.|The {thing} costs {number(rng)} euros, but the {noun} is"
+        f" free.|{capital(odd)} is a {adjective} {place} where {name} likes to {verb} {rng.choice(FOODS)}.",
+    )
+
+
+def paragraph(rng: Random, low: int = 2, high: int = 7) -> str:
+    """Several sentences."""
+    return " ".join(sentence(rng) for _ in range(rng.randint(low, high)))
+
+
+def lines(rng: Random) -> list[str]:
+    """Short lines, such as a shopping list."""
+    kind = rng.randrange(5)
+    count = rng.randint(3, 9)
+    if kind == 0:
+        return [f"{number(rng)} {rng.choice(FOODS)}" for _ in range(count)]
+    if kind == 1:
+        return [f"{rng.choice(NAMES)} {rng.choice(SURNAMES)}" for _ in range(count)]
+    if kind == 2:
+        return [random_words(rng, 1, 4) for _ in range(count)]
+    if kind == 3:
+        return [capital(f"{rng.choice(VERBS)} the {rng.choice(NOUNS)}") for _ in range(count)]
+    return [rng.choice(NOUNS + OBJECTS + ANIMALS + PLACES + CITIES) for _ in range(count)]
+
+
+def record(rng: Random) -> str:
+    """A record in JSON, as key and value lines, or as comma-separated values."""
+    keys = rng.sample([*NOUNS, "name", "id", "city", "price", "date", "colour"], rng.randint(3, 6))
+    values = [any_word(rng) if rng.random() < 0.6 else number(rng) for _ in keys]
+    kind = rng.randrange(3)
+    if kind == 0:
+        return json.dumps(dict(zip(keys, values, strict=True)), indent=rng.choice((None, 2)))
+    if kind == 1:
+        return "\n".join(f"{key} = {value}" for key, value in zip(keys, values, strict=True))
+    rows = [",".join(any_word(rng) for _ in keys) for _ in range(rng.randint(1, 4))]
+    return "\n".join([",".join(keys), *rows])
+
+
+def program(rng: Random) -> str:
+    """A piece of Python with arbitrary names."""
+    if rng.random() < 0.5:
+        return rng.choice(FUNCTIONS).source
+    a, b, c, f = (rng.choice([*NOUNS, invented(rng)]) for _ in range(4))
+    n, m = rng.randint(0, 99), rng.randint(2, 99)
+    return pick(
+        rng,
+        f"def {f}_{a}({b}, {c}={n}):\n    {a} = {b} + {c}\n    return {a} * {m}|{a} = {n}\nfor {b} in range({m}):\n   "
+        f" {a} += {b}\nprint({a})"
+        f"|{a} = [{n}, {m}, {n + m}]\n{b} = [{c} * {m} for {c} in {a}]\nprint({b}, len({a}))|if {a} > {n}:\n    {b} ="
+        f" {a} - {m}\nelse:\n    {b} = "
+        f'"{c}"\nprint({b})|class {capital(f)}:\n    def __init__(self, {a}):\n        self.{a} = {a}\n\n    def'
+        f" {b}(self):\n        return self.{a} + {n}"
+        f'|while {a} < {m}:\n    {a} = {f}({a}, {n})\n    print("{c}", {a})',
+    )
+
+
+def public_text(rng: Random) -> str:
+    """One to six sentences of public text, or of our own where the public texts are not at hand."""
+    known = sentences()
+    if not known:
+        return paragraph(rng)
+    start = rng.randrange(len(known))
+    return " ".join(known[start : start + rng.randint(1, 6)])
+
+
+def text(rng: Random) -> str:
+    """A text of any kind."""
+    chance = rng.random()
+    if chance < 0.3:
+        return random_words(rng, 3, rng.choice((8, 25, 40, 110)))
+    if chance < 0.5:
+        return paragraph(rng, 1, rng.choice((3, 6, 12)))
+    if chance < 0.68:
+        return public_text(rng)
+    if chance < 0.76:
+        return passage(rng).text
+    if chance < 0.85:
+        return "\n".join(lines(rng))
+    if chance < 0.91:
+        return record(rng)
+    if chance < 0.96:
+        return program(rng)
+    return " ".join(code(rng) if rng.random() < 0.5 else number(rng) for _ in range(rng.randint(3, 15)))

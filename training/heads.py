@@ -1,0 +1,72 @@
+"""Shows some attention heads where to look, so that copying is learnt in a short run instead of by a late discovery."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from training.model import Attention, Llama, rotate
+from training.train import weighted_loss
+
+OFFSETS = {0: (1, 1, 2, 2)}
+FOLLOWING = {2: 4, 4: 4}
+SHARE = 1.0
+
+
+def _attention(part: Attention, x: Tensor, rope: tuple[Tensor, Tensor], heads: int) -> Tensor:
+    """Logarithms of the attention of the first heads, [batch, heads, length, length]."""
+    batch, length, _ = x.shape
+    groups = part.heads // part.kv_heads
+    pairs = -(-heads // groups)
+    q = F.linear(x, part.q_proj.weight[: heads * part.head_dim]).view(batch, length, heads, part.head_dim)
+    k = F.linear(x, part.k_proj.weight[: pairs * part.head_dim]).view(batch, length, pairs, part.head_dim)
+    q, k = rotate(q.transpose(1, 2), *rope), rotate(k.transpose(1, 2), *rope)
+    scores = q @ k.repeat_interleave(groups, 1)[:, :heads].mT * part.head_dim**-0.5
+    future = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
+    found: Tensor = scores.masked_fill(future, -torch.inf).log_softmax(-1)
+    return found
+
+
+def followers(tokens: Tensor) -> Tensor:
+    """For each position, the earlier positions that followed the same token and hold the token that comes next."""
+    now, following = tokens[:, :-1], tokens[:, 1:]
+    same_next = following[:, :, None] == now[:, None, :]
+    before = F.pad(now, (1, 0), value=-1)[:, :-1]
+    same_now = now[:, :, None] == before[:, None, :]
+    return same_next & same_now & torch.ones_like(same_now[0]).tril()
+
+
+def head_loss(model: Llama, inputs: dict[int, Tensor], tokens: Tensor) -> Tensor:
+    """How far the chosen heads are from looking at earlier neighbours, and at what followed the same token before."""
+    length = tokens.shape[1] - 1
+    rope = model.rope(torch.arange(length, device=tokens.device)[None])
+    losses = []
+    for index, offsets in OFFSETS.items():
+        found = _attention(model.attention(index), inputs[index], rope, len(offsets))
+        losses += [-found[:, head].diagonal(-offset, 1, 2).mean() for head, offset in enumerate(offsets)]
+    wanted = followers(tokens)
+    rows = wanted.any(-1)
+    for index, heads in FOLLOWING.items():
+        found = _attention(model.attention(index), inputs[index], rope, heads)
+        for head in range(heads):
+            kept = found[:, head][rows].masked_fill(~wanted[rows], -torch.inf)
+            losses.append(-kept.logsumexp(-1).mean() if len(kept) else found.new_zeros(()))
+    return torch.stack(losses).mean()
+
+
+def guided_loss(model: Llama, tokens: Tensor, weights: Tensor) -> Tensor:
+    """The weighted cross-entropy and a share of the heads' own loss."""
+    inputs: dict[int, Tensor] = {}
+    hooks = [
+        model.attention(index).register_forward_pre_hook(
+            lambda _, arguments, index=index: inputs.__setitem__(index, arguments[0])
+        )
+        for index in (*OFFSETS, *FOLLOWING)
+    ]
+    try:
+        loss = weighted_loss(model, tokens, weights)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return loss + SHARE * head_loss(model, inputs, tokens)

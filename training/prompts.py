@@ -1,0 +1,52 @@
+"""Writes the held-out prompts that demonstrations and measurements use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+from training.corpus import about, chat, coding, copying, editing, explain, qa, story
+from training.corpus.base import Maker, Message
+from training.corpus.mixture import fingerprint, held_out
+
+COUNTS: dict[str, tuple[Maker, int]] = {
+    "chat": (chat.make, 24),
+    "about": (about.make, 24),
+    "explain": (explain.make, 40),
+    "story": (story.make, 32),
+    "code": (coding.make, 32),
+    "qa": (qa.make, 32),
+    "copy": (copying.make, 28),
+    "edit": (editing.make, 28),
+}
+SEED = 2024
+
+
+def _prompt(rng: Random, messages: list[Message]) -> list[Message]:
+    """The dialogue up to one of its user turns, mostly the first."""
+    ends = [index for index, message in enumerate(messages) if message["role"] == "user"]
+    return messages[: (rng.choice(ends) if rng.random() < 0.3 else ends[0]) + 1]
+
+
+def held_out_prompts() -> list[dict[str, object]]:
+    """Different prompts of dialogues that training never sees."""
+    rng = Random(SEED)
+    found: list[dict[str, object]] = []
+    seen: set[str] = set()
+    for category, (maker, count) in COUNTS.items():
+        kept = 0
+        while kept < count:
+            messages = maker(rng)
+            prompt = _prompt(rng, messages)
+            key = fingerprint(prompt)
+            if held_out(messages) and key not in seen:
+                seen.add(key)
+                kept += 1
+                found.append({"id": f"{category}-{kept:02d}", "category": category, "messages": prompt})
+    return found
+
+
+def write(path: Path) -> None:
+    """Writes the prompts, one JSON object a line."""
+    path.write_text("".join(json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in held_out_prompts()), "utf-8")

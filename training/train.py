@@ -1,0 +1,137 @@
+"""Trains a model on packed rows: warm-up, a constant phase, and a decay on longer rows; resumable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from training.data import Rows
+from training.model import Llama, Shape
+from training.muon import Muon
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How long and how fast to train."""
+
+    steps: int
+    tokens_a_step: int = 2048
+    decay: float = 0.2
+    warmup: int = 20
+    muon_rate: float = 0.02
+    adam_rate: float = 0.004
+    prompt_weight: float = 0.1
+    save_every: int = 50
+    seed: int = 7
+
+    def rate(self, step: int) -> float:
+        """The share of the full learning rate at a step."""
+        rise = min(1.0, (step + 1) / self.warmup)
+        fall = min(1.0, (self.steps - step) / max(1.0, self.steps * self.decay))
+        return rise * max(fall, 0.0)
+
+    def decaying(self, step: int) -> bool:
+        """Whether the step lies in the decay."""
+        return step >= self.steps * (1 - self.decay)
+
+
+Loss = Callable[[Llama, Tensor, Tensor], Tensor]
+
+
+def weighted_loss(model: Llama, tokens: Tensor, weights: Tensor) -> Tensor:
+    """Cross-entropy of the next token, weighted token by token."""
+    logits, _ = model(tokens[:, :-1])
+    losses = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+    mass = weights[:, 1:].flatten()
+    return (losses * mass).sum() / mass.sum()
+
+
+def optimizers(model: Llama, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Muon for the layers' matrices, AdamW for embedding and norms."""
+    matrices: list[Tensor] = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
+    adam = torch.optim.AdamW(others, lr=recipe.adam_rate, betas=(0.9, 0.95), weight_decay=0.0)
+    return [Muon(matrices, lr=recipe.muon_rate), adam]
+
+
+def batch(rows: Rows, step: int, recipe: Recipe, pad: int) -> tuple[Tensor, Tensor]:
+    """The step's rows in a fixed random order, and the weight of each token."""
+    count = max(1, recipe.tokens_a_step // rows.tokens.shape[1])
+    epoch, at = divmod(step * count, len(rows.tokens) // count * count)
+    order = torch.randperm(len(rows.tokens), generator=torch.Generator().manual_seed(recipe.seed + epoch))
+    chosen = order[at : at + count]
+    tokens, replies = rows.tokens[chosen], rows.replies[chosen]
+    weights = torch.where(replies, 1.0, recipe.prompt_weight) * (tokens != pad)
+    return tokens, weights
+
+
+def evaluate(model: Llama, rows: Rows, device: str, count: int = 24) -> float:
+    """Nats per reply token on the first rows."""
+    total, mass = 0.0, 0.0
+    with torch.no_grad():
+        for start in range(0, min(count, len(rows.tokens)), 8):
+            tokens = rows.tokens[start : start + 8].to(device)
+            weights = rows.replies[start : start + 8].float().to(device)
+            weight = float(weights[:, 1:].sum())
+            total += float(weighted_loss(model, tokens, weights)) * weight
+            mass += weight
+    return total / mass
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """What to train on: rows and loss of the constant phase, rows and loss of the decay, and held-out rows."""
+
+    constant: Rows
+    decay: Rows
+    held_out: Rows
+    constant_loss: Loss = weighted_loss
+    decay_loss: Loss = weighted_loss
+
+
+def train(shape: Shape, recipe: Recipe, lessons: Lessons, folder: Path, device: str, pad: int) -> Llama:
+    """Trains, or goes on from the folder's checkpoint, and returns the model."""
+    torch.manual_seed(recipe.seed)
+    model = Llama(shape).to(device)
+    tools = optimizers(model, recipe)
+    folder.mkdir(parents=True, exist_ok=True)
+    path, start = folder / "checkpoint.pt", 0
+    if path.exists():
+        stored = torch.load(path, map_location=device, weights_only=True)
+        model.load_state_dict(stored["model"])
+        for tool, state in zip(tools, stored["tools"], strict=True):
+            tool.load_state_dict(state)
+        start = stored["step"]
+    log = (folder / "train.log").open("a", buffering=1)
+    began, shown, seen = time.time(), 0.0, 0
+    for step in range(start, recipe.steps):
+        late = recipe.decaying(step)
+        rows, loss = (lessons.decay, lessons.decay_loss) if late else (lessons.constant, lessons.constant_loss)
+        tokens, weights = (part.to(device) for part in batch(rows, step, recipe, pad))
+        for tool, full in zip(tools, (recipe.muon_rate, recipe.adam_rate), strict=True):
+            tool.param_groups[0]["lr"] = full * recipe.rate(step)
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            value = loss(model, tokens, weights)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for tool in tools:
+            tool.step()
+            tool.zero_grad(set_to_none=True)
+        now, seen = value.item(), seen + tokens.numel()
+        shown = now if step == start else 0.9 * shown + 0.1 * now
+        if (step + 1) % 20 == 0:
+            passed = time.time() - began
+            log.write(f"step {step + 1} loss {shown:.4f} tokens/s {seen / passed:.0f} minutes {passed / 60:.1f}\n")
+        if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
+            if (step + 1) % (2 * recipe.save_every) == 0 or step + 1 == recipe.steps:
+                log.write(f"step {step + 1} held-out {evaluate(model, lessons.held_out, device):.4f}\n")
+            states = [tool.state_dict() for tool in tools]
+            torch.save({"model": model.state_dict(), "tools": states, "step": step + 1}, folder / "new.pt")
+            (folder / "new.pt").replace(path)
+    return model
