@@ -5,7 +5,6 @@ from typing import Literal
 
 from specchat.clean import clean
 from specchat.engine.api import Changed, Failed, Finished, FinishReason, Sampling, Speculation, Started, Stats, Step
-from specchat.engine.strategies import STRATEGIES
 
 State = Literal["queued", "reading", "writing", "finished", "failed"]
 
@@ -162,8 +161,3 @@ class Reply:
 
     def failed(self, event: Failed) -> None:
         self.state, self.error = "failed", clean(event.message)
-
-    @property
-    def drafted_with(self) -> str:
-        """The title of the strategy in use, for people."""
-        return STRATEGIES[self.speculation.strategy].title

@@ -81,8 +81,11 @@ def _block_section(block: Block, reply: Reply, *, parsed: bool = True) -> Sectio
     if not parsed:
         text = Content(block.source.rstrip("\n"))
         return Section(lambda width: _spaced(block, hang(text, width)), block.start, block.end, reply)
-    parts = parse(block.source)
-    return Section(lambda width: _spaced(block, block_lines(parts, width)), block.start, block.end, reply)
+
+    def layout(width: int) -> list[Line]:
+        return _spaced(block, block_lines(parse(block.source), width))
+
+    return Section(layout, block.start, block.end, reply)
 
 
 def _mark_section(text: str) -> Section:

@@ -12,7 +12,7 @@ Row = tuple[Line, float | None]
 """A line and the heat beside it."""
 
 Place = tuple[Section, int]
-"""A section and a row in it."""
+"""A section and a row as counted from its first one, negative above it."""
 
 
 class Window:
@@ -43,6 +43,11 @@ class Window:
         self.sections[start + same :] = sections[same:]
         return self._lay_out(max(start + same, self.first), width) if width else None
 
+    def prepend(self, sections: Sequence[Section]) -> None:
+        """Put sections before all others, without laying them out."""
+        self.sections[:0] = sections
+        self.first += len(sections)
+
     def reset(self, width: int) -> None:
         """Lay out anew at `width`, as many sections from the end as fill `ROWS`."""
         count, first = 0, len(self.sections)
@@ -70,10 +75,12 @@ class Window:
         return count
 
     def place(self, row: int) -> Place | None:
-        """Where row `row` is, to be found again after a layout."""
+        """Where row `row` is, to be found again after a layout: seen from the next section that shows a reply."""
         if not self._starts:
             return None
         at = max(bisect_right(self._starts, row) - 1, 0)
+        laid_out = range(at, len(self._starts))
+        at = next((i for i in laid_out if self.sections[self.first + i].reply is not None), at)
         return self.sections[self.first + at], row - self._starts[at]
 
     def row_of(self, place: Place, width: int) -> int | None:
@@ -85,7 +92,7 @@ class Window:
         while self.first > index:
             self.extend(width)
         inside = min(row, len(section.lines(width)) - 1) if self.sections[index] is section else 0
-        return self._starts[index - self.first] + inside
+        return max(self._starts[index - self.first] + inside, 0)
 
     def _lay_out(self, changed: int, width: int) -> int:
         kept = changed - self.first

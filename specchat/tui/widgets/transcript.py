@@ -14,11 +14,14 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from specchat.tui.conversation import Conversation
+from specchat.tui.conversation import Conversation, Turn
 from specchat.tui.text.lines import Line, Section
 from specchat.tui.text.markdown import is_web_link
 from specchat.tui.text.turn import TurnView
 from specchat.tui.text.window import Place, Window
+
+_TURNS = 30
+"""Turns that are taken in at a time."""
 
 _HEAT = ((0.75, "█"), (0.45, "▐"), (0.0, "▕"))
 
@@ -56,6 +59,8 @@ class Transcript(ScrollView, can_focus=False):
         self._conversation = conversation
         self._token_view = False
         self._turns: list[TurnView] = []
+        """Views of the turns from number `_oldest` on; earlier ones are made when they are scrolled to."""
+        self._oldest = 0
         self._window = Window()
         self._stable = 0
         """Sections of all turns but the last."""
@@ -88,6 +93,7 @@ class Transcript(ScrollView, can_focus=False):
         if token_view is not None:
             self._token_view = token_view
         self._turns, self._window, self._stable = [], Window(), 0
+        self._oldest = max(len(conversation.turns) - _TURNS, 0)
         self._following = True
         self.screen.clear_selection()
         self.sync()
@@ -96,21 +102,32 @@ class Transcript(ScrollView, can_focus=False):
     def sync(self) -> None:
         """Take in what changed in the last turn, and new turns."""
         turns = self._conversation.turns
-        known = len(self._turns)
-        if known > len(turns) or (known and self._turns[-1].turn is not turns[known - 1]):
+        known = self._oldest + len(self._turns)
+        if known > len(turns) or (self._turns and self._turns[-1].turn is not turns[known - 1]):
             self.show(self._conversation)
             return
-        if known < len(turns):
-            if self._turns:
-                self._replace_last(self._turns[-1].sections())
-            for turn in turns[known:]:
-                self._stable = len(self._window.sections)
-                view = TurnView(turn, first=not self._turns, token_view=self._token_view)
-                self._turns.append(view)
-                self._replace_last(view.sections())
+        if self._turns:
+            self._replace_last(self._turns[-1].sections())
+        for number, turn in enumerate(turns[known:], known):
+            self._stable = len(self._window.sections)
+            view = self._view(number, turn)
+            self._turns.append(view)
+            self._replace_last(view.sections())
             self._following = True
-        else:
-            self._replace_last(self._turns[-1].sections() if self._turns else [])
+
+    def _view(self, number: int, turn: Turn) -> TurnView:
+        return TurnView(turn, first=number == 0, token_view=self._token_view)
+
+    def _add_older_turns(self) -> bool:
+        """Take in some turns before those there are; False when there are none."""
+        start = max(self._oldest - _TURNS, 0)
+        turns = self._conversation.turns[start : self._oldest]
+        views = [self._view(number, turn) for number, turn in enumerate(turns, start)]
+        sections = [section for view in views for section in view.sections()]
+        self._turns[:0], self._oldest = views, start
+        self._window.prepend(sections)
+        self._stable += len(sections)
+        return bool(views)
 
     def follow(self) -> None:
         """Go to the end and stay there."""
@@ -142,8 +159,11 @@ class Transcript(ScrollView, can_focus=False):
 
     def _lay_out(self, place: Place | None) -> None:
         """Start again at the current width, with `place` at the top where there is one."""
-        self._window.reset(self._text_width)
-        row = self._window.row_of(place, self._text_width) if place else None
+        width = self._text_width
+        self._window.reset(width)
+        row = self._window.row_of(place, width) if place else None
+        while place and row is None and self._add_older_turns():
+            row = self._window.row_of(place, width)
         self._strips.clear()
         self._resized()
         if row is not None:
@@ -152,6 +172,8 @@ class Transcript(ScrollView, can_focus=False):
 
     def _extend_up(self) -> None:
         """Lay out more rows above, keeping what is on the screen where it is."""
+        if self._window.complete:
+            self._add_older_turns()
         added = self._window.extend(self._text_width)
         self._strips.clear()
         self.screen.clear_selection()
@@ -190,7 +212,7 @@ class Transcript(ScrollView, can_focus=False):
         if self._syncing:
             return
         self._following = new_value >= self.max_scroll_y - 0.5
-        if new_value < old_value and new_value < self.size.height and not self._window.complete:
+        if new_value < old_value and new_value < self.size.height and (self._oldest or not self._window.complete):
             self.call_after_refresh(self._extend_up)
 
     def on_resize(self) -> None:
