@@ -29,6 +29,12 @@ class Rows:
         with path.open("wb") as file:
             np.savez_compressed(file, tokens=self.tokens.numpy().astype(np.uint16), replies=self.replies.numpy())
 
+    def with_last(self, count: int, others: Rows) -> Rows:
+        """These rows and the last ones of the others."""
+        return Rows(
+            torch.cat((self.tokens, others.tokens[-count:])), torch.cat((self.replies, others.replies[-count:]))
+        )
+
     @staticmethod
     def load(path: Path) -> Rows:
         """The rows stored at the path."""

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from training.model import Attention, Llama, rotate
-from training.train import weighted_loss
+from training.train import Loss, weighted_loss
 
-OFFSETS = {0: (1, 1, 2, 2)}
-FOLLOWING = {2: 4, 4: 4}
 SHARE = 1.0
+
+
+@dataclass(frozen=True)
+class Guide:
+    """How far back the first heads of a layer look, and how many heads of a layer look at followers."""
+
+    offsets: dict[int, tuple[int, ...]]
+    following: dict[int, int]
+
+
+TARGET_GUIDE = Guide({0: (1, 1, 2, 2)}, {2: 4, 4: 4})
+DRAFT_GUIDE = Guide({0: (1, 2)}, {1: 3})
 
 
 def _attention(part: Attention, x: Tensor, rope: tuple[Tensor, Tensor], heads: int) -> Tensor:
@@ -37,17 +49,17 @@ def followers(tokens: Tensor) -> Tensor:
     return same_next & same_now & torch.ones_like(same_now[0]).tril()
 
 
-def head_loss(model: Llama, inputs: dict[int, Tensor], tokens: Tensor) -> Tensor:
+def head_loss(model: Llama, guide: Guide, inputs: dict[int, Tensor], tokens: Tensor) -> Tensor:
     """How far the chosen heads are from looking at earlier neighbours, and at what followed the same token before."""
     length = tokens.shape[1] - 1
     rope = model.rope(torch.arange(length, device=tokens.device)[None])
     losses = []
-    for index, offsets in OFFSETS.items():
+    for index, offsets in guide.offsets.items():
         found = _attention(model.attention(index), inputs[index], rope, len(offsets))
         losses += [-found[:, head].diagonal(-offset, 1, 2).mean() for head, offset in enumerate(offsets)]
     wanted = followers(tokens)
     rows = wanted.any(-1)
-    for index, heads in FOLLOWING.items():
+    for index, heads in guide.following.items():
         found = _attention(model.attention(index), inputs[index], rope, heads)
         for head in range(heads):
             kept = found[:, head][rows].masked_fill(~wanted[rows], -torch.inf)
@@ -55,18 +67,22 @@ def head_loss(model: Llama, inputs: dict[int, Tensor], tokens: Tensor) -> Tensor
     return torch.stack(losses).mean()
 
 
-def guided_loss(model: Llama, tokens: Tensor, weights: Tensor) -> Tensor:
+def guided_loss(guide: Guide) -> Loss:
     """The weighted cross-entropy and a share of the heads' own loss."""
-    inputs: dict[int, Tensor] = {}
-    hooks = [
-        model.attention(index).register_forward_pre_hook(
-            lambda _, arguments, index=index: inputs.__setitem__(index, arguments[0])
-        )
-        for index in (*OFFSETS, *FOLLOWING)
-    ]
-    try:
-        loss = weighted_loss(model, tokens, weights)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return loss + SHARE * head_loss(model, inputs, tokens)
+
+    def loss(model: Llama, tokens: Tensor, weights: Tensor) -> Tensor:
+        inputs: dict[int, Tensor] = {}
+        hooks = [
+            model.attention(index).register_forward_pre_hook(
+                lambda _, arguments, index=index: inputs.__setitem__(index, arguments[0])
+            )
+            for index in (*guide.offsets, *guide.following)
+        ]
+        try:
+            value = weighted_loss(model, tokens, weights)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return value + SHARE * head_loss(model, guide, inputs, tokens)
+
+    return loss

@@ -14,7 +14,7 @@ from training.corpus import public
 from training.data import Rows, pack
 from training.distil import distillation_loss, sample_rows
 from training.export import export
-from training.heads import guided_loss
+from training.heads import DRAFT_GUIDE, TARGET_GUIDE, guided_loss
 from training.model import DRAFT, TARGET, Llama
 from training.train import Lessons, Recipe, train
 
@@ -66,7 +66,8 @@ class Build:
         """The target, trained as far as the steps say."""
         short, long, held_out = self.corpus()
         recipe = Recipe(self.steps, self.tokens_a_step)
-        lessons = Lessons(short, long, held_out, constant_loss=guided_loss, decay_loss=guided_loss)
+        guided = guided_loss(TARGET_GUIDE)
+        lessons = Lessons(short, long, held_out, constant_loss=guided, decay_loss=guided)
         return train(TARGET, recipe, lessons, self.folder / "target", self.device, self.pad).eval()
 
     def sample(self) -> Rows:
@@ -77,9 +78,12 @@ class Build:
         return Rows.load(path)
 
     def draft(self) -> Llama:
-        """The draft: plain training on the corpus, then distillation on the target's replies."""
+        """The draft: plain training on the corpus, then the target's probabilities on its own replies and more of it."""
         short, _, held_out = self.corpus()
-        lessons = Lessons(short, self.sample(), held_out, decay_loss=distillation_loss(self.target()))
+        sampled = self.sample()
+        answers = sampled.with_last(2 * len(sampled.tokens), short)
+        guided, taught = guided_loss(DRAFT_GUIDE), distillation_loss(self.target())
+        lessons = Lessons(short, answers, held_out, constant_loss=guided, decay_loss=taught)
         recipe = Recipe(self.draft_steps, self.tokens_a_step, decay=0.4)
         return train(DRAFT, recipe, lessons, self.folder / "draft", self.device, self.pad).eval()
 
@@ -100,7 +104,7 @@ def main() -> None:
     parser.add_argument("--tokens-a-step", type=int, default=2048)
     parser.add_argument("--draft-steps", type=int, default=1200)
     parser.add_argument("--dialogues", type=int, default=60_000, help="dialogues to train on, about 130 tokens each")
-    parser.add_argument("--samples", type=int, default=6000, help="prompts that the target answers for the draft")
+    parser.add_argument("--samples", type=int, default=1500, help="prompts that the target answers for the draft")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -8,7 +8,7 @@ from training import measure
 from training.data import Rows, pack_encoded
 from training.distil import distillation_loss
 from training.generate import generate
-from training.heads import followers, guided_loss
+from training.heads import TARGET_GUIDE, followers, guided_loss
 from training.model import Llama, Shape
 from training.muon import orthogonal
 from training.train import Lessons, Recipe, train, weighted_loss
@@ -78,7 +78,7 @@ def test_guidance_moves_the_heads_to_their_places():
     losses = []
     for _ in range(30):
         optimizer.zero_grad()
-        loss = guided_loss(model, tokens, weights)
+        loss = guided_loss(TARGET_GUIDE)(model, tokens, weights)
         losses.append(loss.item() - weighted_loss(model, tokens, weights).item())
         loss.backward()
         optimizer.step()
