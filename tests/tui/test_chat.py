@@ -265,6 +265,10 @@ async def test_a_pair_that_cannot_run_here_says_why() -> None:
         await until_shown(pilot, app, "not here: no [GPU] here")
         options = app.screen.query_one(OptionList)
         assert options.get_option_at_index(1).disabled
+        await pilot.press("escape")
+        app.chat.choose_pair(catalog.pairs[1])
+        assert "cannot be loaded: no [GPU] here" in status(app)
+        assert app.session.info is not None
 
 
 async def test_a_load_that_fails_says_why_and_offers_others() -> None:
@@ -614,3 +618,16 @@ async def test_startup_warnings_are_shown() -> None:
     async with app.run_test(size=(120, 36), notifications=True) as pilot:
         await loaded(app, pilot)
         await until_shown(pilot, app, "theme [x] ␛[31m is broken")
+
+
+async def test_a_click_leaves_the_prompt_ready_to_type() -> None:
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        for widget in ("Transcript", "EnginePanel", "#header", "#status", "Hints"):
+            await pilot.click(widget)
+            await pilot.press("x")
+        assert app.chat.prompt.text == "xxxxx"
+        await pilot.press("tab", "y", "shift+tab", "z")
+        assert app.chat.prompt.text == "xxxxxyz"

@@ -75,8 +75,9 @@ def check(app: SpecchatApp) -> str:
         f"| {EVIL} | b |\n|---|---|\n| 1 | {EVIL} |",
         f"[{EVIL}](https://x.y/{EVIL.split()[0]}) ![{EVIL}](http://a)",
         f"```python\n{EVIL}",
+        "[/usr/bin] ␛ &#8238;x &#x1b;]52; &#x9b;31m &#7; &#8294; `&#8238;` [a&#8238;](http://x/&#8238;)\n\n```&#8238;p\nx\n```",
     ],
-    ids=["text", "blocks", "code", "table", "links", "open fence"],
+    ids=["text", "blocks", "code", "table", "links", "open fence", "entities"],
 )
 async def test_replies(text: str) -> None:
     app = make_app(FakeEngine((chunked(text),)))

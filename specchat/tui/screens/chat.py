@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import TextArea
 
+from specchat.clean import one_line
 from specchat.tui.clipboard import copy_natively
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
@@ -122,7 +123,7 @@ class ChatScreen(Screen[None]):
 
     def say(self, message: str, *, bad: bool = False) -> None:
         """Show a sentence in the status row for a while."""
-        self._message, self._message_bad = message, bad
+        self._message, self._message_bad = one_line(message, 400), bad
         if self._silencer is not None:
             self._silencer.stop()
         self._silencer = self.set_timer(_MESSAGE_FOR, self._silence) if message else None
@@ -290,7 +291,10 @@ class ChatScreen(Screen[None]):
             self.choose_pair(chosen)
 
     def choose_pair(self, pair: Pair) -> None:
-        """Load another pair; the chat stays."""
+        """Load another pair; the chat stays. One that cannot run here says why and changes nothing."""
+        if pair.unsupported:
+            self.say(f"{one_line(pair.spec.name, 40)} cannot be loaded: {pair.unsupported}", bad=True)
+            return
         self.session.load(pair)
         self.redraw()
         self.watch_engine()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from textual.content import Content, Span
 from textual.style import Style
 
+from specchat.clean import clean
 from specchat.tui.text.lines import Line, fold, styled
 
 _HIGHLIGHT_LIMIT = 60_000
@@ -58,7 +59,8 @@ def _style(token: str) -> str:
 
 def language_of(info: str) -> str:
     """The language named by a fence's info string (```` ```python title=x ````), lower case; empty when none."""
-    return info.split()[0].strip("{}.").lower() if info.split() else ""
+    words = clean(info).split()
+    return words[0].strip("{}.").lower() if words else ""
 
 
 def _top(code: str, language: str, width: int) -> Line:

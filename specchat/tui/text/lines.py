@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
+from specchat.clean import clean
 from specchat.tui.reply import Reply
 
 EMPTY = Content()
@@ -82,7 +83,8 @@ def heat(reply: Reply, start: int, end: int, rows: int) -> list[float | None]:
 
 
 def styled(text: str, style: str = "") -> Content:
-    """Plain text in one style; never markup."""
+    """Text from anywhere, cleaned, in one style; never markup."""
+    text = clean(text)
     return Content.styled(text, style) if style and text else Content(text)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content, Span
 from textual.style import Style
 
+from specchat.clean import clean
 from specchat.tui.text.code import code_lines, language_of
 from specchat.tui.text.lines import BLANK, EMPTY, Line, hang, styled
 from specchat.tui.text.table import table_lines
@@ -175,6 +176,7 @@ def inline(tokens: "Sequence[Token]") -> Content:
 
     def add(piece: str, style: str = "") -> None:
         nonlocal length
+        piece = clean(piece)  # again: the parser turns entities such as &#8238; into the characters they name
         text.append(piece)
         if style:
             spans.append(Span(length, length + len(piece), style))
