@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from specchat.engine.api import PairInfo
 from specchat.tui import figures
-from specchat.tui.reply import Reply
+from specchat.tui.reply import Reply, Tally
 
 RECENT = 64
 """Steps kept for the sparkline."""
@@ -38,18 +38,22 @@ class Gauges:
 
 
 def gauges(reply: Reply | None, info: PairInfo | None) -> Gauges:
-    """The figures of `reply`, or of an idle engine when there is none."""
+    """The figures of `reply`, or of an idle engine when there is none.
+
+    While it runs they count from the latest change of speculation, so that the change can be judged.
+    """
     context = info.context if info else 0
     used_memory = info.memory if info else 0
     if reply is None:
         return Gauges(context=context, memory=used_memory, verdict=_idle(info))
-    tally, stats = reply.tally, reply.stats
+    stats = reply.stats
+    tally = reply.stretch if stats is None else reply.tally
     speed = stats.tokens_per_second if stats else _rate(tally.tokens, tally.milliseconds)
     speedup = stats.speedup_vs_plain if stats else None
     if speedup is None and speed and reply.plain_tokens_per_second:
         speedup = speed / reply.plain_tokens_per_second
     spec = tally.speculative
-    verdict, pays = _verdict(reply, info, speedup)
+    verdict, pays = _verdict(reply, tally, info, speedup)
     return Gauges(
         accepted_per_step=tally.accepted / spec if spec else None,
         acceptance_length=tally.spec_tokens / spec if spec else None,
@@ -63,7 +67,7 @@ def gauges(reply: Reply | None, info: PairInfo | None) -> Gauges:
         verify_ms=tally.verify_ms,
         other_ms=tally.other_ms,
         first_token_ms=stats.ttft_ms if stats and tally.tokens else None,
-        context_used=tally.context_used or reply.prompt_tokens,
+        context_used=reply.tally.context_used or reply.prompt_tokens,
         context=context,
         memory=used_memory,
         verdict=verdict,
@@ -83,9 +87,8 @@ def _idle(info: PairInfo | None) -> str:
     return f"plain decoding here: {figures.per_second(info.plain_tokens_per_second)} tok/s"
 
 
-def _verdict(reply: Reply, info: PairInfo | None, speedup: float | None) -> tuple[str, bool | None]:
+def _verdict(reply: Reply, tally: Tally, info: PairInfo | None, speedup: float | None) -> tuple[str, bool | None]:
     """Whether drafting pays, in one sentence, and as a yes or no once that can be told."""
-    tally = reply.tally
     if not tally.speculative:
         if reply.speculation.strategy == "plain":
             return "nothing is drafted: one token a step", None
@@ -93,7 +96,7 @@ def _verdict(reply: Reply, info: PairInfo | None, speedup: float | None) -> tupl
     if tally.speculative < _ENOUGH or speedup is None:
         return "measuring whether drafting pays", None
     kept = figures.percent(tally.accepted, tally.tested)
-    cost = _draft_cost(reply, info)
+    cost = _draft_cost(tally, reply.plain_tokens_per_second, info)
     price = f" at {cost:.2f} of a step each" if cost is not None else ""
     if speedup >= 1.02:
         return f"drafting pays: keeps {kept} of drafts{price}", True
@@ -104,11 +107,10 @@ def _verdict(reply: Reply, info: PairInfo | None, speedup: float | None) -> tupl
     return f"drafting loses here: keeps {kept} of drafts{price}; try {hint}", False
 
 
-def _draft_cost(reply: Reply, info: PairInfo | None) -> float | None:
-    """One drafted token's time over a plain step's time."""
-    plain = reply.plain_tokens_per_second
-    if plain and reply.tally.drafted:
-        return reply.tally.draft_ms / reply.tally.drafted * plain / 1000
+def _draft_cost(tally: Tally, plain: float, info: PairInfo | None) -> float | None:
+    """One drafted token's time over the time of a plain step, of which there are `plain` a second."""
+    if plain and tally.drafted:
+        return tally.draft_ms / tally.drafted * plain / 1000
     return info.draft_cost if info else None
 
 

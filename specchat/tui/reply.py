@@ -89,6 +89,8 @@ class Reply:
     """Where in `text` each step begins."""
     marks: list[Mark] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
+    stretch: Tally = field(default_factory=Tally)
+    """The sums since the latest change of speculation."""
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
@@ -140,6 +142,7 @@ class Reply:
         self.offsets.append(self._length)
         self.steps.append(event)
         self.tally.add(event)
+        self.stretch.add(event)
         for piece in event.pieces:
             self._raw.append(piece.text)
             text = clean(piece.text)
@@ -148,7 +151,7 @@ class Reply:
 
     def changed(self, event: Changed) -> None:
         label = f"{speculation_label(self.speculation)} → {speculation_label(event.speculation)}"
-        self.speculation = event.speculation
+        self.speculation, self.stretch = event.speculation, Tally()
         self.marks.append(Mark(self._length, len(self.steps), event.tokens, f"{label} at token {event.tokens}"))
 
     def finished(self, event: Finished) -> None:

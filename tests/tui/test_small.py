@@ -9,7 +9,7 @@ from conftest import PROBLEMS, ROOT, THEMES
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine.api import Finished, Sampling, Speculation, Started
+from specchat.engine.api import Changed, Finished, Sampling, Speculation, Started
 from specchat.engine.fake import INFO, stats, steps
 from specchat.engine.strategies import SOURCES as ENGINE_SOURCES
 from specchat.tui import figures
@@ -205,6 +205,21 @@ def test_the_verdict(accepted: tuple[int, ...], strategy: str, words: str, pays:
     shown = gauges(finished(accepted, strategy), INFO)
     assert shown.verdict.startswith(words)
     assert shown.pays is pays
+
+
+def test_a_running_reply_is_judged_since_its_latest_change() -> None:
+    reply = finished((5, 4))
+    reply.stats = None
+    assert gauges(reply, INFO).pays
+    reply.changed(Changed(1, Speculation.of("lookup"), 200))
+    assert gauges(reply, INFO).accepted_per_step is None
+    for step in steps("word " * 60, (0, 0, 1), "lookup"):
+        reply.step(step)
+    shown = gauges(reply, INFO)
+    assert shown.pays is False
+    assert shown.accepted_per_step is not None
+    assert shown.accepted_per_step < 1
+    assert len(shown.histogram) == 2
 
 
 def test_the_footer() -> None:
