@@ -1,5 +1,6 @@
 """The chat itself: transcript, gauges and prompt."""
 
+import os
 from time import monotonic, thread_time
 from typing import ClassVar
 
@@ -31,8 +32,8 @@ from specchat.tui.widgets.welcome import Welcome
 _POLL_HZ = 30
 _TEXT_HZ = 15
 _GAUGES_HZ = 5
-_SHARE = 0.1
-"""Of one processor core, spent on drawing a running reply: the engine needs the rest."""
+_SHARE = min(0.03 * (os.cpu_count() or 1), 0.2)
+"""Of one processor core, spent on drawing a running reply: the engine may need all the others."""
 _SLOWEST = 0.25
 """Seconds between draws when that share would ask for more."""
 _IDLE_CHECK = 1.0
