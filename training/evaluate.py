@@ -10,7 +10,7 @@ import torch
 
 from training import measure
 from training.corpus.base import Dialogue, Message
-from training.corpus.mixture import dialogues
+from training.corpus.mixture import WEIGHTS, dialogues
 from training.export import load
 from training.make_demo import DEMO
 from training.tokenizer import END, encode, token_id
@@ -61,7 +61,8 @@ class Evaluation:
         target = measure.perplexity(self.target, self.tokenizer, self.held_out)
         draft = measure.perplexity(self.draft, self.tokenizer, self.held_out)
         return table(
-            ["category", "target", "draft"], [[name, f"{target[name]:.2f}", f"{draft[name]:.2f}"] for name in target]
+            ["category", "target", "draft"],
+            [[name, f"{target[name]:.2f}", f"{draft[name]:.2f}"] for name in (*WEIGHTS, "all") if name in target],
         )
 
     def acceptance(self) -> str:
@@ -81,7 +82,7 @@ class Evaluation:
     def exactness(self) -> str:
         """The share of replies that are word for word as asked."""
         rows = []
-        for name in ("copy", "edit", "qa", "code"):
+        for name in ("copy", "edit", "qa"):
             some = first_of(self.held_out, name, 60)
             rows.append([name, str(len(some)), f"{100 * measure.exact(self.target, self.tokenizer, some):.0f} %"])
         return table(["category", "dialogues", "exact first replies"], rows)

@@ -78,7 +78,7 @@ class Build:
         return Rows.load(path)
 
     def draft(self) -> Llama:
-        """The draft: plain training on the corpus, then the target's probabilities on its own replies and more of it."""
+        """The draft: the corpus, then the target's probabilities on its own replies and on more of the corpus."""
         short, _, held_out = self.corpus()
         sampled = self.sample()
         answers = sampled.with_last(2 * len(sampled.tokens), short)
@@ -100,11 +100,11 @@ def main() -> None:
     parser.add_argument("--until", choices=STAGES, default="export", help="the last stage to run")
     parser.add_argument("--name", default="demo", help="the folder under training/runs")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--steps", type=int, default=1280, help="steps of the target; a fifth of them decays")
+    parser.add_argument("--steps", type=int, default=1400, help="steps of the target; a fifth of them decays")
     parser.add_argument("--tokens-a-step", type=int, default=2048)
-    parser.add_argument("--draft-steps", type=int, default=1200)
+    parser.add_argument("--draft-steps", type=int, default=800)
     parser.add_argument("--dialogues", type=int, default=60_000, help="dialogues to train on, about 130 tokens each")
-    parser.add_argument("--samples", type=int, default=1500, help="prompts that the target answers for the draft")
+    parser.add_argument("--samples", type=int, default=1200, help="prompts that the target answers for the draft")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
