@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--steps", type=int, default=1400, help="steps of the target; a fifth of them decays")
     parser.add_argument("--tokens-a-step", type=int, default=2048)
-    parser.add_argument("--draft-steps", type=int, default=800)
+    parser.add_argument("--draft-steps", type=int, default=1200)
     parser.add_argument("--dialogues", type=int, default=60_000, help="dialogues to train on, about 130 tokens each")
     parser.add_argument("--samples", type=int, default=1200, help="prompts that the target answers for the draft")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
