@@ -16,7 +16,7 @@ SAMPLINGS: dict[str, Sampling] = {
 LENGTHS = (1, 3, 5, 8)
 QUICK_SAMPLINGS = ("greedy", "T=0.7 top-p 0.9")
 QUICK_LENGTHS = (5,)
-MAX_TOKENS = 96
+MAX_TOKENS = 64
 
 
 @dataclass(frozen=True)
