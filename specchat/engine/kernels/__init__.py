@@ -1,0 +1,1 @@
+"""Triton kernels of the step on a GPU, each beside its plain-torch reference."""

@@ -1,0 +1,58 @@
+"""How quantised weights lie in memory: bitsandbytes' own layouts, so that its checkpoints load as they are."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Double quantisation of the block scales (QLoRA, Dettmers et al. 2023): scale = code[u8] * absmax + offset.
+
+    `code` float32 [256]; `absmax` float32 [outputs * blocks a row / 256], over the flattened scales; `offset` float32
+    [outputs], one a row because fused weights each bring their own.
+    """
+
+    code: Tensor
+    absmax: Tensor
+    offset: Tensor
+
+
+@dataclass(frozen=True)
+class FourBit:
+    """NF4 or FP4: weight[n, k] = code[nibble] * scale of its block of `block` consecutive inputs.
+
+    `packed` uint8 [outputs, inputs / 2], the high nibble being the even input; `code` float32 [16]; `scales` float32
+    [outputs, inputs / block], or uint8 of that shape where `nested` says how to read them.
+    """
+
+    packed: Tensor
+    scales: Tensor
+    code: Tensor
+    block: int
+    nested: Nested | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)"""
+        return self.packed.shape[0], 2 * self.packed.shape[1]
+
+
+@dataclass(frozen=True)
+class EightBit:
+    """int8 a row: weight[n, k] = values[n, k] * scales[n] (LLM.int8's weights, Dettmers et al. 2022).
+
+    `values` int8 [outputs, inputs]; `scales` float32 [outputs], the row's largest magnitude / 127.
+    """
+
+    values: Tensor
+    scales: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)"""
+        return self.values.shape[0], self.values.shape[1]
+
+
+Weight = Tensor | FourBit | EightBit
+"""A matrix [outputs, inputs] in any of the formats; a plain tensor is dense."""

@@ -1,0 +1,158 @@
+"""Compiles kernels for GPUs that are not here and reads what came out: registers, spills, shared memory, SASS.
+
+Runs in a process of its own, without the interpreter: `python -m tests.kernels.compiled CASES_MODULE...` imports each
+module's `CASES` (a list of `Case`) and prints one JSON object a case and architecture.
+"""
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ARCHITECTURES = (80, 86, 89, 90, 120)
+
+SHARED_LIMIT = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
+"""Bytes of shared memory that one block may use."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel as it is launched.
+
+    `signature` gives the type of each argument by name ("*bf16", "*u8", "i32", or "constexpr"), `constants` the values
+    of the constexpr ones, `aligned` the arguments divisible by 16. `weights` is how many weights one pass of the
+    innermost loop multiplies a block of rows by, 0 where instructions a weight mean nothing.
+    """
+
+    name: str
+    kernel: Any
+    signature: Mapping[str, str]
+    constants: Mapping[str, Any]
+    aligned: tuple[str, ...]
+    num_warps: int = 4
+    num_stages: int = 3
+    weights: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the compiler made of a case for one architecture; `loop` is the longest loop in SASS instructions."""
+
+    name: str
+    architecture: int
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+    shared: int
+    threads: int
+    loop: int
+    instructions_a_weight: float
+    tensor_cores: str
+
+
+def compile_case(case: Case, architecture: int) -> Report:
+    """Compile one case for compute capability `architecture` (86 is 8.6); no GPU or driver is asked."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = case.kernel.arg_names
+    source = ASTSource(
+        fn=case.kernel,
+        signature=dict(case.signature),
+        constexprs=dict(case.constants),
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in case.aligned},
+    )
+    options = {"num_warps": case.num_warps, "num_stages": case.num_stages, "enable_fp_fusion": True, **case.options}
+    made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
+    with tempfile.TemporaryDirectory() as folder:
+        cubin, ptx = Path(folder, "k.cubin"), Path(folder, "k.ptx")
+        cubin.write_bytes(made.asm["cubin"])
+        ptx.write_text(made.asm["ptx"])
+        usage = _tool("cuobjdump", "-res-usage", str(cubin))
+        sass = _tool("cuobjdump", "-sass", str(cubin))
+        assembler = "ptxas-blackwell" if architecture >= 100 else "ptxas"
+        target = re.search(r"\.target (\S+)", ptx.read_text()) or sys.exit("no target in the PTX")
+        verbose = _tool(assembler, f"--gpu-name={target[1].rstrip(',')}", "-v", str(ptx), "-o", "/dev/null")
+    loop = longest_loop(sass)
+    threads = 32 * case.num_warps
+    kinds = [kind for kind in ("HGMMA", "HMMA", "IMMA", "UTCMMA") if kind in sass]
+    return Report(
+        name=case.name,
+        architecture=architecture,
+        registers=_number(r"REG:(\d+)", usage),
+        stack=_number(r"STACK:(\d+)", usage),
+        spill_stores=_number(r"(\d+) bytes spill stores", verbose),
+        spill_loads=_number(r"(\d+) bytes spill loads", verbose),
+        shared=made.metadata.shared,
+        threads=threads,
+        loop=loop,
+        instructions_a_weight=round(loop * threads / case.weights, 2) if case.weights else 0.0,
+        tensor_cores=" ".join(kinds),
+    )
+
+
+def longest_loop(sass: str) -> int:
+    """Instructions between the farthest-reaching backward branch and its target; 0 without a loop."""
+    code = re.findall(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", sass, re.MULTILINE)
+    addresses = [int(address, 16) for address, _ in code]
+    longest = 0
+    for here, (_, text) in zip(addresses, code, strict=True):
+        if "BRA" in text and (found := re.search(r"0x([0-9a-f]+)", text)):
+            start = int(found[1], 16)
+            if start < here:
+                longest = max(longest, sum(start <= a <= here for a in addresses))
+    return longest
+
+
+def _tool(name: str, *arguments: str) -> str:
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name
+    done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def _number(pattern: str, text: str) -> int:
+    found = re.search(pattern, text)
+    if found is None:
+        raise AssertionError(f"{pattern} not found in:\n{text}")
+    return int(found[1])
+
+
+def reports(module: str, architectures: tuple[int, ...] = ARCHITECTURES) -> list[Report]:
+    """Compile every case of `module` in a fresh process without the interpreter."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.kernels.compiled", module, *map(str, architectures)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise AssertionError(f"{module} does not compile:\n{done.stderr[-4000:]}")
+    return [Report(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def check_limits(report: Report) -> None:
+    """Assert what every kernel must keep: no spills, and shared memory and registers that let it launch."""
+    where = f"{report.name} for sm_{report.architecture}: {report}"
+    assert report.spill_stores == report.spill_loads == 0, where
+    assert report.shared <= SHARED_LIMIT[report.architecture], where
+    assert report.registers * report.threads <= 65_536, where
+
+
+def main() -> None:
+    module = importlib.import_module(sys.argv[1])
+    for case in module.CASES:
+        for architecture in map(int, sys.argv[2:]):
+            print(json.dumps(asdict(compile_case(case, architecture))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
