@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, rms_norm, silu
+from torch.nn.functional import embedding, silu
 
 from specchat.engine.model.attention import Attention
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.config import ModelConfig, load_config
+from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, Linear
 from specchat.engine.model.weights import Weights
@@ -31,12 +32,12 @@ NOTHING = Skip()
 class Layer:
     """Weights of one transformer block; q, k, v and gate, up are fused into one product each."""
 
-    attention_norm: Tensor
+    attention_norm: RMSNorm
     qkv: Linear
-    query_norm: Tensor | None
-    key_norm: Tensor | None
+    query_norm: RMSNorm | None
+    key_norm: RMSNorm | None
     out: Linear
-    mlp_norm: Tensor
+    mlp_norm: RMSNorm
     gate_up: Linear
     down: Linear
 
@@ -55,7 +56,7 @@ class Decoder:
         with Weights(folder) as weights:
             self.embed = weights.get("model.embed_tokens.weight", config.vocab, config.hidden)
             self.layers = [_layer(weights, config, i) for i in range(config.layers)]
-            self.norm = weights.get("model.norm.weight", config.hidden)
+            self.norm = RMSNorm(weights.get("model.norm.weight", config.hidden), config.norm_eps)
             head = self.embed if config.tied else weights.get("lm_head.weight", config.vocab, config.hidden)
             self.head = Linear(head)
         self.cache = KVCache(config, self.context)
@@ -79,19 +80,17 @@ class Decoder:
         x = embedding(torch.tensor(tokens), self.embed)
         for i, layer in enumerate(self.layers):
             if i not in skip.attention:
-                x = x + self._attention(
-                    i, layer, rms_norm(x, (config.hidden,), layer.attention_norm, config.norm_eps), cos, sin
-                )
+                x = x + self._attention(i, layer, layer.attention_norm(x), cos, sin)
             if i not in skip.mlp:
-                gate, up = layer.gate_up(rms_norm(x, (config.hidden,), layer.mlp_norm, config.norm_eps)).chunk(2, -1)
-                x = x + layer.down(silu(gate) * up)
+                gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
+                x = x + layer.down(silu(gate).mul_(up))
         cache.length = end
         return x
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab]."""
-        return self.head(rms_norm(hidden, (self.config.hidden,), self.norm, self.config.norm_eps))
+        return self.head(self.norm(hidden))
 
     def prefill(self, tokens: Sequence[int]) -> Tensor:
         """Append any number of tokens to the cache; hidden states of the last block of them."""
@@ -107,9 +106,7 @@ class Decoder:
         qk, value = layer.qkv(x).view(rows, heads + 2 * kv, dim).split((heads + kv, kv), 1)
         if layer.query_norm is not None and layer.key_norm is not None:
             query, key = qk.split((heads, kv), 1)
-            query = rms_norm(query, (dim,), layer.query_norm, config.norm_eps)
-            key = rms_norm(key, (dim,), layer.key_norm, config.norm_eps)
-            qk = torch.cat((query, key), 1)
+            qk = torch.cat((layer.query_norm(query), layer.key_norm(key)), 1)
         query, key = torch.addcmul(qk * cos, qk.roll(dim // 2, -1), sin).split((heads, kv), 1)
         cache.keys[index][:, start:end] = key.transpose(0, 1)
         cache.values[index][:, start:end] = value.transpose(0, 1)
@@ -144,17 +141,17 @@ def _layer(weights: Weights, c: ModelConfig, index: int) -> Layer:
         offsets = [weights.get(f"{prefix}{n}.bias", o) for n, o in zip(names, outputs, strict=True)] if bias else None
         return Linear(matrix, torch.cat(offsets) if offsets else None)
 
-    def vector(name: str, size: int) -> Tensor:
-        return weights.get(f"{prefix}{name}.weight", size)
+    def norm(name: str, size: int) -> RMSNorm:
+        return RMSNorm(weights.get(f"{prefix}{name}.weight", size), c.norm_eps)
 
     projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     return Layer(
-        attention_norm=vector("input_layernorm", c.hidden),
+        attention_norm=norm("input_layernorm", c.hidden),
         qkv=fused(projections, (query, key, key), c.hidden, c.qkv_bias),
-        query_norm=vector("self_attn.q_norm", c.head_dim) if c.qk_norm else None,
-        key_norm=vector("self_attn.k_norm", c.head_dim) if c.qk_norm else None,
+        query_norm=norm("self_attn.q_norm", c.head_dim) if c.qk_norm else None,
+        key_norm=norm("self_attn.k_norm", c.head_dim) if c.qk_norm else None,
         out=fused(("self_attn.o_proj",), (c.hidden,), query, c.out_bias),
-        mlp_norm=vector("post_attention_layernorm", c.hidden),
+        mlp_norm=norm("post_attention_layernorm", c.hidden),
         gate_up=fused(("mlp.gate_proj", "mlp.up_proj"), (c.intermediate, c.intermediate), c.hidden, c.mlp_bias),
         down=fused(("mlp.down_proj",), (c.hidden,), c.intermediate, c.mlp_bias),
     )
