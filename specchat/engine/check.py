@@ -98,7 +98,6 @@ def _margin(session: Session, prompt: CheckPrompt, sampling: Sampling, before: S
     for token in before:
         history.push(token)
     tokens += before
-    session.target.begin(tokens)
-    logits = session.target.extend(tokens[-1:])[0]
+    logits = session.target.next_logits(tokens)
     first, second = Sampler(sampling).scores(logits, history).topk(2).values.tolist()
     return float(first - second)

@@ -5,8 +5,6 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
-import torch
-
 from specchat.engine.api import (
     Cancel,
     Change,
@@ -23,19 +21,17 @@ from specchat.engine.api import (
     Started,
     Step,
 )
-from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.meter import Meter
-from specchat.engine.decoding.sampler import Sampler
-from specchat.engine.decoding.step import Decoding, Stepped
-from specchat.engine.drafters.registry import drafters_for
+from specchat.engine.decoding.step import Stepped
 from specchat.engine.errors import ContextError, EngineError, ModelError
 from specchat.engine.hub import locate
-from specchat.engine.measure import median_step_ms, plain_speed
+from specchat.engine.measure import draft_cost, plain_speed
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.tokenizer import Tokenizer, mismatch
 from specchat.engine.reply_text import ReplyText
+from specchat.engine.runners.base import Drafting, Reply, Runner
+from specchat.engine.runners.host import HostRunner
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
-from specchat.engine.targets.native import NativeTarget
 from specchat.engine.threads import leave_one_core
 
 DEFAULT_CONTEXT = 8192
@@ -84,39 +80,38 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
             )
         draft = Decoder(draft_folder, target.context)
     progress(Loading("measuring plain speed", 0.9))
-    return Session(pair, tokenizer, target, draft, started)
+    return Session(pair, tokenizer, HostRunner(target, draft), started)
 
 
 class Session:
     """One pair, one chat at a time. Everything runs in the caller's thread."""
 
-    def __init__(
-        self, pair: PairSpec, tokenizer: Tokenizer, target: Decoder, draft: Decoder | None, started: float
-    ) -> None:
-        if tokenizer.size > target.config.vocab:
+    def __init__(self, pair: PairSpec, tokenizer: Tokenizer, runner: Runner, started: float) -> None:
+        """`started` is when loading began, on `perf_counter`."""
+        if tokenizer.size > runner.vocab:
             raise ModelError(
-                f"{pair.target.label}: the tokenizer has {tokenizer.size} tokens, the model only {target.config.vocab}."
+                f"{pair.target.label}: the tokenizer has {tokenizer.size} tokens, the model only {runner.vocab}."
             )
         self.tokenizer = tokenizer
-        self.target = NativeTarget(target)
-        self.eos = target.config.eos | tokenizer.eos
-        self.drafters, statuses = drafters_for(target, draft, "this pair has no draft model")
-        self.plain_tokens_per_second = plain_speed(self.target)
-        draft_cost = median_step_ms(draft) / median_step_ms(target) if draft else None
+        self.runner = runner
+        self.target = runner.cache
+        self.drafters = runner.drafters
+        self.eos = runner.eos | tokenizer.eos
+        self.plain_tokens_per_second = plain_speed(runner)
         self.info = PairInfo(
             id=pair.id,
             name=pair.name,
-            device=f"cpu, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}",
-            context=target.context,
-            vocab_size=target.config.vocab,
-            target_parameters=target.parameters(),
-            draft_parameters=draft.parameters() if draft else 0,
-            memory=target.memory() + (draft.memory() if draft else 0),
-            strategies=statuses,
+            device=runner.device,
+            context=runner.context,
+            vocab_size=runner.vocab,
+            target_parameters=runner.target_parameters,
+            draft_parameters=runner.draft_parameters,
+            memory=runner.memory(),
+            strategies=runner.statuses,
             plain_tokens_per_second=self.plain_tokens_per_second,
-            draft_cost=draft_cost,
+            draft_cost=draft_cost(runner),
             load_seconds=perf_counter() - started,
-            exactness="row-invariant products: " + ", ".join(sorted(target.arrangements())),
+            exactness=runner.exactness,
         )
 
     def count(self, messages: Sequence[Message]) -> int:
@@ -159,7 +154,15 @@ class Session:
     def _reply(
         self, request: Generate, prompt: list[int], reused: int, started: float, control: Control
     ) -> Iterator[Event]:
-        decoding = Decoding(self.target, Sampler(request.sampling), prompt, self.eos)
+        decoding = self.runner.reply(request.sampling, prompt, self.eos)
+        try:
+            yield from self._steps(request, decoding, prompt, reused, started, control)
+        finally:
+            decoding.close()
+
+    def _steps(
+        self, request: Generate, decoding: Reply, prompt: list[int], reused: int, started: float, control: Control
+    ) -> Iterator[Event]:
         text = ReplyText(self.tokenizer.stream(prompt), request.limits.stop)
         meter = Meter(len(prompt), reused)
         speculation = request.speculation
@@ -207,7 +210,7 @@ class Session:
         stats = meter.stats(self.plain_tokens_per_second)
         yield Finished(request.id, reason, text.text, tuple(tokens), stats)
 
-    def _take(self, stepped: Stepped, drafter: Drafter, text: ReplyText) -> tuple[int, FinishReason | None]:
+    def _take(self, stepped: Stepped, drafter: Drafting, text: ReplyText) -> tuple[int, FinishReason | None]:
         """Pass a step's tokens on until the reply ends; how many were taken, and "stop" when it ended."""
         for i, token in enumerate(stepped.tokens):
             if token in self.eos or text.push(token, source(stepped, i, drafter.name)):

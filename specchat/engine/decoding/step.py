@@ -80,6 +80,9 @@ class Decoding:
             verify_ms=1e3 * (perf_counter() - drafted),
         )
 
+    def close(self) -> None:
+        """Nothing is under way between steps."""
+
     def _until_eos(self, tokens: list[int]) -> list[int]:
         end = next((i for i, token in enumerate(tokens) if token in self.eos), None)
         return tokens if end is None else tokens[: end + 1]

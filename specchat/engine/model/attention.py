@@ -5,6 +5,9 @@ whole blocks of keys up to its own position: nothing in its arithmetic depends o
 left to the library, the order of sums inside one entry, is proved not to vary before it is used.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
@@ -17,6 +20,16 @@ GROUP_TILES = (1, 2, 4, 8)
 in memory their buffers lie, and so on the thread that runs them."""
 
 
+@dataclass(frozen=True)
+class Span:
+    """`rows` rows from row `first` of a pass on, all attending `seen` keys through their masks [rows, 1, 1, seen]."""
+
+    first: int
+    rows: int
+    seen: int
+    mask: Tensor
+
+
 class Attention:
     """Attention of one model's shape; holds the masks of its cache."""
 
@@ -25,8 +38,12 @@ class Attention:
         self._masks = _causal_masks(capacity)
         self._tile = _group_tile(kv_heads, group, head_dim, torch.get_num_threads())
 
-    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
-        """Attention of rows at positions start, start + 1, ...
+    def spans(self, start: int, rows: int) -> list[Span]:
+        """How rows at positions start, start + 1, ... attend; the same for all layers of a pass."""
+        return list(_spans(self._masks, start, rows, rows if self._tile else 1))
+
+    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, spans: list[Span]) -> Tensor:
+        """Attention of the rows that `spans` was made for.
 
         Args:
             query: float32 [rows, kv_heads, group, head_dim].
@@ -35,10 +52,7 @@ class Attention:
         Returns:
             float32 [rows, kv_heads, group, head_dim].
         """
-        if self._tile:
-            return _attend(query, keys, values, self._masks, start, self._tile)
-        rows = [_attend(row, keys, values, self._masks, start + i, 1) for i, row in enumerate(query.split(1))]
-        return torch.cat(rows)
+        return _attend(query, keys, values, spans, self._tile or 1)
 
 
 def _causal_masks(capacity: int) -> Tensor:
@@ -51,26 +65,33 @@ def _causal_masks(capacity: int) -> Tensor:
     return masks
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, masks: Tensor, start: int, tile: int) -> Tensor:
-    rows, _, group, _ = query.shape
-    if group % tile:
-        query = pad(query, (0, 0, 0, -group % tile))
-    outputs = []
+def _spans(masks: Tensor, start: int, rows: int, most: int) -> Iterator[Span]:
+    """Rows at positions from `start` on in runs of at most `most` that share their last block."""
     done = 0
     while done < rows:
         first = (start + done) % BLOCK
-        taken = min(rows - done, BLOCK - first)
+        taken = min(rows - done, BLOCK - first, most)
         seen = start + done - first + BLOCK
-        outputs.append(
-            scaled_dot_product_attention(
-                query[done : done + taken],
-                keys[:, :seen].expand(taken, -1, -1, -1),
-                values[:, :seen].expand(taken, -1, -1, -1),
-                attn_mask=masks[first : first + taken, masks.shape[1] - seen :].view(taken, 1, 1, seen),
-            )
-        )
+        mask = masks[first : first + taken, masks.shape[1] - seen :].view(taken, 1, 1, seen)
+        yield Span(done, taken, seen, mask)
         done += taken
-    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs))[:, :, :group]
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span], tile: int) -> Tensor:
+    group = query.shape[2]
+    if group % tile:
+        query = pad(query, (0, 0, 0, -group % tile))
+    outputs = [
+        scaled_dot_product_attention(
+            query.narrow(0, span.first, span.rows),
+            keys.narrow(1, 0, span.seen).expand(span.rows, -1, -1, -1),
+            values.narrow(1, 0, span.seen).expand(span.rows, -1, -1, -1),
+            attn_mask=span.mask,
+        )
+        for span in spans
+    ]
+    mixed = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+    return mixed[:, :, :group] if group % tile else mixed
 
 
 _proved: dict[tuple[int, int, int, int], int] = {}
@@ -91,8 +112,12 @@ def _row_invariant(kv_heads: int, group: int, head_dim: int, tile: int) -> bool:
     keys, values = torch.randn(2, kv_heads, capacity, head_dim, generator=generator)
     masks = _causal_masks(capacity)
     for start in (0, BLOCK - 5, 2 * BLOCK + 7, capacity - TILE):
-        alone = [_attend(query[i : i + 1], keys, values, masks, start + i, tile) for i in range(TILE)]
-        for rows in range(2, TILE + 1):
-            if not torch.equal(_attend(query[:rows], keys, values, masks, start, tile), torch.cat(alone[:rows])):
-                return False
+
+        def attend(first: int, rows: int, start: int = start) -> Tensor:
+            spans = list(_spans(masks, start + first, rows, rows))
+            return _attend(query[first : first + rows], keys, values, spans, tile)
+
+        alone = torch.cat([attend(i, 1) for i in range(TILE)])
+        if not all(torch.equal(attend(0, rows), alone[:rows]) for rows in range(2, TILE + 1)):
+            return False
     return True

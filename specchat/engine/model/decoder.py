@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, silu
 
-from specchat.engine.model.attention import Attention
+from specchat.engine.model.attention import Attention, Span
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.config import ModelConfig, load_config
 from specchat.engine.model.norm import RMSNorm
@@ -71,16 +71,17 @@ class Decoder:
         Returns:
             float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
         """
-        config, cache = self.config, self.cache
+        cache = self.cache
         rows, start = len(tokens), cache.length
         if start + rows > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         end = start + rows
         cos, sin = self.cos[start:end, None], self.sin[start:end, None]
+        spans = self.attention.spans(start, rows)
         x = embedding(torch.tensor(tokens), self.embed)
         for i, layer in enumerate(self.layers):
             if i not in skip.attention:
-                x = x + self._attention(i, layer, layer.attention_norm(x), cos, sin)
+                x = x + self._attention(i, layer, layer.attention_norm(x), cos, sin, spans)
             if i not in skip.mlp:
                 gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
                 x = x + layer.down(silu(gate).mul_(up))
@@ -99,19 +100,20 @@ class Decoder:
             hidden = self.forward(tokens[first : first + PREFILL_ROWS])
         return hidden
 
-    def _attention(self, index: int, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _attention(self, index: int, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, spans: list[Span]) -> Tensor:
         config, cache = self.config, self.cache
-        rows, start, end = x.shape[0], cache.length, cache.length + x.shape[0]
+        rows, start = x.shape[0], cache.length
+        keys, values = cache.keys[index], cache.values[index]
         heads, kv, dim = config.heads, config.kv_heads, config.head_dim
         qk, value = layer.qkv(x).view(rows, heads + 2 * kv, dim).split((heads + kv, kv), 1)
         if layer.query_norm is not None and layer.key_norm is not None:
             query, key = qk.split((heads, kv), 1)
             qk = torch.cat((layer.query_norm(query), layer.key_norm(key)), 1)
         query, key = torch.addcmul(qk * cos, qk.roll(dim // 2, -1), sin).split((heads, kv), 1)
-        cache.keys[index][:, start:end] = key.transpose(0, 1)
-        cache.values[index][:, start:end] = value.transpose(0, 1)
+        keys.narrow(1, start, rows).copy_(key.transpose(0, 1))
+        values.narrow(1, start, rows).copy_(value.transpose(0, 1))
         grouped = query.unflatten(1, (kv, heads // kv))
-        mixed = self.attention(grouped, cache.keys[index], cache.values[index], start)
+        mixed = self.attention(grouped, keys, values, spans)
         return layer.out(mixed.reshape(rows, heads * dim))
 
     def parameters(self) -> int:

@@ -47,6 +47,11 @@ class NativeTarget:
         self.tokens += tokens
         return logits
 
+    def next_logits(self, text: Sequence[int]) -> Tensor:
+        """Logits float32 [vocab] of the token after `text`."""
+        self.begin(text)
+        return self.extend(text[-1:])[0]
+
     def keep(self, length: int) -> None:
         """Roll back to the first `length` tokens, dropping also what a failed or cancelled step left behind."""
         self.decoder.cache.truncate(length)

@@ -1,0 +1,1 @@
+"""A loaded pair, ready to write replies: on the host's processor, or on a GPU."""

@@ -1,0 +1,71 @@
+"""A long conversation costs no more memory than its own text."""
+
+import gc
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import torch
+
+from specchat.engine.api import Finished, Generate, Limits, Message, ModelSource, PairSpec, Sampling, Speculation
+from specchat.engine.session import Session, load
+from tests.engine.tiny import checkpoint, perturbed
+
+REPLY = 500
+TURNS = 20
+WINDOW = 5
+"""Messages that are sent: a random model's bytes take three times their tokens when read back as text."""
+SETTLED = 4
+"""Turns after which buffers that are made once are there."""
+BYTES_A_TOKEN = 600
+"""Room for a token's id, its text, its place in the lookup index and the record of its step."""
+
+
+def tensor_bytes() -> int:
+    gc.collect()
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors()}
+    return sum(storages.values())
+
+
+def tensors() -> list[torch.Tensor]:
+    return [o for o in gc.get_objects() if type(o) is torch.Tensor and o.layout is torch.strided]
+
+
+def turn(session: Session, chat: list[Message], index: int) -> int:
+    chat.append(Message("user", f"turn {index}"))
+    strategy = ("draft", "lookup", "swift", "plain")[index % 4]
+    request = Generate(
+        index,
+        tuple(chat[-WINDOW:]),
+        Sampling(seed=index, temperature=0.7 * (index % 2)),
+        Limits(REPLY),
+        Speculation.of(strategy),
+    )
+    *_, finished = session.generate(request)
+    assert isinstance(finished, Finished)
+    chat.append(Message("assistant", finished.text))
+    return len(finished.token_ids)
+
+
+@pytest.mark.slow
+def test_ten_thousand_tokens_leave_nothing_behind(tmp_path: Path) -> None:
+    target = checkpoint(tmp_path / "t", max_position_embeddings=8192, num_key_value_heads=2, eos_token_id=None)
+    draft = perturbed(tmp_path / "d", target, 0.05)
+    pair = PairSpec("t", "T", ModelSource(path=str(target)), ModelSource(path=str(draft)))
+    session = load(pair, lambda _: None)
+    session.eos = frozenset()
+    chat: list[Message] = []
+    tokens = sum(turn(session, chat, i) for i in range(SETTLED))
+    held, known = tensor_bytes(), session.runner.memory()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        later = sum(turn(session, chat, i) for i in range(SETTLED, TURNS))
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert tokens + later >= 10_000
+    assert tensor_bytes() <= held
+    assert session.runner.memory() == known
+    assert grown <= BYTES_A_TOKEN * later, f"{grown / later:.0f} bytes a token"
