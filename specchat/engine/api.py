@@ -10,7 +10,12 @@ from specchat.engine.strategies import STRATEGIES
 Role = Literal["system", "user", "assistant"]
 Acceptance = Literal["coupled", "ratio"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
+Quant = Literal["nf4", "fp4", "int8"]
+"""How the matrices of a model's layers are kept; embedding and head never are. nf4 and fp4 have blocks of 64 with
+double-quantised scales (QLoRA), int8 one scale a row (LLM.int8)."""
+Device = Literal["auto", "cpu", "cuda"]
 
+QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 ACCEPTANCES: tuple[Acceptance, ...] = ("coupled", "ratio")
 
 
@@ -67,11 +72,16 @@ class Speculation:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model's files are: a local folder (`path`) or a Hugging Face repository (`repo`)."""
+    """Where a model's files are, a local folder (`path`) or a Hugging Face repository (`repo`), and how it is to run.
+
+    `quant` quantises an unquantised checkpoint while it is loaded; None takes the weights as they are stored.
+    """
 
     path: str | None = None
     repo: str | None = None
     revision: str | None = None
+    quant: Quant | None = None
+    device: Device = "auto"
 
     @property
     def label(self) -> str:

@@ -69,7 +69,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
     progress(Loading(f"reading {pair.target.label}", 0.1))
     target_folder = locate(pair.target, progress)
     tokenizer = Tokenizer(target_folder)
-    target = Decoder(target_folder, pair.context or DEFAULT_CONTEXT)
+    target = Decoder(target_folder, pair.context or DEFAULT_CONTEXT, pair.target.quant)
     draft = None
     if pair.draft is not None:
         progress(Loading(f"reading {pair.draft.label}", 0.5))
@@ -78,7 +78,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
             raise ModelError(
                 f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
             )
-        draft = Decoder(draft_folder, target.context)
+        draft = Decoder(draft_folder, target.context, pair.draft.quant)
     progress(Loading("measuring plain speed", 0.9))
     return Session(pair, tokenizer, HostRunner(target, draft), started)
 

@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "weights are no safetensors": (lambda f: (f / "model.safetensors").write_bytes(b"x" * 99), "is damaged"),
     "tensor missing": (no_norm, "model.norm.weight is missing"),
     "shape wrong": (lambda f: edit(f, intermediate_size=113), "has shape [112, 64]"),
-    "quantised": (integers, "quantised checkpoints cannot be loaded yet"),
+    "quantised": (integers, "quantised in a way that specchat does not know"),
     "shard missing": (missing_shard, "model-00001-of-00002.safetensors is named"),
     "shard outside the folder": (escaping_shard, "is named in"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),

@@ -1,7 +1,7 @@
 """Causal attention over the cache, row-invariant.
 
-Each row is a batch entry of its own, with the query heads that share a key-value head as its query rows, and attends
-whole blocks of keys up to its own position: nothing in its arithmetic depends on the other rows of the call. What is
+Two rows are a batch entry, with the query heads that share a key-value head as its query rows, and attend whole blocks
+of keys: nothing in their arithmetic depends on the other rows of the call. A row alone is paired with itself. What is
 left to the library, the order of sums inside one entry, is proved not to vary before it is used.
 """
 
@@ -10,19 +10,22 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.model.cache import BLOCK
 from specchat.engine.model.rows import TILE
 
-GROUP_TILES = (1, 2, 4, 8)
-"""Query rows of a group are padded to a multiple of one of these: odd numbers end in kernels whose sums depend on where
-in memory their buffers lie, and so on the thread that runs them."""
+PAIR = 2
+"""Rows of a batch entry: keys are read once for both, and an even number of query rows never ends in a matrix-vector
+kernel, whose sums depend on where in memory its buffers lie."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """`rows` rows from row `first` of a pass on, all attending `seen` keys through their masks [rows, 1, 1, seen]."""
+    """`rows` rows from row `first` of a pass on, all attending `seen` keys.
+
+    `mask` is float32 [entries, 1, PAIR * group, seen], added to the scores.
+    """
 
     first: int
     rows: int
@@ -35,12 +38,13 @@ class Attention:
 
     def __init__(self, kv_heads: int, group: int, head_dim: int, capacity: int) -> None:
         """`group` query heads share each key-value head; `capacity` is the cache's, a multiple of BLOCK."""
+        self._group = group
         self._masks = _causal_masks(capacity)
-        self._tile = _group_tile(kv_heads, group, head_dim, torch.get_num_threads())
+        self._together = _proved_together(kv_heads, group, head_dim)
 
     def spans(self, start: int, rows: int) -> list[Span]:
         """How rows at positions start, start + 1, ... attend; the same for all layers of a pass."""
-        return list(_spans(self._masks, start, rows, rows if self._tile else 1))
+        return list(_spans(self._masks, self._group, start, rows, rows if self._together else 1))
 
     def __call__(self, query: Tensor, keys: Tensor, values: Tensor, spans: list[Span]) -> Tensor:
         """Attention of the rows that `spans` was made for.
@@ -52,7 +56,8 @@ class Attention:
         Returns:
             float32 [rows, kv_heads, group, head_dim].
         """
-        return _attend(query, keys, values, spans, self._tile or 1)
+        outputs = [_attend(query.narrow(0, span.first, span.rows), keys, values, span) for span in spans]
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
 def _causal_masks(capacity: int) -> Tensor:
@@ -65,47 +70,51 @@ def _causal_masks(capacity: int) -> Tensor:
     return masks
 
 
-def _spans(masks: Tensor, start: int, rows: int, most: int) -> Iterator[Span]:
+def _spans(masks: Tensor, group: int, start: int, rows: int, most: int) -> Iterator[Span]:
     """Rows at positions from `start` on in runs of at most `most` that share their last block."""
     done = 0
     while done < rows:
         first = (start + done) % BLOCK
         taken = min(rows - done, BLOCK - first, most)
         seen = start + done - first + BLOCK
-        mask = masks[first : first + taken, masks.shape[1] - seen :].view(taken, 1, 1, seen)
-        yield Span(done, taken, seen, mask)
+        mask = masks[first : first + taken, masks.shape[1] - seen :]
+        if taken % PAIR:
+            mask = torch.cat((mask, mask[-1:]))
+        yield Span(done, taken, seen, mask.repeat_interleave(group, 0).view(-1, 1, PAIR * group, seen))
         done += taken
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, spans: list[Span], tile: int) -> Tensor:
-    group = query.shape[2]
-    if group % tile:
-        query = pad(query, (0, 0, 0, -group % tile))
-    outputs = [
-        scaled_dot_product_attention(
-            query.narrow(0, span.first, span.rows),
-            keys.narrow(1, 0, span.seen).expand(span.rows, -1, -1, -1),
-            values.narrow(1, 0, span.seen).expand(span.rows, -1, -1, -1),
-            attn_mask=span.mask,
-        )
-        for span in spans
-    ]
-    mixed = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    return mixed[:, :, :group] if group % tile else mixed
+def _attend(query: Tensor, keys: Tensor, values: Tensor, span: Span) -> Tensor:
+    rows, kv_heads, group, dim = query.shape
+    entries = span.mask.shape[0]
+    if rows == 1:
+        paired = torch.cat((query, query), 2)
+    else:
+        even = torch.cat((query, query[-1:])) if rows % PAIR else query
+        paired = even.view(entries, PAIR, kv_heads, group, dim).transpose(1, 2).reshape(entries, kv_heads, -1, dim)
+    mixed = scaled_dot_product_attention(
+        paired,
+        keys.narrow(1, 0, span.seen).expand(entries, -1, -1, -1),
+        values.narrow(1, 0, span.seen).expand(entries, -1, -1, -1),
+        attn_mask=span.mask,
+    )
+    if rows == 1:
+        return mixed.narrow(2, 0, group)
+    return mixed.view(entries, kv_heads, PAIR, group, dim).transpose(1, 2).reshape(-1, kv_heads, group, dim)[:rows]
 
 
-_proved: dict[tuple[int, int, int, int], int] = {}
-"""(kv heads, group, head dim, torch threads) -> the group tile proved row-invariant here, 0 for none."""
+_proved: dict[tuple[int, int, int, int], bool] = {}
+"""(kv heads, group, head dim, torch threads) -> whether rows may go together here."""
 
 
-def _group_tile(kv_heads: int, group: int, head_dim: int, threads: int) -> int:
-    key = (kv_heads, group, head_dim, threads)
+def _proved_together(kv_heads: int, group: int, head_dim: int) -> bool:
+    key = (kv_heads, group, head_dim, torch.get_num_threads())
     if key not in _proved:
-        _proved[key] = next((t for t in GROUP_TILES if _row_invariant(kv_heads, group, head_dim, t)), 0)
+        _proved[key] = _row_invariant(kv_heads, group, head_dim)
     return _proved[key]
 
 
-def _row_invariant(kv_heads: int, group: int, head_dim: int, tile: int) -> bool:
+def _row_invariant(kv_heads: int, group: int, head_dim: int) -> bool:
     capacity = 4 * BLOCK
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(TILE, kv_heads, group, head_dim, generator=generator)
@@ -114,10 +123,12 @@ def _row_invariant(kv_heads: int, group: int, head_dim: int, tile: int) -> bool:
     for start in (0, BLOCK - 5, 2 * BLOCK + 7, capacity - TILE):
 
         def attend(first: int, rows: int, start: int = start) -> Tensor:
-            spans = list(_spans(masks, start + first, rows, rows))
-            return _attend(query[first : first + rows], keys, values, spans, tile)
+            spans = _spans(masks, group, start + first, rows, rows)
+            return torch.cat([_attend(query[first + s.first :][: s.rows], keys, values, s) for s in spans])
 
         alone = torch.cat([attend(i, 1) for i in range(TILE)])
         if not all(torch.equal(attend(0, rows), alone[:rows]) for rows in range(2, TILE + 1)):
+            return False
+        if not torch.equal(attend(1, TILE - 1), alone[1:]):
             return False
     return True

@@ -41,6 +41,12 @@ class ModelConfig:
     qk_norm: bool
     eos: frozenset[int]
 
+    def parameters(self) -> int:
+        """Number of weights, biases and head norms left out, a tied head counted once."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        block = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
+        return self.layers * block + self.hidden + self.vocab * self.hidden * (1 if self.tied else 2)
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file.

@@ -8,10 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, silu
 
+from specchat.engine.api import Quant
+from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.attention import Attention, Span
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.config import ModelConfig, load_config
 from specchat.engine.model.norm import RMSNorm
+from specchat.engine.model.quantise import fused, quantise
+from specchat.engine.model.quantised import QuantisedLinear, linear_of
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, Linear
 from specchat.engine.model.weights import Weights
@@ -27,26 +31,28 @@ class Skip:
 
 NOTHING = Skip()
 
+Product = Linear | QuantisedLinear
+
 
 @dataclass
 class Layer:
     """Weights of one transformer block; q, k, v and gate, up are fused into one product each."""
 
     attention_norm: RMSNorm
-    qkv: Linear
+    qkv: Product
     query_norm: RMSNorm | None
     key_norm: RMSNorm | None
-    out: Linear
+    out: Product
     mlp_norm: RMSNorm
-    gate_up: Linear
-    down: Linear
+    gate_up: Product
+    down: Product
 
 
 class Decoder:
     """A loaded model with its cache. Not thread-safe: one sequence at a time."""
 
-    def __init__(self, folder: Path, context: int | None = None) -> None:
-        """Load a checkpoint folder; `context` caps the cache, in tokens.
+    def __init__(self, folder: Path, context: int | None = None, quant: Quant | None = None) -> None:
+        """Load a checkpoint folder; `context` caps the cache, in tokens; `quant` quantises what is not already.
 
         Raises:
             ModelError: files missing, damaged, of other shapes or of an unknown architecture.
@@ -55,7 +61,7 @@ class Decoder:
         self.context = min(config.context, context or config.context)
         with Weights(folder) as weights:
             self.embed = weights.get("model.embed_tokens.weight", config.vocab, config.hidden)
-            self.layers = [_layer(weights, config, i) for i in range(config.layers)]
+            self.layers = [_layer(weights, config, i, quant) for i in range(config.layers)]
             self.norm = RMSNorm(weights.get("model.norm.weight", config.hidden), config.norm_eps)
             head = self.embed if config.tied else weights.get("lm_head.weight", config.vocab, config.hidden)
             self.head = Linear(head)
@@ -118,30 +124,34 @@ class Decoder:
 
     def parameters(self) -> int:
         """Number of weights, a tied head counted once."""
-        c = self.config
-        attention = c.hidden * c.head_dim * (2 * c.heads + 2 * c.kv_heads)
-        block = attention + 3 * c.hidden * c.intermediate + 2 * c.hidden
-        return c.layers * block + c.hidden + c.vocab * c.hidden * (1 if c.tied else 2)
+        return self.config.parameters()
 
     def arrangements(self) -> set[str]:
-        """Which arrangements of the products are in use; see `rows`."""
-        products = [p for layer in self.layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-        return {p.arrangement for p in (*products, self.head)}
+        """Which arrangements of the products are in use; see `rows` and `quantised`."""
+        return {p.arrangement for p in self._products()}
 
     def memory(self) -> int:
-        """Bytes of weights (float32, a tied table twice: once to look up, once to multiply) and cache."""
-        tied = self.config.vocab * self.config.hidden if self.config.tied else 0
-        return 4 * (self.parameters() + tied) + self.cache.memory()
+        """Bytes of weights and cache; a tied table counts twice: once to look up, once to multiply."""
+        products = sum(p.memory() for p in self._products())
+        norms = 4 * self.config.hidden * (2 * self.config.layers + 1)
+        return products + norms + 4 * self.embed.numel() + self.cache.memory()
+
+    def _products(self) -> list[Product]:
+        return [self.head, *(p for layer in self.layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down))]
 
 
-def _layer(weights: Weights, c: ModelConfig, index: int) -> Layer:
+def _layer(weights: Weights, c: ModelConfig, index: int, quant: Quant | None) -> Layer:
     prefix = f"model.layers.{index}."
     query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
 
-    def fused(names: tuple[str, ...], outputs: tuple[int, ...], inputs: int, bias: bool) -> Linear:
-        matrix = torch.cat([weights.get(f"{prefix}{n}.weight", o, inputs) for n, o in zip(names, outputs, strict=True)])
+    def matrix(name: str, outputs: int, inputs: int) -> Weight:
+        weight = weights.linear(name, outputs, inputs)
+        return quantise(weight, quant) if quant is not None and isinstance(weight, Tensor) else weight
+
+    def product(names: tuple[str, ...], outputs: tuple[int, ...], inputs: int, bias: bool) -> Product:
+        parts = [matrix(f"{prefix}{n}", o, inputs) for n, o in zip(names, outputs, strict=True)]
         offsets = [weights.get(f"{prefix}{n}.bias", o) for n, o in zip(names, outputs, strict=True)] if bias else None
-        return Linear(matrix, torch.cat(offsets) if offsets else None)
+        return linear_of(fused(parts), torch.cat(offsets) if offsets else None)
 
     def norm(name: str, size: int) -> RMSNorm:
         return RMSNorm(weights.get(f"{prefix}{name}.weight", size), c.norm_eps)
@@ -149,13 +159,13 @@ def _layer(weights: Weights, c: ModelConfig, index: int) -> Layer:
     projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     return Layer(
         attention_norm=norm("input_layernorm", c.hidden),
-        qkv=fused(projections, (query, key, key), c.hidden, c.qkv_bias),
+        qkv=product(projections, (query, key, key), c.hidden, c.qkv_bias),
         query_norm=norm("self_attn.q_norm", c.head_dim) if c.qk_norm else None,
         key_norm=norm("self_attn.k_norm", c.head_dim) if c.qk_norm else None,
-        out=fused(("self_attn.o_proj",), (c.hidden,), query, c.out_bias),
+        out=product(("self_attn.o_proj",), (c.hidden,), query, c.out_bias),
         mlp_norm=norm("post_attention_layernorm", c.hidden),
-        gate_up=fused(("mlp.gate_proj", "mlp.up_proj"), (c.intermediate, c.intermediate), c.hidden, c.mlp_bias),
-        down=fused(("mlp.down_proj",), (c.hidden,), c.intermediate, c.mlp_bias),
+        gate_up=product(("mlp.gate_proj", "mlp.up_proj"), (c.intermediate, c.intermediate), c.hidden, c.mlp_bias),
+        down=product(("mlp.down_proj",), (c.hidden,), c.intermediate, c.mlp_bias),
     )
 
 

@@ -28,9 +28,14 @@ class Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """`weight` float32 [outputs, inputs], `bias` float32 [outputs]."""
         self.arrangement, self._product = arrange(weight, bias)
+        self._numbers = weight.numel() + (0 if bias is None else bias.numel())
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._product(x)
+
+    def memory(self) -> int:
+        """Bytes held between calls: float32, laid out anew or as it was."""
+        return 4 * self._numbers
 
 
 def packed(weight: Tensor, bias: Tensor | None) -> Product:

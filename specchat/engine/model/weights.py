@@ -10,8 +10,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
+from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.config import read_json
+from specchat.engine.model.stored import Stored, kind_of, stored_quant
 
+DENSE = (torch.float32, torch.float16, torch.bfloat16)
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -22,9 +25,10 @@ class Weights:
         """Find the safetensors files.
 
         Raises:
-            ModelError: no weights, only pickled ones, a shard missing, or a file cut short.
+            ModelError: no weights, only pickled ones, a shard missing, a file cut short, or an unknown quantisation.
         """
         self.folder = folder
+        self._quant = stored_quant(folder)
         self._stack = ExitStack()
         self._home: dict[str, Any] = {}
         try:
@@ -48,30 +52,54 @@ class Weights:
     ) -> None:
         self._stack.close()
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._home
 
     def get(self, name: str, *shape: int) -> Tensor:
-        """Tensor `name` as float32 of exactly `shape`.
+        """Dense tensor `name` as float32 of exactly `shape`.
 
         Raises:
             ModelError: the tensor is missing, quantised, or has another shape.
         """
-        if name not in self._home:
+        return self._dense(name, *shape).to(torch.float32)
+
+    def linear(self, name: str, outputs: int, inputs: int) -> Weight:
+        """Matrix `name` (without ".weight") as it is stored: dense in its own dtype, or quantised by bitsandbytes.
+
+        Raises:
+            ModelError: the matrix is missing, of another shape, damaged, or quantised in a way that is not known.
+        """
+        tensor = self._read(f"{name}.weight")
+        kind = kind_of(name, self, tensor.dtype)
+        if kind is None:
+            return self._dense(f"{name}.weight", outputs, inputs)
+        if self._quant not in (None, kind):
+            raise ModelError(f"{self.folder}: {name}.weight is {kind}, but config.json says {self._quant}.")
+        stored = Stored(self._read, self, str(self.folder))
+        if kind == "int8":
+            return stored.eight_bit(name, outputs, inputs)
+        return stored.four_bit(name, kind, outputs, inputs)
+
+    def _dense(self, name: str, *shape: int) -> Tensor:
+        tensor = self._read(name)
+        if tensor.dtype not in DENSE:
             raise ModelError(
-                f"{self.folder}: tensor {name} is missing from the weights; config.json does not fit them."
-            )
-        tensor: Tensor = self._home[name].get_tensor(name)
-        if not tensor.is_floating_point():
-            raise ModelError(
-                f"{self.folder}: tensor {name} is {tensor.dtype}: quantised checkpoints cannot be loaded yet. "
-                "Use the unquantised one."
+                f"{self.folder}: tensor {name} is {tensor.dtype}, quantised in a way that specchat does not know; it "
+                "knows bitsandbytes nf4, fp4 and int8 in the layers. Use the unquantised checkpoint."
             )
         if tuple(tensor.shape) != shape:
             raise ModelError(
                 f"{self.folder}: tensor {name} has shape {list(tensor.shape)}, config.json asks for {list(shape)}."
             )
-        return tensor.to(torch.float32)
+        return tensor
+
+    def _read(self, name: str) -> Tensor:
+        if name not in self._home:
+            raise ModelError(
+                f"{self.folder}: tensor {name} is missing from the weights; config.json does not fit them."
+            )
+        tensor: Tensor = self._home[name].get_tensor(name)
+        return tensor
 
 
 def _files(folder: Path) -> list[Path]:

@@ -1,0 +1,170 @@
+"""Which device each model of a pair runs on, decided before anything is loaded, or a sentence why it cannot run."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from specchat.engine.api import Device, ModelSource, PairSpec
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.model.config import load_config
+from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, misfit, plan
+from specchat.engine.model.stored import nested_scales, settled, stored_quant
+
+OLDEST = (8, 0)
+"""Compute capability that the kernels need: bfloat16 tensor cores and asynchronous copies (Ampere)."""
+
+
+class Cuda(Protocol):
+    """What is asked of torch.cuda."""
+
+    def init(self) -> None: ...
+    def get_device_name(self) -> str: ...
+    def get_device_capability(self) -> tuple[int, int]: ...
+    def empty_cache(self) -> None: ...
+    def mem_get_info(self) -> tuple[int, int]: ...
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that the kernels run on; `free` bytes are left."""
+
+    name: str
+    free: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to run on: a GPU or why there is none, in words, and free main memory in bytes, None if unknown."""
+
+    gpu: Gpu | str
+    free: int | None
+
+    @property
+    def available(self) -> Mapping[Place, int | None]:
+        return {"cuda": self.gpu.free if isinstance(self.gpu, Gpu) else 0, "cpu": self.free}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where and how each model is to be loaded; `note` says why an "auto" went to the CPU, empty when it did not."""
+
+    plan: Plan
+    note: str
+
+
+def this_machine(pair: PairSpec) -> Machine:
+    """The machine at hand; the GPU is left alone when `pair` does not want it."""
+    sources = (pair.target, pair.draft) if pair.draft else (pair.target,)
+    wanted = any(source.device != "cpu" for source in sources)
+    return Machine(find_gpu() if wanted else "it was not asked for", free_memory())
+
+
+def find_gpu(
+    cuda: Cuda = torch.cuda,
+    built_for: str | None = torch.version.cuda,
+    triton: bool = find_spec("triton") is not None,
+) -> Gpu | str:
+    """The GPU that the kernels can run on, or why there is none, in words."""
+    if built_for is None:
+        return "this torch is built without CUDA (pytorch.org tells how to install one with it)"
+    try:
+        cuda.init()
+        name, capability = cuda.get_device_name(), cuda.get_device_capability()
+    except (RuntimeError, AssertionError) as error:
+        return _no_cuda(str(error), built_for)
+    if capability < OLDEST:
+        major, minor = capability
+        return f"the GPU ({name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
+    if not triton:
+        return 'the package triton is not installed ("pip install triton" adds it)'
+    cuda.empty_cache()  # what an earlier pair left in torch's own pool counts as free
+    return Gpu(name, cuda.mem_get_info()[0])
+
+
+def _no_cuda(words: str, built_for: str) -> str:
+    if "too old" in words:
+        return f"the NVIDIA driver is too old for this torch, which is built for CUDA {built_for} (update the driver)"
+    if "no NVIDIA driver" in words or "No CUDA GPUs" in words:
+        return "no NVIDIA GPU is found"
+    first = (words.strip().splitlines() or ["no reason given"])[0][:200].rstrip(".")
+    return f"CUDA does not start: {first}"
+
+
+def free_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Main memory in bytes that can be had without swapping; None where the system does not tell."""
+    try:
+        for line in meminfo.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024 * int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def place(pair: PairSpec, target: Path, draft: Path | None, context: int, machine: Machine | None = None) -> Placement:
+    """Decide where the models in folders `target` and `draft` run, with at most `context` tokens of cache.
+
+    "auto" is the GPU where there is one and the pair fits it, otherwise the CPU; a draft on "auto" follows the target.
+
+    Raises:
+        ModelError: a checkpoint that cannot be read, or cannot be quantised as asked.
+        EngineError: "config": a GPU is asked for and cannot be used. "memory": the pair does not fit.
+    """
+    machine = machine or this_machine(pair)
+    wanted = pair.target.device
+    sources = [(pair.target, target)]
+    if pair.draft is not None and draft is not None:
+        sources.append((pair.draft, draft))
+    for source, _ in sources:
+        if source.device == "cuda" and isinstance(machine.gpu, str):
+            raise EngineError(
+                "config", f'{source.label} asks for device = "cuda": {machine.gpu}. Say device = "auto" or "cpu".'
+            )
+    models = [_model(source, folder) for source, folder in sources]
+
+    def laid_out(target_place: Place) -> Plan:
+        placed = [
+            replace(model, place=_placed(source.device, target_place))
+            for model, (source, _) in zip(models, sources, strict=True)
+        ]
+        return plan(placed[0], placed[1] if len(placed) > 1 else None, context)
+
+    if wanted != "auto":
+        chosen, note = laid_out(wanted), ""
+    elif isinstance(machine.gpu, str):
+        chosen, note = laid_out("cpu"), machine.gpu
+    else:
+        chosen, note = laid_out("cuda"), ""
+        if not fits(chosen, machine.available) and fits(laid_out("cpu"), machine.available):
+            chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({machine.gpu.name})"
+    check_fits(chosen, machine.available, pair.name)
+    return Placement(chosen, note)
+
+
+def _placed(device: Device, otherwise: Place) -> Place:
+    return otherwise if device == "auto" else device
+
+
+def _model(source: ModelSource, folder: Path) -> Model:
+    config = load_config(folder)
+    quant, fixed = settled(folder, source.quant), stored_quant(folder) is not None
+    if quant is not None and not fixed:
+        if find_spec("bitsandbytes") is None:
+            raise ModelError(
+                f'{source.label}: quant = "{quant}" needs the package bitsandbytes, which is not installed. '
+                "Install it, or leave quant out."
+            )
+        if (inputs := misfit(config, quant)) is not None:
+            raise ModelError(
+                f'{source.label}: quant = "{quant}" needs matrices whose inputs are a multiple of 32, and one has '
+                f'{inputs}. Say quant = "int8", or leave quant out.'
+            )
+    return Model(config, "cpu", quant, fixed, nested_scales(folder))

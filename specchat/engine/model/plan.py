@@ -1,0 +1,235 @@
+"""How much memory a pair will take, worked out from its shapes before anything is loaded."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+from specchat.engine.api import Quant
+from specchat.engine.errors import EngineError
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.quantise import NESTED_BLOCK, block_for
+
+Place = Literal["cpu", "cuda"]
+GIB = 1 << 30
+SPARE = 0.05
+"""Part of the memory that is left free: allocators round up, and the estimate is good to 5 %."""
+LEAST_CONTEXT = 1024
+"""No smaller context is proposed: too little of a chat would fit."""
+CONTEXT_STEP = 256
+
+CPU_ROWS, GPU_ROWS, VERIFY_ROWS = 128, 64, 16
+"""Rows of a prefill pass on either device, and rows that get logits."""
+CACHE_BLOCK = 64
+GPU_ATTENTION_SPLIT = 256
+"""Cache entries that one part of the GPU's attention takes; each leaves partial sums."""
+GPU_PARTIALS = 1 << 15
+"""Columns of partial sums that a product on a GPU writes at most; wide products are not split."""
+GPU_LOGITS = 6
+"""Arrays of logits' size that verifying takes on a GPU."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model as it is to be loaded; `fixed` says that the checkpoint itself is quantised so.
+
+    `nested` tells whether the scales of 4-bit weights are quantised themselves; on the CPU they never are.
+    """
+
+    config: ModelConfig
+    place: Place
+    quant: Quant | None = None
+    fixed: bool = False
+    nested: bool = True
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes of one model. `workspace` is what a step takes besides, or loading the largest matrix if that is more."""
+
+    weights: int
+    cache: int
+    workspace: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.cache + self.workspace
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pair with `context` tokens of cache in each model, and what that takes."""
+
+    target: Model
+    draft: Model | None
+    context: int
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        return (self.target, self.draft) if self.draft else (self.target,)
+
+    def need(self, place: Place) -> Need:
+        """What the models on `place` take together; they take turns in the workspace."""
+        needs = [need(model, self.context) for model in self.models if model.place == place]
+        weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
+        return Need(weights, cache, max((n.workspace for n in needs), default=0))
+
+    def on(self, place: Place) -> "Plan":
+        """The same with both models on `place`."""
+        moved = replace(self.draft, place=place) if self.draft else None
+        return replace(self, target=replace(self.target, place=place), draft=moved)
+
+
+def plan(target: Model, draft: Model | None, context: int) -> Plan:
+    """A plan whose context is no longer than the target's own."""
+    return Plan(target, draft, min(context, target.config.context))
+
+
+def need(model: Model, context: int) -> Need:
+    """Bytes that `model` takes with a cache of `context` tokens."""
+    c, on_cpu = model.config, model.place == "cpu"
+    context = min(context, c.context)
+    capacity = _rounded(context if on_cpu else context + GPU_ROWS, CACHE_BLOCK)
+    entries = 2 * c.layers * c.kv_heads * c.head_dim * capacity
+    workspace = _cpu_workspace(model, capacity) if on_cpu else _gpu_workspace(c, capacity)
+    return Need(_weights(model), entries * (4 if on_cpu else 2), workspace)
+
+
+def fits(plan: Plan, available: Mapping[Place, int | None]) -> bool:
+    """Whether the models fit what is free on each device, in bytes; None is not known, and is taken to be enough."""
+    return not list(_lacking(plan, available))
+
+
+def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> None:
+    """Pass when the pair called `name` fits the free bytes of each device.
+
+    Raises:
+        EngineError: "memory": it does not; with the numbers and the nearest setting that does.
+    """
+    for place in _lacking(plan, available):
+        needed, free = plan.need(place), available[place] or 0
+        parts = f"weights {_gib(needed.weights)}, cache {_gib(needed.cache)}, workspace {_gib(needed.workspace)}"
+        kind = "memory" if place == "cpu" else "GPU memory"
+        raise EngineError(
+            "memory",
+            f"{name} needs {_gib(needed.total)} GiB of {kind} with context {plan.context} ({parts}), and "
+            f"{_gib(free)} GiB are free. {nearest(plan, available)}",
+        )
+
+
+def nearest(plan: Plan, available: Mapping[Place, int | None]) -> str:
+    """The setting nearest to those of `plan` that fits, as advice in a sentence."""
+    for changed, words in _alternatives(plan):
+        if fits(changed, available):
+            return f"It fits with {words}."
+    return "No setting makes it fit: choose a smaller pair, or free memory by closing other programs."
+
+
+def _alternatives(plan: Plan) -> Iterator[tuple[Plan, str]]:
+    """Other settings, nearest first: a smaller context, fewer bits, the CPU."""
+    for context in range(_rounded(plan.context, CONTEXT_STEP) - CONTEXT_STEP, LEAST_CONTEXT - 1, -CONTEXT_STEP):
+        yield replace(plan, context=context), f"context = {context}"
+    context = min(plan.context, LEAST_CONTEXT)
+    for smaller, words in _fewer_bits(plan):
+        yield smaller, words
+        yield replace(smaller, context=context), f"{words} and context = {context}"
+    if any(model.place == "cuda" for model in plan.models):
+        there = plan.on("cpu")
+        yield there, 'device = "cpu"'
+        for smaller, words in _fewer_bits(there):
+            yield smaller, f'device = "cpu" and {words}'
+
+
+def _fewer_bits(plan: Plan) -> Iterator[tuple[Plan, str]]:
+    for quant in ("int8", "nf4"):
+        target = _quantised(plan.target, quant)
+        draft = _quantised(plan.draft, quant) if plan.draft else None
+        if target:
+            yield replace(plan, target=target), f'quant = "{quant}" for the target'
+        if draft:
+            yield replace(plan, target=target or plan.target, draft=draft), f'quant = "{quant}" for both models'
+
+
+def _quantised(model: Model, quant: Quant) -> Model | None:
+    """`model` with fewer bits a weight; None where that is not possible."""
+    wider = model.quant is None or (model.quant == "int8" and quant == "nf4")
+    if model.fixed or not wider or misfit(model.config, quant) is not None:
+        return None
+    return replace(model, quant=quant)
+
+
+def misfit(config: ModelConfig, quant: Quant) -> int | None:
+    """The first number of inputs that no block of 4-bit weights divides; None: all shapes can be quantised so."""
+    inputs = (i for _, i in _matrices(config))
+    return None if quant == "int8" else next((i for i in inputs if block_for(i) is None), None)
+
+
+def _matrices(c: ModelConfig) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """(outputs of the parts, inputs) of a layer's matrices; parts are fused into one matrix each."""
+    query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    return (
+        ((query, key, key), c.hidden),
+        ((c.hidden,), query),
+        ((c.intermediate, c.intermediate), c.hidden),
+        ((c.hidden,), c.intermediate),
+    )
+
+
+def _weights(model: Model) -> int:
+    c, on_cpu = model.config, model.place == "cpu"
+    dense = 4 if on_cpu else 2
+    biases = [c.qkv_bias, c.out_bias, c.mlp_bias, c.mlp_bias]
+    layer = sum(
+        _matrix(model, parts, inputs) + (4 * sum(parts) if bias else 0)
+        for (parts, inputs), bias in zip(_matrices(c), biases, strict=True)
+    )
+    norms = 4 * (2 * c.hidden + (2 * c.head_dim if c.qk_norm else 0))
+    # The CPU looks a tied table up as it is and multiplies with a copy that is laid out for that.
+    tables = 1 if c.tied and not on_cpu else 2
+    return c.layers * (layer + norms) + 4 * c.hidden + tables * c.vocab * c.hidden * dense
+
+
+def _matrix(model: Model, parts: tuple[int, ...], inputs: int) -> int:
+    outputs, on_cpu = sum(parts), model.place == "cpu"
+    if model.quant is None:
+        return outputs * inputs * (4 if on_cpu else 2)
+    if model.quant == "int8":
+        return outputs * inputs + 4 * outputs
+    blocks = inputs // (block_for(inputs) or inputs)
+    packed, scales = outputs * inputs // 2, outputs * blocks
+    # `quantise.fused` drops the nesting where a part does not fill its last block of scales.
+    aligned = all(part * blocks % NESTED_BLOCK == 0 for part in parts[:-1])
+    if on_cpu or not model.nested or not aligned:
+        return packed + 4 * scales
+    return packed + scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
+
+
+def _cpu_workspace(model: Model, capacity: int) -> int:
+    c = model.config
+    wide = max(2 * c.intermediate, (c.heads + 2 * c.kv_heads) * c.head_dim)
+    passing = CPU_ROWS * (3 * wide + 4 * c.hidden) + 3 * VERIFY_ROWS * c.vocab
+    fixed = capacity * (2 * c.head_dim + CACHE_BLOCK)
+    largest = max(c.vocab * c.hidden, *(sum(parts) * inputs for parts, inputs in _matrices(c)))
+    return 4 * max(passing + fixed, largest)
+
+
+def _gpu_workspace(c: ModelConfig, capacity: int) -> int:
+    products = sum(max(sum(parts), GPU_PARTIALS) for parts, _ in _matrices(c))
+    active = GPU_ROWS * (4 * (c.hidden + products) + 2 * (c.hidden + 2 * c.heads * c.head_dim + c.intermediate))
+    attention = 4 * prod((-(-capacity // GPU_ATTENTION_SPLIT), GPU_ROWS, c.heads, c.head_dim + 2))
+    return active + attention + 4 * GPU_LOGITS * VERIFY_ROWS * c.vocab + 8 * capacity * c.head_dim
+
+
+def _lacking(plan: Plan, available: Mapping[Place, int | None]) -> Iterator[Place]:
+    for place in ("cuda", "cpu"):
+        free = available.get(place)
+        if free is not None and plan.need(place).total > (1 - SPARE) * free:
+            yield place
+
+
+def _rounded(count: int, step: int) -> int:
+    return -(-count // step) * step
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f}"

@@ -1,0 +1,118 @@
+"""Quantised matrices: made as bitsandbytes makes them, joined into one, and turned back into dense ones."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from specchat.engine.api import Quant
+from specchat.engine.errors import ModelError
+from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+
+BLOCKS = (64, 32)
+"""Inputs that share a scale: 64 where that divides the inputs, else 32."""
+NESTED_BLOCK = 256
+"""Scales that share a scale of their own, in double quantisation."""
+
+NF4 = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+"""Quantiles of the normal distribution (QLoRA, Dettmers et al. 2023, appendix E)."""
+_FP4_MAGNITUDES = (0.0, 0.0625, 8.0, 12.0, 4.0, 6.0, 2.0, 3.0)
+FP4 = tuple(m / 12 for m in (*_FP4_MAGNITUDES, 0.0, *(-m for m in _FP4_MAGNITUDES[1:])))
+"""Sign, two bits of exponent, one of mantissa, scaled to 1 (bitsandbytes.functional.get_4bit_type)."""
+
+
+def code_table(quant: Quant) -> Tensor:
+    """What each nibble stands for: float32 [16]."""
+    return torch.tensor(NF4 if quant == "nf4" else FP4)
+
+
+def block_for(inputs: int) -> int | None:
+    """The block that 4-bit weights with so many inputs have; None where none divides them."""
+    return next((block for block in BLOCKS if inputs % block == 0), None)
+
+
+def quantise(matrix: Tensor, quant: Quant) -> FourBit | EightBit:
+    """A dense matrix float [outputs, inputs] quantised on its device, bit for bit as bitsandbytes would store it.
+
+    Raises:
+        ModelError: bitsandbytes is not installed, or no block divides the inputs.
+    """
+    try:
+        from bitsandbytes import functional
+    except ImportError:
+        raise ModelError(
+            f'quant = "{quant}" needs the package bitsandbytes, which is not installed. Install it, or leave quant out.'
+        ) from None
+    if quant == "int8":
+        # bitsandbytes' Int8Params rounds to float16 first.
+        values, largest, _ = functional.int8_vectorwise_quant(matrix.to(torch.float16).contiguous())
+        return EightBit(values, largest / 127)
+    outputs, inputs = matrix.shape
+    block = block_for(inputs)
+    if block is None:
+        raise ModelError(f"{inputs} inputs are not a multiple of 32, as {quant} needs. Use int8, or leave quant out.")
+    packed, state = functional.quantize_4bit(
+        matrix.contiguous(), blocksize=block, compress_statistics=True, quant_type=quant
+    )
+    nested = Nested(state.state2.code, state.state2.absmax, state.offset.expand(outputs).contiguous())
+    return FourBit(packed.view(outputs, inputs // 2), state.absmax.view(outputs, -1), state.code, block, nested)
+
+
+def fused(parts: Sequence[Weight]) -> Weight:
+    """Matrices of the same inputs as one, along the outputs.
+
+    Parts of one format keep it; where a checkpoint left one of them dense, all become dense, in its dtype.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if four := [p for p in parts if isinstance(p, FourBit)]:
+        first = four[0]
+        if len(four) == len(parts) and all(p.block == first.block and torch.equal(p.code, first.code) for p in four):
+            return _fused_four(four)
+    elif len(eight := [p for p in parts if isinstance(p, EightBit)]) == len(parts):
+        return EightBit(torch.cat([p.values for p in eight]), torch.cat([p.scales for p in eight]))
+    dtype = next((p.dtype for p in parts if isinstance(p, Tensor)), torch.float32)
+    return torch.cat([dequantised(p, dtype) for p in parts])
+
+
+def _fused_four(parts: list[FourBit]) -> FourBit:
+    nested = [p.nested for p in parts if p.nested is not None]
+    # Scale i of the whole is read with nested scale i // 256, so every part but the last must fill its blocks.
+    whole = all(p.scales.numel() % NESTED_BLOCK == 0 for p in parts[:-1])
+    inner = None
+    if whole and len(nested) == len(parts) and all(torch.equal(n.code, nested[0].code) for n in nested):
+        inner = Nested(nested[0].code, torch.cat([n.absmax for n in nested]), torch.cat([n.offset for n in nested]))
+    scales = [p.scales for p in parts] if inner else [block_scales(p) for p in parts]
+    return FourBit(torch.cat([p.packed for p in parts]), torch.cat(scales), parts[0].code, parts[0].block, inner)
+
+
+def block_scales(weight: FourBit) -> Tensor:
+    """The scale of each block, float32 [outputs, inputs / block], nested ones read as bitsandbytes reads them."""
+    if weight.nested is None:
+        return weight.scales
+    nested = weight.nested
+    read = nested.code[weight.scales.flatten().int()]
+    read *= nested.absmax.repeat_interleave(NESTED_BLOCK)[: read.numel()]
+    return read.view(weight.scales.shape) + nested.offset[:, None]
+
+
+def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
+    """The dense matrix `dtype` [outputs, inputs] on the weight's device.
+
+    A 4-bit weight is code * scale in float32, rounded once: the bits of bitsandbytes.functional.dequantize_4bit.
+    """
+    match weight:
+        case FourBit(packed, _, code, block, _):
+            pairs = torch.stack((code.repeat_interleave(16), code.repeat(16)), 1)
+            dense = embedding(packed.int(), pairs).view(packed.shape[0], -1, block)
+            return dense.mul_(block_scales(weight)[:, :, None]).flatten(1).to(dtype)
+        case EightBit(values, scales):
+            return (values * scales[:, None]).to(dtype)
+        case _:
+            return weight.to(dtype)

@@ -1,0 +1,163 @@
+"""Quantised matrices as bitsandbytes stores them in a checkpoint, read and checked."""
+
+import json
+import math
+from collections.abc import Callable, Container
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specchat.engine.api import Quant
+from specchat.engine.errors import ModelError
+from specchat.engine.kernels.formats import EightBit, FourBit, Nested
+from specchat.engine.model.config import read_json
+from specchat.engine.model.quantise import BLOCKS, NESTED_BLOCK, code_table
+
+STATE = "quant_state.bitsandbytes__"
+"""What stands before "nf4" or "fp4" in the name of the tensor that holds a 4-bit matrix's settings as JSON."""
+
+Read = Callable[[str], Tensor]
+
+
+def stored_quant(folder: Path) -> Quant | None:
+    """How config.json says that the checkpoint is quantised; None: it is not.
+
+    Raises:
+        ModelError: by a method other than bitsandbytes' nf4, fp4 and int8.
+    """
+    path = folder / "config.json"
+    settings = read_json(path).get("quantization_config")
+    if settings is None:
+        return None
+    method = settings.get("quant_method", "bitsandbytes") if isinstance(settings, dict) else settings
+    if method == "bitsandbytes":
+        if settings.get("load_in_8bit"):
+            return "int8"
+        if settings.get("load_in_4bit"):
+            kind = settings.get("bnb_4bit_quant_type", "fp4")
+            if kind in ("nf4", "fp4"):
+                return kind  # type: ignore[no-any-return]
+            method = f"bitsandbytes {kind}"
+    raise ModelError(
+        f"{path}: the checkpoint is quantised with {method}, which specchat cannot run; it runs bitsandbytes nf4, fp4 "
+        "and int8. Use the unquantised checkpoint with quant in models.toml."
+    )
+
+
+def nested_scales(folder: Path) -> bool:
+    """Whether the scales of 4-bit weights are quantised themselves: config.json says so, or they are yet to be made."""
+    settings = read_json(folder / "config.json").get("quantization_config")
+    return bool(settings.get("bnb_4bit_use_double_quant")) if isinstance(settings, dict) else True
+
+
+def settled(folder: Path, asked: Quant | None) -> Quant | None:
+    """How the layers' matrices will be kept: as the checkpoint has them, or quantised at load as `asked`.
+
+    Raises:
+        ModelError: the two contradict each other, or the checkpoint is quantised by another method.
+    """
+    there = stored_quant(folder)
+    if there is not None and asked is not None and there != asked:
+        raise ModelError(f"{folder} is quantised as {there} already and cannot become {asked}. Leave quant out.")
+    return there or asked
+
+
+def kind_of(name: str, names: Container[str], dtype: torch.dtype) -> Quant | None:
+    """How matrix `name` is stored, judged by the tensors beside it; None: not by bitsandbytes."""
+    if f"{name}.weight.{STATE}nf4" in names:
+        return "nf4"
+    if f"{name}.weight.{STATE}fp4" in names:
+        return "fp4"
+    return "int8" if dtype == torch.int8 and f"{name}.SCB" in names else None
+
+
+class Stored:
+    """Reads quantised matrices of one checkpoint; `read` gives a tensor by name, `where` begins every message."""
+
+    def __init__(self, read: Read, names: Container[str], where: str) -> None:
+        self._read = read
+        self._names = names
+        self._where = where
+
+    def four_bit(self, name: str, quant: Quant, outputs: int, inputs: int) -> FourBit:
+        """Matrix `name` (without ".weight") of nf4 or fp4.
+
+        Raises:
+            ModelError: a part is missing or does not fit the others.
+        """
+        weight = f"{name}.weight"
+        settings = self._settings(f"{weight}.{STATE}{quant}")
+        self._agree(weight, "quant_type", settings.get("quant_type"), quant)
+        self._agree(weight, "shape", settings.get("shape"), [outputs, inputs])
+        block = settings.get("blocksize")
+        if block not in BLOCKS or inputs % block:
+            raise ModelError(
+                f"{self._where}: {weight} has blocks of {block}; specchat runs blocks of 64 or 32 that divide the "
+                "inputs. Quantise the original checkpoint with quant in models.toml."
+            )
+        # bnb_4bit_quant_storage may have given the bytes another dtype.
+        packed = self._sized(weight, self._read(weight).contiguous().view(torch.uint8), outputs * inputs // 2)
+        code = self._sized(f"{weight}.quant_map", self._part(weight, "quant_map").float(), 16)
+        if not torch.allclose(code, code_table(quant), atol=1e-6):
+            raise ModelError(f"{self._where}: {weight}.quant_map is not the table of {quant}. Download it again.")
+        blocks = outputs * inputs // block
+        absmax = self._sized(f"{weight}.absmax", self._part(weight, "absmax"), blocks)
+        nested = None
+        if absmax.dtype == torch.uint8:
+            nested = self._nested(weight, settings, outputs, blocks)
+        elif not absmax.is_floating_point():
+            raise ModelError(f"{self._where}: {weight}.absmax is {absmax.dtype}, neither float nor uint8.")
+        scales = absmax if nested else absmax.float()
+        return FourBit(packed.view(outputs, inputs // 2), scales.view(outputs, -1), code_table(quant), block, nested)
+
+    def eight_bit(self, name: str, outputs: int, inputs: int) -> EightBit:
+        """Matrix `name` of int8.
+
+        Raises:
+            ModelError: a part is missing or does not fit the others.
+        """
+        weight = f"{name}.weight"
+        values = self._read(weight)
+        self._agree(weight, "shape", list(values.shape), [outputs, inputs])
+        layout = f"{name}.weight_format"
+        if layout in self._names and int(self._read(layout).reshape(-1)[0]) != 0:
+            raise ModelError(f"{self._where}: {weight} is laid out for one kind of GPU. Use a checkpoint in row order.")
+        largest = self._sized(f"{name}.SCB", self._read(f"{name}.SCB").float(), outputs)
+        return EightBit(values.contiguous(), largest / 127)
+
+    def _nested(self, weight: str, settings: dict[str, Any], outputs: int, blocks: int) -> Nested:
+        self._agree(weight, "nested_blocksize", settings.get("nested_blocksize"), NESTED_BLOCK)
+        offset = settings.get("nested_offset")
+        if not isinstance(offset, int | float) or not math.isfinite(offset):
+            raise ModelError(f"{self._where}: {weight} has nested_offset {offset!r}, not a number. Download it again.")
+        code = self._sized(f"{weight}.nested_quant_map", self._part(weight, "nested_quant_map").float(), 256)
+        absmax = self._part(weight, "nested_absmax").float()
+        absmax = self._sized(f"{weight}.nested_absmax", absmax, -(-blocks // NESTED_BLOCK))
+        return Nested(code, absmax, torch.full((outputs,), float(offset)))
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        try:
+            settings = json.loads(bytes(self._read(name).to(torch.uint8).tolist()))
+        except (ValueError, RuntimeError):
+            settings = None
+        if not isinstance(settings, dict):
+            raise ModelError(f"{self._where}: {name} does not hold a JSON object. Download the checkpoint again.")
+        return settings
+
+    def _part(self, weight: str, part: str) -> Tensor:
+        if f"{weight}.{part}" not in self._names:
+            raise ModelError(f"{self._where}: {weight}.{part} is missing. Download the checkpoint again.")
+        return self._read(f"{weight}.{part}")
+
+    def _sized(self, name: str, tensor: Tensor, size: int) -> Tensor:
+        if tensor.numel() != size:
+            raise ModelError(f"{self._where}: {name} has {tensor.numel()} values, not {size}. Download it again.")
+        return tensor.flatten().contiguous()
+
+    def _agree(self, weight: str, key: str, found: object, expected: object) -> None:
+        if found != expected:
+            raise ModelError(
+                f"{self._where}: {weight} has {key} {found}, not {expected} as the rest of the checkpoint."
+            )

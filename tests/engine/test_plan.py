@@ -1,0 +1,209 @@
+"""The memory planner: against loaded models, real tensors and the shapes of published ones."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.config.catalog import Pair
+from specchat.config.paths import demo_model
+from specchat.engine.api import QUANTS, Quant
+from specchat.engine.errors import EngineError
+from specchat.engine.kernels.formats import EightBit, FourBit, Weight
+from specchat.engine.model.config import ModelConfig, load_config
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.plan import GIB, Model, Need, Place, Plan, check_fits, misfit, need, plan
+from specchat.engine.model.quantise import fused, quantise
+from specchat.engine.model.quantised import QuantisedLinear
+from tests.config.test_shipped_models import OVERHEAD_GIB, REAL, SHAPES, Shape
+from tests.engine.tiny import FAMILY, checkpoint
+
+WITHIN = 0.05
+LLAMA = {
+    "family": "llama",
+    "hidden": 4096,
+    "intermediate": 14336,
+    "layers": 32,
+    "heads": 32,
+    "kv_heads": 8,
+    "head_dim": 128,
+    "vocab": 128256,
+    "context": 131072,
+    "tied": False,
+}
+
+
+@pytest.fixture
+def shape(tmp_path: Path) -> Callable[..., ModelConfig]:
+    """Configurations of published shapes, read as those of checkpoints are."""
+    checkpoint(tmp_path)
+    base = load_config(tmp_path)
+    return lambda **changes: replace(base, **changes)
+
+
+def of(stated: Shape, base: ModelConfig) -> ModelConfig:
+    return replace(
+        base,
+        hidden=stated.hidden,
+        intermediate=stated.ffn,
+        layers=stated.layers,
+        heads=stated.heads,
+        kv_heads=stated.kv_heads,
+        head_dim=stated.head_size,
+        vocab=stated.vocabulary,
+        context=131072,
+        tied=stated.tied,
+        qkv_bias=stated.extra == "q/k/v bias",
+        qk_norm=stated.extra == "q/k norm",
+    )
+
+
+@pytest.mark.parametrize("family", FAMILY)
+def test_a_loaded_model_takes_what_was_planned(family: str, tmp_path: Path) -> None:
+    decoder = Decoder(checkpoint(tmp_path, **FAMILY[family]), 100)
+    planned = need(Model(decoder.config, "cpu"), 100)
+    assert planned.weights + planned.cache == pytest.approx(decoder.memory(), rel=WITHIN)
+    assert planned.cache == decoder.cache.memory()
+
+
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_the_demo_pair_takes_what_was_planned(which: str) -> None:
+    decoder = Decoder(demo_model(which))
+    planned = need(Model(decoder.config, "cpu"), decoder.context)
+    assert planned.weights + planned.cache == pytest.approx(decoder.memory(), rel=WITHIN)
+
+
+def held(weight: Weight) -> int:
+    match weight:
+        case FourBit(packed, scales, _, _, nested):
+            tensors = [packed, scales, *([nested.absmax, nested.offset] if nested else [])]
+        case EightBit(values, scales):
+            tensors = [values, scales]
+        case _:
+            tensors = [weight]
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+@pytest.mark.parametrize("quant", [None, *QUANTS])
+def test_real_tensors_take_what_was_planned(
+    quant: Quant | None, place: Place, shape: Callable[..., ModelConfig]
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    c = shape(hidden=256, intermediate=704, layers=3, heads=8, kv_heads=4, head_dim=32, vocab=500)
+    dense = torch.float32 if place == "cpu" else torch.bfloat16
+
+    def matrix(outputs: int, inputs: int) -> Weight:
+        return quantise(torch.ones(outputs, inputs), quant) if quant else torch.zeros(outputs, inputs, dtype=dense)
+
+    total = (2 if place == "cpu" else 1) * c.vocab * c.hidden * dense.itemsize + 4 * c.hidden
+    for parts, inputs in (((256, 128, 128), 256), ((256,), 256), ((704, 704), 256), ((256,), 704)):
+        weight = fused([matrix(part, inputs) for part in parts])
+        packed = QuantisedLinear(weight).memory() if place == "cpu" and not isinstance(weight, Tensor) else held(weight)
+        total += c.layers * packed
+    total += c.layers * 2 * 4 * c.hidden
+    assert need(Model(c, place, quant), 64).weights == pytest.approx(total, rel=0.001)
+
+
+def test_a_workspace_holds_the_second_copy_of_the_largest_matrix(shape: Callable[..., ModelConfig]) -> None:
+    c = shape(hidden=64, vocab=50_000, context=64)
+    assert need(Model(c, "cpu"), 64).workspace >= 4 * 64 * 50_000
+
+
+@pytest.mark.parametrize("pair", REAL, ids=lambda pair: pair.id)
+def test_shipped_needs_agree_with_the_plan(pair: Pair, shape: Callable[..., ModelConfig]) -> None:
+    assert pair.spec.draft is not None
+    sources = (pair.spec.target, pair.spec.draft)
+    for place, stated in (("cuda", pair.requires.vram_gib), ("cpu", pair.requires.ram_gib)):
+        target, draft = (Model(of(SHAPES[s.repo or ""], shape()), place, s.quant) for s in sources)
+        planned = plan(target, draft, pair.spec.context or 0).need(place)
+        assert (planned.weights + planned.cache) / GIB + OVERHEAD_GIB == pytest.approx(stated, rel=0.02)
+        if place == "cuda":
+            assert planned.workspace / GIB < OVERHEAD_GIB
+
+
+def pair_of(shape: Callable[..., ModelConfig], place: Place, quant: Quant | None = None, context: int = 8192) -> Plan:
+    return plan(Model(shape(**LLAMA), place, quant), None, context)
+
+
+def refusal(planned: Plan, **available: int | None) -> str:
+    with pytest.raises(EngineError) as caught:
+        check_fits(planned, {"cpu": available.get("cpu"), "cuda": available.get("cuda")}, "Llama")
+    assert caught.value.kind == "memory"
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+def test_what_fits_and_what_is_not_known_passes(shape: Callable[..., ModelConfig]) -> None:
+    planned = pair_of(shape, "cuda")
+    check_fits(planned, {"cuda": 24 * GIB, "cpu": 1}, "Llama")
+    check_fits(planned, {"cuda": None, "cpu": None}, "Llama")
+
+
+def test_the_numbers_and_a_smaller_context_are_told(shape: Callable[..., ModelConfig]) -> None:
+    planned = pair_of(shape, "cuda", context=65536)
+    message = refusal(planned, cuda=20 * GIB)
+    total = planned.need("cuda")
+    assert f"Llama needs {total.total / GIB:.1f} GiB of GPU memory with context 65536" in message
+    assert "weights 15.0, cache 8.0, workspace" in message
+    assert "20.0 GiB are free. It fits with context = " in message
+    context = int(message.rsplit("context = ")[1].rstrip("."))
+    check_fits(replace(planned, context=context), {"cuda": 20 * GIB}, "Llama")
+    with pytest.raises(EngineError):
+        check_fits(replace(planned, context=context + 256), {"cuda": 20 * GIB}, "Llama")
+
+
+@pytest.mark.parametrize(
+    ("quant", "free", "main", "advice"),
+    [
+        (None, 13, 64, 'It fits with quant = "int8" for the target.'),
+        (None, 8, 64, 'It fits with quant = "nf4" for the target.'),
+        ("int8", 8, 64, 'It fits with quant = "nf4" for the target.'),
+        (None, 6.5, 64, 'It fits with quant = "nf4" for the target and context = 1024.'),
+        ("nf4", 4, 64, 'It fits with device = "cpu".'),
+        (None, 4, 16, 'It fits with device = "cpu" and quant = "int8" for the target.'),
+        (None, 4, 4, "No setting makes it fit: choose a smaller pair"),
+    ],
+)
+def test_the_nearest_setting_is_told(
+    quant: Quant | None, free: float, main: int, advice: str, shape: Callable[..., ModelConfig]
+) -> None:
+    message = refusal(pair_of(shape, "cuda", quant), cuda=int(free * GIB), cpu=main * GIB)
+    assert advice in message
+
+
+def test_a_quantised_checkpoint_is_not_told_to_be_quantised(shape: Callable[..., ModelConfig]) -> None:
+    planned = plan(Model(shape(**LLAMA), "cpu", "int8", fixed=True), None, 8192)
+    assert "No setting makes it fit" in refusal(planned, cpu=6 * GIB)
+
+
+def test_shapes_that_no_block_divides_are_told_int8_only(shape: Callable[..., ModelConfig]) -> None:
+    c = shape(**(LLAMA | {"intermediate": 14348}))
+    assert (misfit(c, "nf4"), misfit(c, "int8")) == (14348, None)
+    message = refusal(plan(Model(c, "cpu"), None, 4096), cpu=4 * GIB)
+    assert "nf4" not in message
+
+
+def test_the_draft_counts_where_it_is(shape: Callable[..., ModelConfig]) -> None:
+    small = shape(hidden=256, context=4096)
+    together = plan(Model(shape(**LLAMA), "cuda"), Model(small, "cuda"), 4096)
+    apart = replace(together, draft=Model(small, "cpu"))
+    alone = need(together.target, 4096)
+    assert apart.need("cuda") == alone
+    assert apart.need("cpu").total > 0
+    assert together.need("cuda").cache > alone.cache
+    assert plan(together.target, None, 4096).need("cpu") == Need(0, 0, 0)
+
+
+def test_a_context_is_cut_to_the_targets(shape: Callable[..., ModelConfig]) -> None:
+    assert plan(Model(shape(context=300), "cpu"), None, 8192).context == 300
+
+
+def test_scales_that_are_not_nested_cost_more(shape: Callable[..., ModelConfig]) -> None:
+    model = Model(shape(**LLAMA), "cuda", "nf4", fixed=True)
+    nested, plain = need(model, 64).weights, need(replace(model, nested=False), 64).weights
+    layers = 32 * (4096 * 128 * (64 + 16) + 3 * 4096 * 14336)
+    assert plain - nested == pytest.approx((0.5625 - 0.516) * layers, rel=0.05)

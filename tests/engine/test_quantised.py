@@ -1,0 +1,343 @@
+"""Quantised weights: made, stored, joined and unpacked bit for bit as bitsandbytes does; row-invariant products."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from specchat.engine.api import QUANTS, Quant
+from specchat.engine.errors import ModelError
+from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.model import quantised
+from specchat.engine.model.quantise import block_scales, code_table, dequantised, fused, quantise
+from specchat.engine.model.quantised import QuantisedLinear, linear_of
+from specchat.engine.model.rows import PREFILL_ROWS, Linear, row_invariant
+from specchat.engine.model.stored import settled, stored_quant
+from specchat.engine.model.weights import Weights
+from tests.engine.tiny import checkpoint
+
+functional = pytest.importorskip("bitsandbytes.functional")
+from tests.engine.bnb import bnb_checkpoint, stored_tensors  # noqa: E402
+
+FOUR: tuple[Quant, ...] = ("nf4", "fp4")
+NAME = "model.layers.0.mlp.down_proj"
+
+
+def matrix(outputs: int, inputs: int, dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Tensor:
+    return torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    whole = {4: torch.int32, 2: torch.int16}[a.element_size()]
+    return a.dtype == b.dtype and torch.equal(a.contiguous().view(whole), b.contiguous().view(whole))
+
+
+def four_bit(dense: Tensor, quant: Quant, nested: bool, block: int) -> tuple[FourBit, Tensor]:
+    """A 4-bit weight read from bitsandbytes' own state, and what bitsandbytes unpacks it to."""
+    packed, state = functional.quantize_4bit(dense, blocksize=block, compress_statistics=nested, quant_type=quant)
+    outputs, inputs = dense.shape
+    inner = Nested(state.state2.code, state.state2.absmax, state.offset.expand(outputs)) if nested else None
+    weight = FourBit(packed.view(outputs, inputs // 2), state.absmax.view(outputs, -1), state.code, block, inner)
+    return weight, functional.dequantize_4bit(packed, state)
+
+
+@pytest.mark.parametrize("quant", FOUR)
+def test_the_code_tables_are_bitsandbytes_own(quant: Quant) -> None:
+    assert same_bits(code_table(quant), functional.get_4bit_type(quant, device="cpu"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("block", [64, 32])
+@pytest.mark.parametrize("quant", FOUR)
+def test_unpacked_weights_have_the_bits_of_bitsandbytes(
+    quant: Quant, block: int, nested: bool, dtype: torch.dtype
+) -> None:
+    weight, truth = four_bit(matrix(70, 192, dtype), quant, nested, block)
+    assert same_bits(dequantised(weight, dtype), truth)
+
+
+@pytest.mark.parametrize("inputs", [256, 96])
+@pytest.mark.parametrize("quant", FOUR)
+def test_quantising_gives_what_bitsandbytes_stores(quant: Quant, inputs: int) -> None:
+    dense = matrix(48, inputs)
+    weight = quantise(dense, quant)
+    assert isinstance(weight, FourBit)
+    assert weight.block == (64 if inputs == 256 else 32)
+    stored = stored_tensors("x", dense, quant, block=weight.block)
+    assert torch.equal(weight.packed.flatten(), stored["x.weight"].flatten())
+    assert torch.equal(weight.scales.flatten(), stored["x.weight.absmax"])
+    assert weight.nested is not None
+    assert torch.equal(weight.nested.absmax, stored["x.weight.nested_absmax"])
+
+
+def test_quantising_to_int8_gives_what_bitsandbytes_stores() -> None:
+    dense = matrix(48, 100)
+    weight = quantise(dense, "int8")
+    assert isinstance(weight, EightBit)
+    stored = stored_tensors("x", dense, "int8")
+    assert torch.equal(weight.values, stored["x.weight"])
+    assert torch.equal(weight.scales, stored["x.SCB"] / 127)
+    truth = functional.int8_vectorwise_dequant(stored["x.weight"], stored["x.SCB"])
+    torch.testing.assert_close(dequantised(weight, torch.float32), truth, rtol=1e-6, atol=0)
+
+
+def test_inputs_that_no_block_divides_are_refused() -> None:
+    with pytest.raises(ModelError, match="100 inputs are not a multiple of 32"):
+        quantise(matrix(8, 100), "nf4")
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+def test_joined_parts_unpack_to_their_parts(quant: Quant) -> None:
+    parts: list[Weight] = [quantise(matrix(n, 256, seed=n), quant) for n in (128, 64, 32)]
+    whole = fused(parts)
+    assert type(whole) is type(parts[0])
+    if isinstance(whole, FourBit):
+        assert whole.nested is not None  # 64 rows of 4 blocks fill the blocks of the scales
+    assert same_bits(dequantised(whole, torch.float32), torch.cat([dequantised(p, torch.float32) for p in parts]))
+
+
+def test_parts_whose_scales_do_not_fill_their_blocks_are_joined_without_nesting() -> None:
+    parts: list[Weight] = [quantise(matrix(n, 64, seed=n), "nf4") for n in (48, 16)]
+    whole = fused(parts)
+    assert isinstance(whole, FourBit)
+    assert whole.nested is None
+    assert same_bits(dequantised(whole, torch.float32), torch.cat([dequantised(p, torch.float32) for p in parts]))
+
+
+def test_parts_that_are_nested_differently_are_joined() -> None:
+    plain, truth = four_bit(matrix(64, 256), "fp4", False, 64)
+    nested = quantise(matrix(64, 256, seed=1), "fp4")
+    whole = fused([plain, nested])
+    assert isinstance(whole, FourBit)
+    assert same_bits(dequantised(whole, torch.bfloat16), torch.cat([truth, dequantised(nested, torch.bfloat16)]))
+
+
+def test_a_dense_part_makes_the_whole_dense() -> None:
+    dense, other = matrix(64, 64), quantise(matrix(32, 64), "int8")
+    whole = fused([dense, other])
+    assert isinstance(whole, Tensor)
+    assert same_bits(whole, torch.cat([dense, dequantised(other, torch.bfloat16)]))
+
+
+@pytest.mark.parametrize("storage", [torch.uint8, torch.bfloat16])
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("block", [64, 32])
+@pytest.mark.parametrize("quant", FOUR)
+def test_a_stored_matrix_loads_as_it_is(
+    quant: Quant, block: int, nested: bool, storage: torch.dtype, tmp_path: Path
+) -> None:
+    folder = bnb_checkpoint(tmp_path, quant, nested=nested, block=block, storage=storage)
+    stored = load_file(folder / "model.safetensors")
+    state = functional.QuantState.from_dict(
+        {k.removeprefix(NAME + "."): v for k, v in stored.items() if k.startswith(f"{NAME}.weight.")},
+        torch.device("cpu"),
+    )
+    truth = functional.dequantize_4bit(stored[f"{NAME}.weight"].view(torch.uint8), state)
+    with Weights(folder) as weights:
+        weight = weights.linear(NAME, 64, 128)
+    assert isinstance(weight, FourBit)
+    assert (weight.nested is not None) == nested
+    assert same_bits(dequantised(weight, torch.float32), truth)
+
+
+def test_a_stored_int8_matrix_loads_as_it_is(tmp_path: Path) -> None:
+    folder = bnb_checkpoint(tmp_path, "int8")
+    stored = load_file(folder / "model.safetensors")
+    with Weights(folder) as weights:
+        weight = weights.linear(NAME, 64, 128)
+    assert isinstance(weight, EightBit)
+    assert torch.equal(weight.values, stored[f"{NAME}.weight"])
+    assert torch.equal(weight.scales, stored[f"{NAME}.SCB"] / 127)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_dense_matrix_keeps_its_dtype(dtype: torch.dtype, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    tensors = {k: v.to(dtype) for k, v in load_file(folder / "model.safetensors").items()}
+    save_file(tensors, folder / "model.safetensors")
+    with Weights(folder) as weights:
+        weight = weights.linear(NAME, 64, 112)
+        assert isinstance(weight, Tensor)
+        assert same_bits(weight, tensors[f"{NAME}.weight"])
+        assert weights.get(f"{NAME}.weight", 64, 112).dtype == torch.float32
+
+
+def settings_changed(**changes: object) -> Callable[[dict[str, Tensor]], None]:
+    def spoil(tensors: dict[str, Tensor]) -> None:
+        name = f"{NAME}.weight.quant_state.bitsandbytes__nf4"
+        settings = json.loads(bytes(tensors[name].tolist())) | changes
+        tensors[name] = torch.tensor(list(json.dumps(settings).encode()), dtype=torch.uint8)
+
+    return spoil
+
+
+def part_changed(part: str, change: Callable[[Tensor], Tensor]) -> Callable[[dict[str, Tensor]], None]:
+    def spoil(tensors: dict[str, Tensor]) -> None:
+        tensors[f"{NAME}.{part}"] = change(tensors[f"{NAME}.{part}"])
+
+    return spoil
+
+
+def part_missing(part: str) -> Callable[[dict[str, Tensor]], object]:
+    return lambda tensors: tensors.pop(f"{NAME}.{part}")
+
+
+DAMAGED: dict[str, tuple[Quant, Callable[[dict[str, Tensor]], object], str]] = {
+    "shape": ("nf4", settings_changed(shape=[64, 64]), "has shape [64, 64], not [64, 128]"),
+    "kind": ("nf4", settings_changed(quant_type="fp4"), "has quant_type fp4, not nf4"),
+    "block": ("nf4", settings_changed(blocksize=128), "has blocks of 128; specchat runs blocks of 64 or 32"),
+    "nested block": ("nf4", settings_changed(nested_blocksize=64), "has nested_blocksize 64, not 256"),
+    "offset": ("nf4", settings_changed(nested_offset=None), "has nested_offset None, not a number"),
+    "no JSON": (
+        "nf4",
+        part_changed("weight.quant_state.bitsandbytes__nf4", lambda t: t[:-1]),
+        "does not hold a JSON object",
+    ),
+    "bytes": ("nf4", part_changed("weight", lambda t: t[:-1]), "has 4095 values, not 4096"),
+    "scales": ("nf4", part_changed("weight.absmax", lambda t: t[:-1]), "absmax has 127 values, not 128"),
+    "scales' dtype": ("nf4", part_changed("weight.absmax", lambda t: t.int()), "absmax is torch.int32"),
+    "table": ("nf4", part_changed("weight.quant_map", lambda t: t.flip(0)), "quant_map is not the table of nf4"),
+    "table's size": ("nf4", part_changed("weight.quant_map", lambda t: t[:8]), "quant_map has 8 values, not 16"),
+    "no nested scales": ("nf4", part_missing("weight.nested_absmax"), "weight.nested_absmax is missing"),
+    "no table": ("nf4", part_missing("weight.quant_map"), "weight.quant_map is missing"),
+    "no settings": (
+        "nf4",
+        part_missing("weight.quant_state.bitsandbytes__nf4"),
+        "is torch.uint8, quantised in a way that specchat does not know",
+    ),
+    "int8 shape": ("int8", part_changed("weight", lambda t: t[:, 1:].contiguous()), "has shape [64, 127]"),
+    "int8 scales": ("int8", part_changed("SCB", lambda t: t[1:]), "SCB has 63 values, not 64"),
+    "int8 without scales": ("int8", part_missing("SCB"), "is torch.int8, quantised in a way"),
+    "int8 layout": ("int8", part_changed("weight_format", lambda t: t + 2), "laid out for one kind of GPU"),
+    "float8": ("int8", part_changed("weight", lambda t: t.to(torch.float8_e4m3fn)), "is torch.float8_e4m3fn"),
+    "no weight": ("nf4", part_missing("weight"), "weight is missing from the weights"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_matrix_is_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
+    quant, spoil, words = DAMAGED[case]
+    folder = bnb_checkpoint(tmp_path, quant)
+    tensors = load_file(folder / "model.safetensors")
+    spoil(tensors)
+    save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors")
+    with Weights(folder) as weights, pytest.raises(ModelError) as caught:
+        weights.linear(NAME, 64, 128)
+    assert words in caught.value.message
+    assert str(tmp_path) in caught.value.message
+    assert NAME in caught.value.message
+
+
+def with_config(folder: Path, settings: object) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": settings}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("settings", "method"),
+    [
+        ({"quant_method": "gptq", "bits": 4}, "gptq"),
+        ({"quant_method": "awq"}, "awq"),
+        ({"quant_method": "fp8"}, "fp8"),
+        ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf5"}, "bitsandbytes nf5"),
+        ("gptq", "gptq"),
+    ],
+)
+def test_other_methods_are_refused_by_name(settings: object, method: str, tmp_path: Path) -> None:
+    folder = with_config(checkpoint(tmp_path), settings)
+    with pytest.raises(ModelError, match=f"quantised with {method}, which specchat cannot run"):
+        Weights(folder)
+
+
+def test_config_and_weights_must_agree(tmp_path: Path) -> None:
+    folder = with_config(bnb_checkpoint(tmp_path, "nf4"), {"quant_method": "bitsandbytes", "load_in_8bit": True})
+    with Weights(folder) as weights, pytest.raises(ModelError, match=r"is nf4, but config\.json says int8"):
+        weights.linear(NAME, 64, 128)
+
+
+def test_what_is_asked_for_and_what_is_stored_must_agree(tmp_path: Path) -> None:
+    dense, stored = checkpoint(tmp_path / "dense"), bnb_checkpoint(tmp_path / "nf4", "nf4")
+    assert stored_quant(dense) is None
+    assert (settled(dense, None), settled(dense, "int8")) == (None, "int8")
+    assert (settled(stored, None), settled(stored, "nf4")) == ("nf4", "nf4")
+    with pytest.raises(ModelError, match=r"is quantised as nf4 already and cannot become int8\. Leave quant out"):
+        settled(stored, "int8")
+
+
+SHAPES = [(64, 64), (96, 704), (1500, 704), (2100, 512)]
+"""The last two take two slabs."""
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("quant", QUANTS)
+def test_products_are_right_and_row_invariant(quant: Quant, shape: tuple[int, int]) -> None:
+    outputs, inputs = shape
+    bias = matrix(outputs, 1, torch.float32).flatten()
+    weight = quantise(matrix(outputs, inputs), quant)
+    product = linear_of(weight, bias)
+    assert isinstance(product, QuantisedLinear)
+    x = matrix(PREFILL_ROWS, inputs, torch.float32, seed=1)
+    truth = x.double() @ dequantised(weight, torch.float32).double().T + bias.double()
+    torch.testing.assert_close(product(x).double(), truth, rtol=1e-5, atol=1e-4)
+    assert row_invariant(product, x)
+
+
+@pytest.mark.parametrize("arrangement", quantised.ARRANGEMENTS)
+def test_every_arrangement_is_right(arrangement: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = quantise(matrix(80, 128), "nf4")
+    monkeypatch.setattr(quantised, "arrange", lambda *_: arrangement)
+    product = QuantisedLinear(weight)
+    assert product.arrangement == arrangement
+    x = matrix(PREFILL_ROWS, 128, torch.float32, seed=1)
+    torch.testing.assert_close(product(x), x @ dequantised(weight, torch.float32).T, rtol=1e-5, atol=1e-4)
+    assert row_invariant(product, x)
+
+
+def test_an_arrangement_that_is_not_row_invariant_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_count(weight: Tensor, _: Tensor | None) -> Callable[[Tensor], Tensor]:
+        return lambda x: (x @ weight.T) * (1 + 1e-6 * (x.shape[0] > 3))
+
+    monkeypatch.setattr(quantised, "_proved", {})
+    monkeypatch.setitem(quantised.ARRANGEMENTS, "unpacked-pair", by_count)
+    assert quantised.arrange(48, 64) != "unpacked-pair"
+
+
+@pytest.mark.parametrize("quant", FOUR)
+def test_without_bitsandbytes_products_have_the_same_bits(quant: Quant, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = quantise(matrix(80, 128), quant)
+    x = matrix(5, 128, torch.float32, seed=1)
+    with_it = QuantisedLinear(weight)(x)
+    monkeypatch.setattr(quantised, "_unpacker", lambda _: quantised._in_torch)
+    assert same_bits(QuantisedLinear(weight)(x), with_it)
+
+
+@pytest.mark.parametrize(("quant", "bytes_each"), [("nf4", 0.5625), ("fp4", 0.5625), ("int8", 1 + 4 / 512)])
+def test_weights_stay_packed(quant: Quant, bytes_each: float) -> None:
+    product = QuantisedLinear(quantise(matrix(256, 512), quant))
+    product(torch.ones(1, 512))
+    assert product.memory() == bytes_each * 256 * 512
+
+
+def test_a_dense_matrix_is_multiplied_in_float32() -> None:
+    dense = matrix(32, 64)
+    product = linear_of(dense)
+    assert isinstance(product, Linear)
+    x = matrix(3, 64, torch.float32, seed=1)
+    torch.testing.assert_close(product(x), x @ dense.float().T)
+
+
+def test_nested_scales_are_read_as_bitsandbytes_reads_them() -> None:
+    weight = quantise(matrix(64, 256), "nf4")
+    assert isinstance(weight, FourBit)
+    assert weight.nested is not None
+    state = functional.QuantState(
+        absmax=weight.nested.absmax, code=weight.nested.code, blocksize=256, dtype=torch.float32
+    )
+    truth = functional.dequantize_blockwise(weight.scales.flatten(), state) + weight.nested.offset[0]
+    assert same_bits(block_scales(weight).flatten(), truth)
