@@ -1,0 +1,64 @@
+"""SwiGLU's activation between the two products of an MLP."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn.functional import silu
+
+COLUMNS = 512
+"""Columns of one program."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _silu_mul(
+    partials: tl.tensor,
+    out: tl.tensor,
+    skip: tl.tensor,
+    stride_split: tl.tensor,
+    inner: tl.tensor,
+    SPLITS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+) -> None:
+    if skip is not None:  # noqa: SIM102
+        if tl.load(skip) != 0:
+            return
+    row = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < inner
+    first = partials + row * 2 * inner + column
+    gate = tl.load(first, mask=inside, other=0.0)
+    up = tl.load(first + inner, mask=inside, other=0.0)
+    for split in tl.static_range(1, SPLITS):
+        gate += tl.load(first + split * stride_split, mask=inside, other=0.0)
+        up += tl.load(first + split * stride_split + inner, mask=inside, other=0.0)
+    y = gate * tl.sigmoid(gate) * up
+    tl.store(out + row * inner + column, y.to(out.dtype.element_ty), mask=inside)
+
+
+def silu_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None) -> None:
+    """out = silu(gate) * up (Shazeer 2020), gate being the first I columns of the summed product, up the last I.
+
+    Args:
+        partials: float32 [splits, R, 2 * I], added in index order.
+        out: compute dtype [R, I], written.
+        skip: int32 [1]; nothing is done where it is not 0.
+    """
+    splits, _, columns = partials.shape
+    inner = columns // 2
+    _silu_mul[(rows, triton.cdiv(inner, COLUMNS))](
+        partials,
+        out,
+        skip,
+        partials.stride(0),
+        inner,
+        SPLITS=splits,
+        COLUMNS=COLUMNS,
+        num_warps=4,
+        enable_fp_fusion=True,
+    )
+
+
+def reference_silu_mul(partials: Tensor) -> Tensor:
+    """What `silu_mul` writes, in the precision of `partials`: [rows, I]."""
+    gate, up = partials.sum(0).chunk(2, -1)
+    return silu(gate) * up

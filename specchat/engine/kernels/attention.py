@@ -1,0 +1,316 @@
+"""Attention of a step's rows over the cache: split-KV partials, then their combination.
+
+Flash-decoding (Dao et al. 2023) with a fixed split size, the query heads that share a key-value head packed into the
+rows of one tile (GQA: Ainslie et al. 2023), and chains or trees of drafted tokens (SpecInfer: Miao et al. 2024).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specchat.engine.errors import ModelError
+
+SPLIT = 256
+"""Keys of one partial sum: fixed, so that a row is summed alike in every step."""
+
+TILE = 16
+"""Packed rows of one program: more rows are more programs, never a larger tile."""
+
+KEYS = 64
+"""Keys of one pass of the inner loop."""
+
+CHUNK = 8
+"""Partial sums that the combination adds at a time."""
+
+WIDEST_HEAD = 128
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Partial sums between the two launches, shared by all layers: one set for each (split, row, head).
+
+    `best` float32 [splits, R, heads], the largest score times log2(e); `total` float32 [splits, R, heads], the sum of
+    exp2(score - best); `mixed` float32 [splits, R, heads, D], the values weighted with it, not yet divided by it.
+    """
+
+    best: Tensor
+    total: Tensor
+    mixed: Tensor
+
+
+def workspace(rows: int, heads: int, dim: int, capacity: int, device: torch.device | str) -> Workspace:
+    """Buffers for steps of at most `rows` rows over a cache of `capacity` entries; 4 * D + 8 bytes a set.
+
+    Raises:
+        ModelError: heads wider than WIDEST_HEAD.
+    """
+    if dim > WIDEST_HEAD:
+        raise ModelError(
+            f"the model's heads are {dim} wide; the GPU kernels take {WIDEST_HEAD} at most: run it on the CPU"
+        )
+    sets = (triton.cdiv(capacity, SPLIT), rows, heads)
+    return Workspace(*(torch.empty(shape, device=device) for shape in (sets, sets, (*sets, dim))))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _path(tree: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+    """How many bits of an int64 are set, and where: int32 [64], the d-th set bit's place at d."""
+    bit = tl.arange(0, 64)
+    member = ((tree >> bit.to(tl.int64)) & 1).to(tl.int32)
+    rank = tl.cumsum(member, 0) - 1
+    found = (member[None, :] != 0) & (rank[None, :] == bit[:, None])
+    return tl.sum(member, 0), tl.sum(tl.where(found, bit[None, :], 0), 1)
+
+
+@triton.jit(do_not_specialize=["rows", "shared_tiles"])  # type: ignore[untyped-decorator]
+def _partial(
+    query: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    length: tl.tensor,
+    tree: tl.tensor,
+    skip: tl.tensor,
+    best_out: tl.tensor,
+    total_out: tl.tensor,
+    mixed_out: tl.tensor,
+    rows: tl.tensor,
+    shared_tiles: tl.tensor,
+    heads: tl.tensor,
+    capacity: tl.tensor,
+    stride_split: tl.tensor,
+    scale: tl.tensor,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED: tl.constexpr,
+    TILE: tl.constexpr,
+    KEYS: tl.constexpr,
+    SPLIT: tl.constexpr,
+) -> None:
+    if skip is not None:  # noqa: SIM102
+        if tl.load(skip) != 0:
+            return
+    program = tl.program_id(0)
+    kv = tl.program_id(1)
+    start = tl.load(length)
+    if tree is not None:
+        program -= 2 * rows
+    tile = program % shared_tiles
+    split = program // shared_tiles
+    packed = tile * TILE + tl.arange(0, TILE)
+    token = packed // GROUP
+    member = packed % GROUP
+    if tree is None:
+        end = start + tl.minimum((tile * TILE + TILE - 1) // GROUP + 1, rows)
+        seen = start + token + 1
+    else:
+        # Before the drafted tokens all rows see the same keys and share tiles. In the two splits that can hold drafted
+        # tokens each token has a tile to itself, for the keys of its path are brought into the places of a chain.
+        alone = program < 0
+        row = tl.program_id(0) // 2
+        whole = start // SPLIT
+        if (split >= whole) & (program >= 0):
+            return
+        depth, path = _path(tl.load(tree + row, mask=alone, other=0))
+        split = tl.where(alone, whole + tl.program_id(0) % 2, split)
+        token = tl.where(alone, row, token)
+        member = tl.where(alone, tl.arange(0, TILE), member)
+        end = start + depth
+        seen = end + tl.zeros_like(token)
+    end = tl.minimum(end, capacity)
+    first = split * SPLIT
+    if first >= end:
+        return
+    used = (token < rows) & (member < GROUP)
+    head = kv * GROUP + member
+    d = tl.arange(0, PADDED)
+    inside = d[None, :] < DIM
+    q = tl.load(query + (token * heads + head)[:, None] * DIM + d[None, :], mask=used[:, None] & inside, other=0.0)
+    k_base = keys + kv.to(tl.int64) * capacity * DIM
+    v_base = values + kv.to(tl.int64) * capacity * DIM
+    best = tl.full((TILE,), float("-inf"), tl.float32)
+    total = tl.zeros((TILE,), tl.float32)
+    mixed = tl.zeros((TILE, PADDED), tl.float32)
+    for block in range(first, tl.minimum(first + SPLIT, end), KEYS):
+        position = block + tl.arange(0, KEYS)
+        slot = position
+        if tree is not None:
+            drafted = tl.gather(path, tl.minimum(tl.maximum(position - start, 0), 63), 0)
+            slot = tl.minimum(tl.where(position < start, position, start + drafted), capacity - 1)
+        place = slot[:, None] * DIM + d[None, :]
+        # What lies beyond the rows' own entries is never read: 0 * NaN would be NaN.
+        valid = (position < end)[:, None] & inside
+        k = tl.load(k_base + place, mask=valid, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        scores = tl.where(position[None, :] < seen[:, None], scores, float("-inf"))
+        new = tl.maximum(best, tl.max(scores, 1))
+        # A row that sees nothing here yet keeps -inf and sums zeros.
+        origin = tl.where(new == float("-inf"), 0.0, new)
+        p = tl.exp2(scores - origin[:, None])
+        fade = tl.exp2(best - origin)
+        total = total * fade + tl.sum(p, 1)
+        v = tl.load(v_base + place, mask=valid, other=0.0)
+        mixed = tl.dot(p.to(v.dtype), v, mixed * fade[:, None], input_precision="ieee")
+        best = new
+    place = split * stride_split + token * heads + head
+    tl.store(best_out + place, best, mask=used)
+    tl.store(total_out + place, total, mask=used)
+    tl.store(mixed_out + place[:, None] * DIM + d[None, :], mixed, mask=used[:, None] & inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _combine(
+    best_in: tl.tensor,
+    total_in: tl.tensor,
+    mixed_in: tl.tensor,
+    length: tl.tensor,
+    tree: tl.tensor,
+    skip: tl.tensor,
+    out: tl.tensor,
+    heads: tl.tensor,
+    capacity: tl.tensor,
+    stride_split: tl.tensor,
+    DIM: tl.constexpr,
+    PADDED: tl.constexpr,
+    SPLIT: tl.constexpr,
+    CHUNK: tl.constexpr,
+) -> None:
+    if skip is not None:  # noqa: SIM102
+        if tl.load(skip) != 0:
+            return
+    row = tl.program_id(0)
+    head = tl.program_id(1)
+    end = tl.load(length)
+    if tree is None:
+        end += row + 1
+    else:
+        depth, _ = _path(tl.load(tree + row))
+        end += depth
+    splits = tl.cdiv(tl.minimum(end, capacity), SPLIT)
+    d = tl.arange(0, PADDED)
+    best = tl.full((), float("-inf"), tl.float32)
+    total = tl.full((), 0.0, tl.float32)
+    mixed = tl.zeros((PADDED,), tl.float32)
+    for chunk in range(0, splits, CHUNK):
+        split = chunk + tl.arange(0, CHUNK)
+        mine = split < splits
+        place = split * stride_split + row * heads + head
+        bests = tl.load(best_in + place, mask=mine, other=float("-inf"))
+        new = tl.maximum(best, tl.max(bests, 0))
+        weight = tl.exp2(bests - new)
+        fade = tl.exp2(best - new)
+        totals = tl.load(total_in + place, mask=mine, other=0.0)
+        parts = tl.load(
+            mixed_in + place[:, None] * DIM + d[None, :], mask=mine[:, None] & (d[None, :] < DIM), other=0.0
+        )
+        total = total * fade + tl.sum(totals * weight, 0)
+        mixed = mixed * fade + tl.sum(parts * weight[:, None], 0)
+        best = new
+    tl.store(out + (row * heads + head) * DIM + d, (mixed / total).to(out.dtype.element_ty), mask=d < DIM)
+
+
+def attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    length: Tensor,
+    tree: Tensor | None,
+    workspace: Workspace,
+    out: Tensor,
+    rows: int,
+    skip: Tensor | None,
+) -> None:
+    """Attention of a chain or a tree of rows, softmax in float32.
+
+    A row of a tree has bit for bit the result it would have at the end of its own path as a chain: its path's keys are
+    summed in the order of their depth, wherever they lie.
+
+    Args:
+        query: compute dtype [R, heads, D], rotated.
+        keys, values: compute dtype [kv, capacity, D]; row r's own entries are in slot length + r.
+        length: int32 [1], entries before the first row.
+        tree: None for a chain: row r sees slots up to length + r. Otherwise int64 [R]: row r sees all slots before
+            length and slot length + j where bit j of tree[r] is set; bit r is set, and parents come before children.
+        out: compute dtype [R, heads * D], written.
+        rows: 1 to R, at most 64 of a tree.
+        skip: int32 [1]; nothing is done where it is not 0.
+
+    Raises:
+        ModelError: more than TILE query heads share a key-value head.
+    """
+    kv_heads, capacity, dim = keys.shape
+    _, _, heads = workspace.best.shape
+    group = heads // kv_heads
+    if group > TILE:
+        raise ModelError(
+            f"{group} query heads share a key-value head; the GPU kernels take {TILE} at most: run the model on the CPU"
+        )
+    stride = workspace.best.stride(0)
+    shared_tiles = triton.cdiv(rows * group, TILE)
+    programs = shared_tiles * triton.cdiv(capacity, SPLIT) + (0 if tree is None else 2 * rows)
+    _partial[(programs, kv_heads)](
+        query,
+        keys,
+        values,
+        length,
+        tree,
+        skip,
+        workspace.best,
+        workspace.total,
+        workspace.mixed,
+        rows,
+        shared_tiles,
+        heads,
+        capacity,
+        stride,
+        dim**-0.5 * math.log2(math.e),
+        GROUP=group,
+        DIM=dim,
+        PADDED=padded(dim),
+        TILE=TILE,
+        KEYS=KEYS,
+        SPLIT=SPLIT,
+        num_warps=4,
+        num_stages=2,
+        enable_fp_fusion=True,
+    )
+    _combine[(rows, heads)](
+        workspace.best,
+        workspace.total,
+        workspace.mixed,
+        length,
+        tree,
+        skip,
+        out,
+        heads,
+        capacity,
+        stride,
+        DIM=dim,
+        PADDED=padded(dim),
+        SPLIT=SPLIT,
+        CHUNK=CHUNK,
+        num_warps=1,
+        enable_fp_fusion=True,
+    )
+
+
+def padded(dim: int) -> int:
+    """Columns of a head in a tile: a power of two, and 16 at least for the tensor cores."""
+    return max(16, int(triton.next_power_of_2(dim)))
+
+
+def reference_attend(query: Tensor, keys: Tensor, values: Tensor, start: int, tree: list[int] | None) -> Tensor:
+    """What `attend` writes, in the precision of its arguments: [rows, heads * D]."""
+    rows, heads, dim = query.shape
+    kv_heads = keys.shape[0]
+    outputs = []
+    for row in range(rows):
+        mask = 2 ** (row + 1) - 1 if tree is None else tree[row]
+        slots = [*range(start), *(start + j for j in range(64) if mask >> j & 1)]
+        q = query[row].view(kv_heads, heads // kv_heads, dim)
+        weights = (q @ keys[:, slots].transpose(1, 2) * dim**-0.5).softmax(-1)
+        outputs.append((weights @ values[:, slots]).reshape(heads * dim))
+    return torch.stack(outputs)

@@ -1,0 +1,47 @@
+"""Look-up of token embeddings into the float32 residual stream."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+COLUMNS = 1024
+"""Columns of one program."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _embed(
+    tokens: tl.tensor,
+    table: tl.tensor,
+    residual: tl.tensor,
+    vocab: tl.tensor,
+    hidden: tl.tensor,
+    COLUMNS: tl.constexpr,
+) -> None:
+    row = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    # 64 bits: a large vocabulary times a wide model passes 2^31 elements.
+    token = tl.load(tokens + row).to(tl.int64)
+    known = (column < hidden) & (token >= 0) & (token < vocab)
+    x = tl.load(table + token * hidden + column, mask=known, other=0.0).to(tl.float32)
+    tl.store(residual + row * hidden + column, x, mask=column < hidden)
+
+
+def embed(tokens: Tensor, table: Tensor, residual: Tensor, rows: int) -> None:
+    """residual[r] = table[tokens[r]] for r < rows; an id outside the table gives zeros.
+
+    Args:
+        tokens: int32 [R].
+        table: any float dtype [vocab, hidden].
+        residual: float32 [R, hidden], written.
+    """
+    vocab, hidden = table.shape
+    _embed[(rows, triton.cdiv(hidden, COLUMNS))](
+        tokens, table, residual, vocab, hidden, COLUMNS=COLUMNS, num_warps=4, enable_fp_fusion=True
+    )
+
+
+def reference_embed(tokens: Tensor, table: Tensor) -> Tensor:
+    """What `embed` writes: float32 [len(tokens), hidden]."""
+    known = (tokens >= 0) & (tokens < table.shape[0])
+    return torch.where(known[:, None], table[tokens.where(known, 0).long()].float(), 0.0)

@@ -1,0 +1,155 @@
+"""After the query, key and value product: head norms, rotary embedding, and the write into the cache."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _rope_and_write(
+    partials: tl.tensor,
+    query_norm: tl.tensor,
+    key_norm: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    length: tl.tensor,
+    offsets: tl.tensor,
+    query: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    skip: tl.tensor,
+    stride_split: tl.tensor,
+    heads: tl.tensor,
+    kv_heads: tl.tensor,
+    capacity: tl.tensor,
+    eps: tl.tensor,
+    SPLITS: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED: tl.constexpr,
+) -> None:
+    if skip is not None:  # noqa: SIM102
+        if tl.load(skip) != 0:
+            return
+    row = tl.program_id(0)
+    head = tl.program_id(1)
+    d = tl.arange(0, PADDED)
+    inside = d < DIM
+    first = partials + (row * (heads + 2 * kv_heads) + head) * DIM
+    x = _summed(first, d, inside, stride_split, SPLITS)
+    start = tl.load(length)
+    slot = start + row
+    # Rows that pad a step out to its bucket may lie beyond the end of the cache.
+    written = inside & (slot < capacity)
+    if head >= heads + kv_heads:
+        place = values + ((head - heads - kv_heads).to(tl.int64) * capacity + slot) * DIM + d
+        tl.store(place, x.to(values.dtype.element_ty), mask=written)
+    else:
+        opposite = (d + DIM // 2) % DIM
+        swapped = _summed(first, opposite, inside, stride_split, SPLITS)
+        if query_norm is not None:
+            scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
+            norm = query_norm if head < heads else key_norm
+            x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
+            swapped = swapped * scale * tl.load(norm + opposite, mask=inside, other=0.0).to(tl.float32)
+        angle = start + tl.load(offsets + row)
+        known = inside & (angle < capacity)
+        y = x * tl.load(cos + angle * DIM + d, mask=known, other=0.0)
+        y += swapped * tl.load(sin + angle * DIM + d, mask=known, other=0.0)
+        if head < heads:
+            tl.store(query + (row * heads + head) * DIM + d, y.to(query.dtype.element_ty), mask=inside)
+        else:
+            place = keys + ((head - heads).to(tl.int64) * capacity + slot) * DIM + d
+            tl.store(place, y.to(keys.dtype.element_ty), mask=written)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _summed(
+    first: tl.tensor, d: tl.tensor, inside: tl.tensor, stride_split: tl.tensor, SPLITS: tl.constexpr
+) -> tl.tensor:
+    x = tl.load(first + d, mask=inside, other=0.0)
+    for split in tl.static_range(1, SPLITS):
+        x += tl.load(first + split * stride_split + d, mask=inside, other=0.0)
+    return x
+
+
+def rope_and_write(
+    partials: Tensor,
+    query_norm: Tensor | None,
+    key_norm: Tensor | None,
+    eps: float,
+    cos: Tensor,
+    sin: Tensor,
+    length: Tensor,
+    offsets: Tensor,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: int,
+    skip: Tensor | None,
+) -> None:
+    """Turn the fused product into rotated queries and cache entries (RoPE: Su et al. 2021).
+
+    Row r is at position length + offsets[r] and goes into slot length + r of the cache; a slot beyond the cache is not
+    written.
+
+    Args:
+        partials: float32 [splits, R, (heads + 2 * kv) * D], added in index order: queries, keys, values.
+        query_norm, key_norm: any float dtype [D], RMS norms of each head before the rotation (Qwen3); both or none.
+        cos, sin: float32 [capacity, D] from `model.rope.tables`: out = x * cos + roll(x, D / 2) * sin.
+        length: int32 [1], entries valid in the cache.
+        offsets: int32 [R]: 0, 1, 2, ... for a chain, depths for a tree.
+        query: compute dtype [R, heads, D], written.
+        keys, values: compute dtype [kv, capacity, D], written at slots length .. length + rows - 1.
+        skip: int32 [1]; nothing is done where it is not 0.
+    """
+    kv_heads, capacity, dim = keys.shape
+    heads = query.shape[1]
+    _rope_and_write[(rows, heads + 2 * kv_heads)](
+        partials,
+        query_norm,
+        key_norm,
+        cos,
+        sin,
+        length,
+        offsets,
+        query,
+        keys,
+        values,
+        skip,
+        partials.stride(0),
+        heads,
+        kv_heads,
+        capacity,
+        eps,
+        SPLITS=partials.shape[0],
+        DIM=dim,
+        PADDED=triton.next_power_of_2(dim),
+        num_warps=1,
+        enable_fp_fusion=True,
+    )
+
+
+def reference_rope(
+    partials: Tensor,
+    query_norm: Tensor | None,
+    key_norm: Tensor | None,
+    eps: float,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor,
+    heads: int,
+    kv_heads: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rotated queries [rows, heads, D] and keys [rows, kv, D], and values [rows, kv, D], in float64."""
+    dim = cos.shape[1]
+    x = partials.double().sum(0).unflatten(-1, (-1, dim))
+    query, key, value = x.split((heads, kv_heads, kv_heads), 1)
+    if query_norm is not None and key_norm is not None:
+        query, key = (
+            y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps) * weight.double()
+            for y, weight in ((query, query_norm), (key, key_norm))
+        )
+    c, s = cos[positions.long(), None].double(), sin[positions.long(), None].double()
+    rotated_query, rotated_key = (y * c + y.roll(dim // 2, -1) * s for y in (query, key))
+    return rotated_query, rotated_key, value

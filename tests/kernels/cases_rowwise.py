@@ -1,0 +1,102 @@
+"""The row-wise kernels as a step launches them, at Qwen3-8B's shapes: 4096 wide, 32 heads, 8 kv, 128 a head."""
+
+import triton
+
+from specchat.engine.kernels import activation, embed, norm, rope
+from tests.kernels.compiled import Case
+
+HIDDEN = 4096
+SPLITS = 4
+
+CASES = [
+    Case(
+        name="embed",
+        kernel=embed._embed,
+        signature={
+            "tokens": "*i32",
+            "table": "*bf16",
+            "residual": "*fp32",
+            "vocab": "i32",
+            "hidden": "i32",
+            "COLUMNS": "constexpr",
+        },
+        constants={"COLUMNS": embed.COLUMNS},
+        aligned=("tokens", "table", "residual", "hidden"),
+    ),
+    *(
+        Case(
+            name=name,
+            kernel=norm._add_rms_norm,
+            signature={
+                "residual": "*fp32",
+                "partials": "*fp32" if splits else "constexpr",
+                "weight": "*bf16",
+                "out": "*bf16",
+                "skip": "*i32" if splits else "constexpr",
+                "stride_split": "i32",
+                "hidden": "i32",
+                "eps": "fp32",
+                "SPLITS": "constexpr",
+                "COLUMNS": "constexpr",
+            },
+            constants={"SPLITS": splits, "COLUMNS": columns} | ({} if splits else {"partials": None, "skip": None}),
+            aligned=("residual", "weight", "out", "stride_split", "hidden", *(("partials", "skip") if splits else ())),
+            num_warps=norm.warps(columns),
+        )
+        for name, columns, splits in (
+            ("norm", HIDDEN, SPLITS),
+            ("norm without partials", HIDDEN, 0),
+            ("norm, widest", norm.WIDEST, SPLITS),
+        )
+    ),
+    *(
+        Case(
+            name=name,
+            kernel=rope._rope_and_write,
+            signature={
+                "partials": "*fp32",
+                "query_norm": "*bf16" if normed else "constexpr",
+                "key_norm": "*bf16" if normed else "constexpr",
+                "cos": "*fp32",
+                "sin": "*fp32",
+                "length": "*i32",
+                "offsets": "*i32",
+                "query": "*bf16",
+                "keys": "*bf16",
+                "values": "*bf16",
+                "skip": "*i32",
+                "stride_split": "i32",
+                "heads": "i32",
+                "kv_heads": "i32",
+                "capacity": "i32",
+                "eps": "fp32",
+                "SPLITS": "constexpr",
+                "DIM": "constexpr",
+                "PADDED": "constexpr",
+            },
+            constants={"SPLITS": SPLITS, "DIM": dim, "PADDED": triton.next_power_of_2(dim)}
+            | ({} if normed else {"query_norm": None, "key_norm": None}),
+            aligned=(
+                *("partials", "cos", "sin", "length", "offsets", "query", "keys", "values", "skip", "stride_split"),
+                *(("query_norm", "key_norm") if normed else ()),
+            ),
+            num_warps=1,
+        )
+        for name, dim, normed in (("rope, head norms", 128, True), ("rope, 80 a head", 80, False))
+    ),
+    Case(
+        name="silu",
+        kernel=activation._silu_mul,
+        signature={
+            "partials": "*fp32",
+            "out": "*bf16",
+            "skip": "*i32",
+            "stride_split": "i32",
+            "inner": "i32",
+            "SPLITS": "constexpr",
+            "COLUMNS": "constexpr",
+        },
+        constants={"SPLITS": SPLITS, "COLUMNS": activation.COLUMNS},
+        aligned=("partials", "out", "skip", "stride_split", "inner"),
+    ),
+]

@@ -1,0 +1,240 @@
+"""Attention against torch in float64, row by row, tree against chain, and what the compiler makes of it."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from specchat.engine.errors import ModelError
+from specchat.engine.kernels.attention import CHUNK, SPLIT, Workspace, attend, reference_attend, workspace
+from tests.kernels import compiled
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+DTYPES = (torch.bfloat16, torch.float16) if GPU else (torch.float32, torch.float16)
+TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+"""Of values near 1; weights and result are rounded to the type that is stored."""
+
+CAPACITY = 768
+COUNTS = (*range(1, 17), 33, 64)
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    return request.param
+
+
+class Step:
+    """Queries and a cache of one shape; every slot that a call may not see is NaN while it runs."""
+
+    def __init__(
+        self, dtype: torch.dtype, group: int, dim: int, kv: int = 2, rows: int = 64, capacity: int = CAPACITY
+    ) -> None:
+        generator = torch.Generator().manual_seed(group * 1000 + dim)
+        self.heads, self.kv, self.capacity = group * kv, kv, capacity
+        self.query = torch.randn(rows, self.heads, dim, generator=generator).to(DEVICE, dtype)
+        self.keys, self.values = torch.randn(2, kv, capacity, dim, generator=generator).to(DEVICE, dtype)
+
+    def run(self, start: int, rows: int, tree: list[int] | None = None, first: int = 0) -> Tensor:
+        """Rows `first`, ... of the queries as the rows at `start`, ...; [rows, heads * D]."""
+        query = self.query[first : first + rows].contiguous()
+        keys, values = self.keys.clone(), self.values.clone()
+        keys[:, start + rows :] = values[:, start + rows :] = torch.nan
+        out = torch.full((rows, self.heads * query.shape[2]), torch.nan, device=DEVICE, dtype=query.dtype)
+        call(query, keys, values, start, tree, self.space(rows), out)
+        return out
+
+    def space(self, rows: int) -> Workspace:
+        space = workspace(rows, self.heads, self.query.shape[2], self.capacity, DEVICE)
+        for buffer in (space.best, space.total, space.mixed):
+            buffer.fill_(torch.nan)
+        return space
+
+
+def call(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    start: int,
+    tree: list[int] | None,
+    space: Workspace,
+    out: Tensor,
+    skip: Tensor | None = None,
+) -> None:
+    length = torch.tensor([start], dtype=torch.int32, device=DEVICE)
+    masks = None if tree is None else torch.tensor(tree, device=DEVICE)
+    attend(query, keys, values, length, masks, space, out, query.shape[0], skip)
+
+
+def truth(step: Step, start: int, rows: int, tree: list[int] | None = None) -> Tensor:
+    """torch's attention in float64 under an explicit mask."""
+    seen = torch.ones(rows, start + rows, dtype=torch.bool)
+    seen[:, start:] = torch.tensor(
+        [[(tree[r] >> j & 1) == 1 if tree else j <= r for j in range(rows)] for r in range(rows)]
+    )
+    query, keys, values = (
+        t.double() for t in (step.query[:rows], step.keys[:, : start + rows], step.values[:, : start + rows])
+    )
+    mixed = scaled_dot_product_attention(
+        query.transpose(0, 1), keys, values, attn_mask=seen.to(DEVICE), enable_gqa=True
+    )
+    return mixed.transpose(0, 1).flatten(1)
+
+
+def random_tree(nodes: int, seed: int) -> tuple[list[int], list[list[int]]]:
+    """A tree's masks, and each node's path from the root to itself."""
+    pick = random.Random(seed)
+    paths = [[0]]
+    for node in range(1, nodes):
+        paths.append([*paths[pick.randrange(max(0, node - 5), node)], node])
+    masks = [sum(1 << j for j in path) for path in paths]
+    return [m - (1 << 64) if m >> 63 else m for m in masks], paths
+
+
+@pytest.mark.parametrize(
+    ("group", "dim", "start", "rows"),
+    [
+        (1, 8, 0, 1),
+        (4, 8, 487, 33),
+        (2, 32, 3, 5),
+        (3, 64, 250, 16),
+        (4, 80, 255, 2),
+        (5, 96, 250, 16),
+        (7, 128, 511, 2),
+        (8, 16, 519, 5),
+    ],
+)
+def test_a_chain_is_torchs(group: int, dim: int, start: int, rows: int, dtype: torch.dtype) -> None:
+    step = Step(dtype, group, dim)
+    ours, theirs = step.run(start, rows), truth(step, start, rows)
+    torch.testing.assert_close(ours.double(), theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    used = (step.query[:rows].double(), step.keys.double(), step.values.double())
+    torch.testing.assert_close(reference_attend(*used, start, None), theirs)
+
+
+@pytest.mark.parametrize(
+    ("group", "dim", "start", "rows"), [(7, 16, 0, 7), (4, 80, 240, 20), (3, 64, SPLIT, 5), (1, 8, 500, 33)]
+)
+def test_a_tree_is_torchs(group: int, dim: int, start: int, rows: int, dtype: torch.dtype) -> None:
+    step = Step(dtype, group, dim)
+    tree, _ = random_tree(rows, seed=start)
+    ours, theirs = step.run(start, rows, tree), truth(step, start, rows, tree)
+    torch.testing.assert_close(ours.double(), theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    used = (step.query[:rows].double(), step.keys.double(), step.values.double())
+    torch.testing.assert_close(reference_attend(*used, start, tree), theirs)
+
+
+@pytest.mark.parametrize(
+    ("group", "dim", "start", "counts"),
+    [(1, 8, 230, (33, 64)), (3, 80, 248, (2, 5, 16)), (4, 64, 500, range(1, 17)), (8, 16, 511, (2, 5, 17))],
+)
+def test_rows_of_a_chain_are_alone(group: int, dim: int, start: int, counts: Sequence[int], dtype: torch.dtype) -> None:
+    step = Step(dtype, group, dim, kv=1)
+    alone = torch.cat([step.run(start + r, 1, first=r) for r in range(max(counts))])
+    assert not alone.isnan().any(), "something beyond the visible slots leaked"
+    for rows in counts:
+        assert torch.equal(step.run(start, rows), alone[:rows])
+
+
+@pytest.mark.parametrize(
+    ("group", "dim", "start", "rows"), [(1, 8, 230, 64), (4, 64, 250, 16), (5, 16, SPLIT, 9), (7, 80, 500, 17)]
+)
+def test_a_node_of_a_tree_is_the_end_of_its_path(
+    group: int, dim: int, start: int, rows: int, dtype: torch.dtype
+) -> None:
+    step = Step(dtype, group, dim, kv=1)
+    tree, paths = random_tree(rows, seed=rows)
+    together = step.run(start, rows, tree)
+    for node, path in enumerate(paths):
+        chain = Step(dtype, group, dim, kv=1)
+        for cache in (chain.keys, chain.values):
+            cache[:, start : start + len(path)] = cache[:, [start + j for j in path]]
+        assert torch.equal(together[[node]], chain.run(start + len(path) - 1, 1, first=node))
+
+
+def test_a_long_cache_is_combined_in_chunks(dtype: torch.dtype) -> None:
+    start, rows = SPLIT * CHUNK - 2, 4
+    step = Step(dtype, 2, 8, kv=1, capacity=start + SPLIT)
+    # The last key of the cache is far ahead of all others, so that the second chunk shrinks what the first has summed.
+    step.query += 2
+    step.keys[:, start + 2] = 3
+    ours = step.run(start, rows)
+    torch.testing.assert_close(ours.double(), truth(step, start, rows), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert torch.equal(ours, torch.cat([step.run(start + r, 1, first=r) for r in range(rows)]))
+
+
+def test_a_chain_written_as_a_tree(dtype: torch.dtype) -> None:
+    step = Step(dtype, 4, 32)
+    assert torch.equal(step.run(250, 16, [2 ** (r + 1) - 1 for r in range(16)]), step.run(250, 16))
+
+
+def test_skip(dtype: torch.dtype) -> None:
+    step = Step(dtype, 2, 8)
+    out, space = torch.full((3, 32), 7.0, device=DEVICE, dtype=dtype), step.space(3)
+    skip = torch.ones(1, dtype=torch.int32, device=DEVICE)
+    call(step.query[:3], step.keys, step.values, 5, None, space, out, skip)
+    assert (out == 7).all()
+    assert space.mixed.isnan().all()
+    skip.zero_()
+    call(step.query[:3], step.keys, step.values, 5, None, space, out, skip)
+    assert torch.equal(out, step.run(5, 3))
+
+
+@pytest.mark.parametrize("as_tree", [False, True])
+def test_rows_that_pad_a_step_beyond_the_cache(as_tree: bool, dtype: torch.dtype) -> None:
+    step = Step(dtype, 3, 16, capacity=320)
+    space, out = step.space(8), torch.empty(8, 96, device=DEVICE, dtype=dtype)
+    tree = [2 ** (r + 1) - 1 for r in range(8)] if as_tree else None
+    call(step.query[:8].contiguous(), step.keys, step.values, 317, tree, space, out)
+    assert torch.equal(out[:3], step.run(317, 3))
+
+
+def test_what_does_not_fit_is_said() -> None:
+    with pytest.raises(ModelError, match=r"256 wide.*128 at most.*CPU"):
+        workspace(1, 8, 256, 1024, DEVICE)
+    step = Step(DTYPES[0], 17, 8, kv=1)
+    with pytest.raises(ModelError, match=r"17 query heads.*16 at most.*CPU"):
+        step.run(0, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="needs a CUDA device")
+@pytest.mark.parametrize("start", [0, 250, 4090, 8128])
+def test_qwen3_8b_on_the_device(start: int) -> None:
+    step = Step(torch.bfloat16, 4, 128, kv=8, capacity=8192)
+    tree, paths = random_tree(64, seed=start)
+    for masks in (None, tree):
+        torch.testing.assert_close(
+            step.run(start, 64, masks).double(), truth(step, start, 64, masks), rtol=2e-2, atol=2e-2
+        )
+    alone = torch.cat([step.run(start + r, 1, first=r) for r in range(64)])
+    for rows in COUNTS:
+        assert torch.equal(step.run(start, rows), alone[:rows])
+    together = step.run(start, 64, tree)
+    for node in range(64):
+        chain = Step(torch.bfloat16, 4, 128, kv=8, capacity=8192)
+        for cache in (chain.keys, chain.values):
+            cache[:, start : start + len(paths[node])] = cache[:, [start + j for j in paths[node]]]
+        assert torch.equal(together[[node]], chain.run(start + len(paths[node]) - 1, 1, first=node))
+
+
+def test_compiled_for_gpus_that_are_not_here() -> None:
+    ceilings = {
+        "chain, 128 a head": (128, 38_912, 2.9),
+        "tree, 128 a head": (160, 38_912, 3.6),
+        "chain, 80 a head": (128, 38_912, 4.8),
+        "combine a chain": (88, 0, 0.0),
+        "combine a tree": (88, 0, 0.0),
+    }
+    found = compiled.reports("tests.kernels.cases_attention")
+    assert {r.name for r in found} == set(ceilings)
+    for report in found:
+        compiled.check_limits(report)
+        registers, shared, instructions = ceilings[report.name]
+        assert report.registers <= registers, report
+        assert report.shared <= shared, report
+        assert report.instructions_a_weight <= instructions, report
+        assert report.tensor_cores == ("" if report.name.startswith("combine") else "HMMA"), report
