@@ -1,0 +1,264 @@
+"""One token a row: filters over the whole row, then argmax, keyed noise, or the ratio test.
+
+The references are `Sampler` of decoding/sampler.py and `judge` of decoding/acceptance.py. Every row has a program to
+itself that goes through the row in a fixed order, so it cannot depend on how many rows there are.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specchat.engine.kernels import filters, noise
+from specchat.engine.kernels.verify_state import BLOCK, FILTERED, GREEDY, GROUP, RATIO, Scored, VerifyState
+
+WARPS = 8
+
+_GREEDY, _FILTERED, _RATIO = tl.constexpr(GREEDY), tl.constexpr(FILTERED), tl.constexpr(RATIO)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _probability(
+    scores: tl.tensor,
+    cut: tl.tensor,
+    last: tl.tensor,
+    top: tl.tensor,
+    mass: tl.tensor,
+    token: tl.tensor,
+    inside: tl.tensor,
+) -> tl.tensor:
+    """Filtered probabilities float32 of `token`, 0 where not `inside`."""
+    s = tl.load(scores + token, mask=inside, other=float("-inf"))
+    return tl.where(filters.keeps(s, token, cut, last), tl.exp(s - top) / mass, 0.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _ratio(
+    scores: tl.tensor,
+    candidates: tl.tensor,
+    cut: tl.tensor,
+    last: tl.tensor,
+    top: tl.tensor,
+    mass: tl.tensor,
+    draft_scores: tl.tensor,
+    draft_kept: tl.tensor,
+    draft_norm: tl.tensor,
+    drafted: tl.tensor,
+    seed: tl.tensor,
+    position: tl.tensor,
+    filtered: tl.tensor,
+    n: tl.tensor,
+    vocab: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> tl.tensor:
+    """`drafted` with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0)).
+
+    Where rounding leaves nothing of the latter, a sample of p.
+    """
+    inside = (drafted >= 0) & (drafted < vocab)
+    p = _probability(scores, cut, last, top, mass, drafted, inside)
+    q = tl.full((), 1.0, tl.float32)
+    if draft_scores is not None:
+        draft_cut, draft_last = tl.load(draft_kept), tl.load(draft_kept + 1)
+        draft_top, draft_mass = tl.load(draft_norm), tl.load(draft_norm + 1)
+        q = _probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, drafted, inside)
+    token = drafted
+    # u < p / q as u * q < p: a token that the draft cannot have drawn is refused.
+    if (q <= 0.0) | (noise.uniform(seed, position, noise.ACCEPT) * q >= p):
+        most = tl.full((), float("-inf"), tl.float32)
+        most_p = tl.full((), float("-inf"), tl.float32)
+        token = tl.full((), 0, tl.int32)
+        token_p = tl.full((), 0, tl.int32)
+        for start in range(0, n, BLOCK):
+            ids, wanted = filters.tokens(candidates, start, n, filtered, BLOCK)
+            p_all = _probability(scores, cut, last, top, mass, ids, wanted)
+            rest = p_all
+            if draft_scores is not None:
+                rest -= _probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, ids, wanted)
+            rest = tl.where(ids == drafted, 0.0, rest)
+            extra = noise.gumbel(seed, position, noise.RESIDUAL, ids)
+            noisy = tl.where(rest > 0.0, tl.log(tl.where(rest > 0.0, rest, 1.0)) + extra, float("-inf"))
+            most, token = filters.better(most, token, noisy, ids)
+            noisy = tl.where(p_all > 0.0, tl.log(tl.where(p_all > 0.0, p_all, 1.0)) + extra, float("-inf"))
+            most_p, token_p = filters.better(most_p, token_p, noisy, ids)
+        token = tl.where(most == float("-inf"), token_p, token)
+    return token
+
+
+@triton.jit(
+    do_not_specialize=["first_row", "vocab"],
+    # Single numbers: a row of these may start anywhere, and need not compile another kernel.
+    do_not_specialize_on_alignment=["chosen", "kept", "norm", "draft_kept", "draft_norm"],
+)  # type: ignore[untyped-decorator]
+def _choose(
+    scores: tl.tensor,
+    best: tl.tensor,
+    best_id: tl.tensor,
+    total: tl.tensor,
+    drawn: tl.tensor,
+    drawn_id: tl.tensor,
+    tops: tl.tensor,
+    candidates: tl.tensor,
+    kept: tl.tensor,
+    norm: tl.tensor,
+    draft_scores: tl.tensor,
+    draft_kept: tl.tensor,
+    draft_norm: tl.tensor,
+    fed: tl.tensor,
+    drafted: tl.tensor,
+    length: tl.tensor,
+    reals: tl.tensor,
+    integers: tl.tensor,
+    seed: tl.tensor,
+    chosen: tl.tensor,
+    first_row: tl.tensor,
+    vocab: tl.tensor,
+    stride_scores: tl.tensor,
+    stride_blocks: tl.tensor,
+    stride_tops: tl.tensor,
+    stride_draft: tl.tensor,
+    JUDGED: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    GROUP: tl.constexpr,
+) -> None:
+    row = tl.program_id(0)
+    at = first_row + row
+    scores += row.to(tl.int64) * stride_scores
+    candidates += row.to(tl.int64) * stride_scores
+    blocks = tl.cdiv(vocab, BLOCK)
+    b = tl.arange(0, BLOCKS)
+    place = row * stride_blocks + b
+    bests = tl.load(best + place, mask=b < blocks, other=float("-inf"))
+    top = tl.max(bests, 0)
+    token = tl.min(tl.where(bests == top, tl.load(best_id + place, mask=b < blocks, other=0), 2147483647), 0)
+    # Where no token may be chosen, all scores are equal and the first token is the lowest of them.
+    if (tl.load(integers + _GREEDY) == 0) & (top > float("-inf")):
+        key = tl.load(seed)
+        position = tl.load(length) + 1 + at
+        filtered = tl.load(integers + _FILTERED) != 0
+        totals = tl.load(total + place, mask=b < blocks, other=0.0)
+        mass = tl.sum(totals * tl.exp(bests - top), 0)
+        n = vocab
+        cut = tl.full((), filters.LOWEST, tl.int32)
+        last = vocab
+        if filtered:
+            n, cut, last, mass = filters.cut(
+                scores,
+                best + row * stride_blocks,
+                tops + row * stride_tops,
+                candidates,
+                reals,
+                integers,
+                top,
+                mass,
+                vocab,
+                BLOCK,
+                GROUPS,
+                GROUP,
+            )
+            most = tl.full((), float("-inf"), tl.float32)
+            for start in range(0, n, BLOCK):
+                ids, inside = filters.tokens(candidates, start, n, True, BLOCK)
+                s = tl.load(scores + ids, mask=inside, other=float("-inf"))
+                noisy = s + noise.gumbel(key, position, noise.TOKEN, ids)
+                noisy = tl.where(filters.keeps(s, ids, cut, last), noisy, float("-inf"))
+                most, token = filters.better(most, token, noisy, ids)
+        else:
+            noisy = tl.load(drawn + place, mask=b < blocks, other=float("-inf"))
+            ids = tl.load(drawn_id + place, mask=b < blocks, other=0)
+            token = tl.min(tl.where(noisy == tl.max(noisy, 0), ids, 2147483647), 0)
+        tl.store(kept + row * 2, cut)
+        tl.store(kept + row * 2 + 1, last)
+        tl.store(norm + row * 2, top)
+        tl.store(norm + row * 2 + 1, mass)
+        if JUDGED:  # noqa: SIM102
+            if (tl.load(integers + _RATIO) != 0) & (at < tl.load(drafted)):
+                theirs = None
+                if draft_scores is not None:
+                    theirs = draft_scores + at.to(tl.int64) * stride_draft
+                token = _ratio(
+                    scores,
+                    candidates,
+                    cut,
+                    last,
+                    top,
+                    mass,
+                    theirs,
+                    draft_kept + at * 2 if draft_kept is not None else None,
+                    draft_norm + at * 2 if draft_norm is not None else None,
+                    tl.load(fed + at + 1),
+                    key,
+                    position,
+                    filtered,
+                    n,
+                    vocab,
+                    BLOCK,
+                )
+    tl.store(chosen + row, token)
+
+
+def choose(scored: Scored, state: VerifyState, first_row: int, rows: int, chosen: Tensor) -> None:
+    """Choose a token for each row: the most probable one, or a sample with the noise of its position.
+
+    The row's distribution after top-k, top-p and min-p is left in `scored`: p(token) = exp(score - norm[0]) / norm[1]
+    where `filters.keeps(score, token, kept[0], kept[1])`, else 0. A row of which no token may be chosen gives token 0.
+
+    Args:
+        scored: what `process` made of rows first_row, first_row + 1, ...
+        chosen: int32, written: rows 0 .. rows - 1.
+    """
+    _launch(scored, state, first_row, rows, chosen, None, judged=False)
+
+
+def judge(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, draft: Scored | None) -> None:
+    """As `choose` for the rows of a verify pass, from row 0 on; drafted tokens are judged by the acceptance set.
+
+    coupled: a drafted token stays where the row chooses it (Daliri, Musco, Suresh 2024). ratio: row r takes fed[r + 1]
+    with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0)) (Leviathan et al. 2023).
+
+    Args:
+        draft: what `process` and `choose` left of the distributions that fed[1], ... were drawn from; None for a draft
+            that is no sample: its tokens had probability 1.
+    """
+    _launch(scored, state, 0, rows, chosen, draft, judged=True)
+
+
+def _launch(
+    scored: Scored, state: VerifyState, first_row: int, rows: int, chosen: Tensor, draft: Scored | None, judged: bool
+) -> None:
+    _choose[(rows,)](
+        scored.scores,
+        scored.best,
+        scored.best_id,
+        scored.total,
+        scored.drawn,
+        scored.drawn_id,
+        scored.tops,
+        scored.candidates,
+        scored.kept,
+        scored.norm,
+        draft and draft.scores,
+        draft and draft.kept,
+        draft and draft.norm,
+        state.fed,
+        state.drafted,
+        state.length,
+        state.reals,
+        state.integers,
+        state.seed,
+        chosen,
+        first_row,
+        state.vocab,
+        scored.scores.stride(0),
+        scored.best.stride(0),
+        scored.tops.stride(0),
+        draft.scores.stride(0) if draft else 0,
+        JUDGED=judged,
+        BLOCK=BLOCK,
+        BLOCKS=triton.next_power_of_2(triton.cdiv(state.vocab, BLOCK)),
+        GROUPS=triton.next_power_of_2(triton.cdiv(state.vocab, GROUP)),
+        GROUP=GROUP,
+        num_warps=WARPS,
+        enable_fp_fusion=True,
+    )

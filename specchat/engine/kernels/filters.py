@@ -1,0 +1,206 @@
+"""Top-k, top-p and min-p of one row, without sorting it: which scores are kept is one threshold and, among equals of
+that, the last token.
+
+Scores are compared as keys, int32 in the order of the float32 they stand for, so that halving an interval of keys ends
+exactly on a score.
+"""
+
+import triton
+import triton.language as tl
+
+from specchat.engine.kernels.verify_state import LOG_MIN_P, TAIL, TOP_K, TOP_P
+
+_TOP_K, _TOP_P = tl.constexpr(TOP_K), tl.constexpr(TOP_P)
+_TAIL, _LOG_MIN_P = tl.constexpr(TAIL), tl.constexpr(LOG_MIN_P)
+
+LOWEST = tl.constexpr(-2139095041)
+"""The key of -inf: never kept."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def key(score: tl.tensor) -> tl.tensor:
+    """int32 that compare as the float32 `score` do; no NaN, no -0.0."""
+    bits = score.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def keeps(score: tl.tensor, token: tl.tensor, cut: tl.tensor, last: tl.tensor) -> tl.tensor:
+    """Whether a token is kept: its key is over `cut`, or equal to it and the token not after `last`."""
+    k = key(score)
+    return (k > LOWEST) & ((k > cut) | ((k == cut) & (token <= last)))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def better(most: tl.tensor, token: tl.tensor, values: tl.tensor, ids: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+    """The largest of `most` and `values` and its token; the earlier one, then the lowest, among equals."""
+    found = tl.max(values, 0)
+    lowest = tl.min(tl.where(values == found, ids, 2147483647), 0)
+    return tl.maximum(most, found), tl.where(found > most, lowest, token)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def tokens(
+    candidates: tl.tensor, start: tl.tensor, n: tl.tensor, listed: tl.tensor, BLOCK: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """The tokens at places start .. of the first `n` candidates, or of the vocabulary if not `listed`; which are."""
+    place = start + tl.arange(0, BLOCK)
+    inside = place < n
+    return tl.load(candidates + place, mask=inside & listed, other=place), inside
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _middle(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    """The middle of two int32, the lower one of two, without overflow."""
+    return (low & high) + ((low ^ high) >> 1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gather(
+    scores: tl.tensor, best: tl.tensor, candidates: tl.tensor, floor: tl.tensor, vocab: tl.tensor, BLOCK: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """List the tokens whose key is at least `floor`, in ascending order; how many, and their smallest key."""
+    n = tl.full((), 0, tl.int32)
+    lowest = tl.full((), 2147483647, tl.int32)
+    for start in range(0, vocab, BLOCK):
+        if key(tl.load(best + start // BLOCK)) >= floor:
+            token = start + tl.arange(0, BLOCK)
+            k = key(tl.load(scores + token, mask=token < vocab, other=float("-inf")))
+            wanted = k >= floor
+            rank = tl.cumsum(wanted.to(tl.int32), 0)
+            tl.store(candidates + n + rank - 1, token, mask=wanted)
+            n += tl.sum(wanted.to(tl.int32), 0)
+            lowest = tl.minimum(lowest, tl.min(tl.where(wanted, k, 2147483647), 0))
+    # Other threads of this program read the list.
+    tl.debug_barrier()
+    return n, lowest
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _mass_over(
+    scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, top: tl.tensor, above: tl.tensor, BLOCK: tl.constexpr
+) -> tl.tensor:
+    """The sum of exp(score - top) of candidates whose key is over `above`."""
+    mass = tl.full((), 0.0, tl.float32)
+    for start in range(0, n, BLOCK):
+        ids, inside = tokens(candidates, start, n, True, BLOCK)
+        s = tl.load(scores + ids, mask=inside, other=float("-inf"))
+        mass += tl.sum(tl.where(key(s) > above, tl.exp(s - top), 0.0), 0)
+    return mass
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _kth(
+    scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, k: tl.tensor, low: tl.tensor, high: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """The key of the k-th largest of the candidates, all of which are from `low` to `high`."""
+    while low < high:
+        middle = _middle(low, high) + 1
+        count = tl.full((), 0, tl.int32)
+        for start in range(0, n, BLOCK):
+            ids, inside = tokens(candidates, start, n, True, BLOCK)
+            s = tl.load(scores + ids, mask=inside, other=float("-inf"))
+            count += tl.sum((inside & (key(s) >= middle)).to(tl.int32), 0)
+        if count >= k:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _bound(
+    tops: tl.tensor, k: tl.tensor, vocab: tl.tensor, high: tl.tensor, GROUPS: tl.constexpr, GROUP: tl.constexpr
+) -> tl.tensor:
+    """The key of the k-th largest group maximum, or one over that of -inf: at least k scores are not below it."""
+    g = tl.arange(0, GROUPS)
+    keys = key(tl.load(tops + g, mask=g < tl.cdiv(vocab, GROUP), other=float("-inf")))
+    low = tl.full((), LOWEST + 1, tl.int32)
+    while low < high:
+        middle = _middle(low, high) + 1
+        if tl.sum((keys >= middle).to(tl.int32), 0) >= k:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _last_of_equals(
+    scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, cut: tl.tensor, wanted: tl.tensor, BLOCK: tl.constexpr
+) -> tl.tensor:
+    """The token of the `wanted`-th candidate whose key is `cut`."""
+    last = tl.full((), -1, tl.int32)
+    met = tl.full((), 0, tl.int32)
+    for start in range(0, n, BLOCK):
+        ids, inside = tokens(candidates, start, n, True, BLOCK)
+        s = tl.load(scores + ids, mask=inside, other=float("-inf"))
+        equal = (inside & (key(s) == cut)).to(tl.int32)
+        rank = met + tl.cumsum(equal, 0)
+        last = tl.maximum(last, tl.max(tl.where((equal != 0) & (rank <= wanted), ids, -1), 0))
+        met += tl.sum(equal, 0)
+    return last
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def cut(
+    scores: tl.tensor,
+    best: tl.tensor,
+    tops: tl.tensor,
+    candidates: tl.tensor,
+    reals: tl.tensor,
+    integers: tl.tensor,
+    top: tl.tensor,
+    mass: tl.tensor,
+    vocab: tl.tensor,
+    BLOCK: tl.constexpr,
+    GROUPS: tl.constexpr,
+    GROUP: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """The filters of a row whose largest score is `top` > -inf and whose sum of exp(score - top) is `mass`.
+
+    Returns how many candidates were listed, `cut` and `last` for `keeps`, and the mass of what is kept.
+    """
+    k = tl.load(integers + _TOP_K)
+    top_p = tl.load(reals + _TOP_P)
+    high = key(top)
+    by_min_p = tl.minimum(key(top + tl.load(reals + _LOG_MIN_P)), high)
+    floor = tl.full((), LOWEST + 1, tl.int32)
+    if (k > 0) & (k <= tl.cdiv(vocab, GROUP)):
+        floor = _bound(tops, k, vocab, high, GROUPS, GROUP)
+    if top_p < 1.0:
+        # All tokens as improbable as this together weigh less than 1 - top_p; a little room is left for rounding.
+        # Top-k leaves a mass of at least 1 = exp(top - top).
+        log_mass = tl.where(k > 0, 0.0, tl.log(mass))
+        floor = tl.maximum(floor, key(top + log_mass + tl.load(reals + _TAIL) - 0.01))
+    else:
+        floor = tl.maximum(floor, by_min_p)
+    n, low = _gather(scores, best, candidates, floor, vocab, BLOCK)
+    if k > 0:
+        low = _kth(scores, candidates, n, k, low, high, BLOCK)
+    last = vocab
+    if top_p < 1.0:
+        if k > 0:
+            mass = _mass_over(scores, candidates, n, top, low - 1, BLOCK)
+        share = top_p * mass
+        # The smallest key over which there is less than the share; what has this key fills it up.
+        while low < high:
+            middle = _middle(low, high)
+            if _mass_over(scores, candidates, n, top, middle, BLOCK) < share:
+                high = middle
+            else:
+                low = middle + 1
+        short = share - _mass_over(scores, candidates, n, top, low, BLOCK)
+        value = (low ^ ((low >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+        wanted = tl.maximum(tl.ceil(tl.minimum(short / tl.exp(value - top), 1073741824.0)).to(tl.int32), 1)
+        last = _last_of_equals(scores, candidates, n, low, wanted, BLOCK)
+    if by_min_p > low:
+        low = by_min_p
+        last = vocab
+    kept_mass = tl.full((), 0.0, tl.float32)
+    for start in range(0, n, BLOCK):
+        ids, inside = tokens(candidates, start, n, True, BLOCK)
+        s = tl.load(scores + ids, mask=inside, other=float("-inf"))
+        kept_mass += tl.sum(tl.where(keeps(s, ids, low, last), tl.exp(s - top), 0.0), 0)
+    return n, low, last, kept_mass

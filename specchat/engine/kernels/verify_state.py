@@ -1,0 +1,199 @@
+"""What verification reads and writes on the device: the step's tokens, the sampler's options, processed logits.
+
+All tensors are allocated once, for captured graphs hold their addresses; the host copies into them.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+import triton
+from torch import Tensor
+
+from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.errors import ModelError
+
+BLOCK = 4096
+"""Tokens of the vocabulary that one program of `scores.process` handles, and one pass of a loop in `choose`."""
+GROUP = 128
+"""Tokens of which the largest score is kept: the k-th largest of these maxima bounds the k-th score from below."""
+END_TOKENS = 16
+
+TEMPERATURE, REPETITION, PRESENCE, FREQUENCY, TOP_P, TAIL, LOG_MIN_P = range(7)
+"""Places in `VerifyState.reals`."""
+GREEDY, PENALISED, BIASED, TOP_K, FILTERED, RATIO = range(6)
+"""Places in `VerifyState.integers`."""
+
+GREEDY_BELOW = 1e-5
+"""Temperatures under this are greedy, as in decoding/sampler.py."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Rows of processed logits and what is known of them; row r of every tensor belongs to one row of a step.
+
+    Attributes:
+        scores: float32 [R, columns], -inf where a token may not be chosen. By `process`, like the next ones.
+        best, best_id: float32 and int32 [R, blocks], the largest score of each BLOCK tokens and its lowest token.
+        total: float32 [R, blocks], the sum of exp(score - best) of each block.
+        drawn, drawn_id: float32 and int32 [R, blocks], the largest score + noise of each block and its token.
+        tops: float32 [R, groups], the largest score of each GROUP tokens.
+        candidates: int32 [R, columns], the tokens that filters look at. By `choose`, like the next ones.
+        kept, norm: int32 [R, 2] and float32 [R, 2], the distribution after filters: see `choose`.
+
+    Rows may be longer than they need to be.
+    """
+
+    scores: Tensor
+    best: Tensor
+    best_id: Tensor
+    total: Tensor
+    drawn: Tensor
+    drawn_id: Tensor
+    tops: Tensor
+    candidates: Tensor
+    kept: Tensor
+    norm: Tensor
+
+    @classmethod
+    def create(cls, rows: int, columns: int, device: torch.device | str) -> Self:
+        """Buffers for `rows` rows of vocabularies up to `columns` tokens; 8 bytes a token and row."""
+        blocks = triton.cdiv(columns, BLOCK)
+
+        def aligned(width: int) -> int:
+            # Triton compiles another kernel, that may round otherwise, where a row does not start at 16 bytes.
+            return width + -width % 16
+
+        def reals(width: int) -> Tensor:
+            return torch.zeros(rows, aligned(width), device=device)
+
+        def integers(width: int) -> Tensor:
+            return torch.zeros(rows, aligned(width), device=device, dtype=torch.int32)
+
+        return cls(
+            scores=reals(columns),
+            best=reals(blocks),
+            best_id=integers(blocks),
+            total=reals(blocks),
+            drawn=reals(blocks),
+            drawn_id=integers(blocks),
+            tops=reals(blocks * (BLOCK // GROUP)),
+            candidates=integers(columns),
+            kept=torch.zeros(rows, 2, device=device, dtype=torch.int32),
+            norm=torch.zeros(rows, 2, device=device),
+        )
+
+    def row(self, index: int) -> Self:
+        """Row `index` alone, in the same memory."""
+        return type(self)(*(tensor[index : index + 1] for tensor in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class VerifyState:
+    """The state of a reply on the device.
+
+    Attributes:
+        fed: int32 [rows + 1], the pending token, then the drafted ones.
+        drafted: int32 [1], how many are drafted; rows after them count for nothing.
+        length: int32 [1], valid entries of the target's cache: the committed tokens but the pending one.
+        reals, integers: float32 [8] and int32 [8], the sampler's options at the places named above.
+        seed: int64 [1].
+        in_prompt: uint8 [vocab], 1 where a token is in the prompt.
+        counts: int32 [vocab], how often a token was generated.
+        bias: float32 [vocab].
+        eos: int32 [END_TOKENS], padded with -1.
+        result: int32 [3 + rows + 1], accepted, tested, emitted, then the emitted tokens, padded with -1.
+    """
+
+    vocab: int
+    fed: Tensor
+    drafted: Tensor
+    length: Tensor
+    reals: Tensor
+    integers: Tensor
+    seed: Tensor
+    in_prompt: Tensor
+    counts: Tensor
+    bias: Tensor
+    eos: Tensor
+    result: Tensor
+
+    @classmethod
+    def create(cls, vocab: int, max_rows: int, device: torch.device | str) -> Self:
+        """State for a vocabulary of `vocab` tokens and steps of at most `max_rows` rows, greedy and coupled."""
+
+        def zeros(size: int, dtype: torch.dtype = torch.int32) -> Tensor:
+            return torch.zeros(size, device=device, dtype=dtype)
+
+        state = cls(
+            vocab=vocab,
+            fed=zeros(max_rows + 1),
+            drafted=zeros(1),
+            length=zeros(1),
+            reals=zeros(8, torch.float32),
+            integers=zeros(8),
+            seed=zeros(1, torch.int64),
+            in_prompt=zeros(vocab, torch.uint8),
+            counts=zeros(vocab),
+            bias=zeros(vocab, torch.float32),
+            eos=zeros(END_TOKENS),
+            result=zeros(max_rows + 4),
+        )
+        state.eos.fill_(-1)
+        state.set_sampling(Sampling())
+        return state
+
+    def tensors(self) -> list[Tensor]:
+        """What a step changes."""
+        return [self.fed, self.drafted, self.length, self.counts, self.result]
+
+    def set_sampling(self, sampling: Sampling) -> None:
+        """The options from the next step on."""
+        s = sampling
+        tail = math.log((1.0 - s.top_p) / self.vocab) if s.top_p < 1.0 else -math.inf
+        log_min_p = math.log(s.min_p) if s.min_p > 0.0 else -math.inf
+        reals = [s.temperature, s.repetition_penalty, s.presence_penalty, s.frequency_penalty, s.top_p, tail, log_min_p]
+        top_k = s.top_k if 0 < s.top_k < self.vocab else 0
+        penalised = s.repetition_penalty != 1.0 or s.presence_penalty != 0.0 or s.frequency_penalty != 0.0
+        filtered = top_k > 0 or s.top_p < 1.0 or s.min_p > 0.0
+        bias = torch.zeros(self.vocab)
+        for token, value in s.logit_bias.items():
+            if 0 <= token < self.vocab:
+                bias[token] = value
+        self.reals[: len(reals)].copy_(torch.tensor(reals))
+        flags = [s.temperature < GREEDY_BELOW, penalised, bool(s.logit_bias), top_k, filtered]
+        self.integers[: len(flags)].copy_(torch.tensor(flags, dtype=torch.int32))
+        self.bias.copy_(bias)
+        self.seed.fill_((s.seed + 2**63) % 2**64 - 2**63)
+
+    def set_acceptance(self, acceptance: Acceptance) -> None:
+        """How drafted tokens are judged from the next step on; must be set before they are drafted."""
+        self.integers[RATIO].fill_(int(acceptance == "ratio"))
+
+    def begin(self, prompt: Sequence[int], eos: Iterable[int]) -> None:
+        """A reply to `prompt` starts; the last token of it is pending.
+
+        Raises:
+            ModelError: more than END_TOKENS end-of-text tokens.
+        """
+        ends = sorted(set(eos))
+        if len(ends) > END_TOKENS:
+            raise ModelError(
+                f"the model has {len(ends)} end-of-text tokens; the GPU kernels take {END_TOKENS} at most: "
+                "run it on the CPU"
+            )
+        self.eos.copy_(torch.tensor([*ends, *[-1] * (END_TOKENS - len(ends))], dtype=torch.int32))
+        seen = torch.zeros(self.vocab, dtype=torch.uint8)
+        seen[torch.tensor(prompt, dtype=torch.int64)] = 1
+        self.in_prompt.copy_(seen)
+        self.place(prompt, len(prompt))
+
+    def place(self, committed: Sequence[int], prompt: int) -> None:
+        """Set the text back to `committed`, the first `prompt` tokens of which are the prompt's."""
+        generated = torch.tensor(committed[prompt:], dtype=torch.int64)
+        self.counts.copy_(torch.bincount(generated, minlength=self.vocab).to(torch.int32))
+        self.length.fill_(len(committed) - 1)
+        self.fed[0].fill_(committed[-1])
+        self.drafted.zero_()

@@ -1,0 +1,85 @@
+"""Verification as a step launches it: a vocabulary of 151,936 tokens (Qwen3), with and without a draft's law."""
+
+import triton
+
+from specchat.engine.kernels import choose, commit, scores
+from specchat.engine.kernels.verify_state import BLOCK, END_TOKENS, GROUP
+from tests.kernels.compiled import Case
+
+VOCAB = 151_936
+ROWS = 16
+
+_OPTIONS = {"fed": "*i32", "length": "*i32", "reals": "*fp32", "integers": "*i32", "seed": "*i64"}
+_BLOCKS = {"best": "*fp32", "best_id": "*i32", "total": "*fp32", "drawn": "*fp32", "drawn_id": "*i32", "tops": "*fp32"}
+
+
+def _case(
+    name: str,
+    kernel: object,
+    pointers: dict[str, str],
+    integers: tuple[str, ...],
+    constants: dict[str, object],
+    warps: int,
+) -> Case:
+    anywhere = ("chosen", "kept", "norm", "draft_kept", "draft_norm")
+    aligned = (*(p for p in pointers if p not in anywhere), *(i for i in integers if i.startswith("stride")))
+    types = pointers | dict.fromkeys(integers, "i32") | dict.fromkeys(constants, "constexpr")
+    signature = {argument: types[argument] for argument in kernel.arg_names}  # type: ignore[attr-defined]
+    # One pass of the loops in `choose` takes a block of tokens: here a weight is a token.
+    return Case(
+        name, kernel, signature, constants, aligned, num_warps=warps, weights=BLOCK if "BLOCKS" in constants else 0
+    )
+
+
+def _choose(name: str, judged: bool, draft: bool) -> Case:
+    theirs = {"draft_scores": "*fp32", "draft_kept": "*i32", "draft_norm": "*fp32"}
+    return _case(
+        name,
+        choose._choose,
+        _OPTIONS
+        | _BLOCKS
+        | {
+            "scores": "*fp32",
+            "candidates": "*i32",
+            "kept": "*i32",
+            "norm": "*fp32",
+            "drafted": "*i32",
+            "chosen": "*i32",
+        }
+        | (theirs if draft else {}),
+        ("first_row", "vocab", "stride_scores", "stride_blocks", "stride_tops", "stride_draft"),
+        {
+            "JUDGED": judged,
+            "BLOCK": BLOCK,
+            "BLOCKS": triton.next_power_of_2(triton.cdiv(VOCAB, BLOCK)),
+            "GROUPS": triton.next_power_of_2(triton.cdiv(VOCAB, GROUP)),
+            "GROUP": GROUP,
+        }
+        | ({} if draft else dict.fromkeys(theirs)),
+        choose.WARPS,
+    )
+
+
+CASES = [
+    _case(
+        "process",
+        scores._process,
+        _OPTIONS
+        | _BLOCKS
+        | {"logits": "*fp32", "in_prompt": "*u8", "counts": "*i32", "bias": "*fp32", "scores": "*fp32"},
+        ("first_row", "columns", "vocab", "stride_logits", "stride_scores", "stride_blocks", "stride_tops"),
+        {"BLOCK": BLOCK, "GROUP": GROUP},
+        scores.WARPS,
+    ),
+    _choose("choose", judged=False, draft=False),
+    _choose("judge", judged=True, draft=False),
+    _choose("judge by ratio", judged=True, draft=True),
+    _case(
+        "commit",
+        commit._commit,
+        dict.fromkeys(("chosen", "fed", "drafted", "length", "counts", "eos", "result"), "*i32"),
+        (),
+        {"ROWS": ROWS, "SLOTS": triton.next_power_of_2(ROWS + 1), "END_TOKENS": END_TOKENS},
+        1,
+    ),
+]

@@ -1,0 +1,502 @@
+"""From logits to accepted tokens on the device, against the host's sampler and judge given the device's noise."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from torch import Tensor
+
+from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling
+from specchat.engine.decoding import noise as host_noise
+from specchat.engine.decoding.acceptance import judge as host_judge
+from specchat.engine.decoding.draft import Draft
+from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.errors import ModelError
+from specchat.engine.kernels import noise
+from specchat.engine.kernels.choose import choose, judge
+from specchat.engine.kernels.commit import commit
+from specchat.engine.kernels.scores import process
+from specchat.engine.kernels.verify_state import BLOCK, Scored, VerifyState
+from tests.kernels import compiled
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+ROWS = 16
+PROMPT = [1, 2, 3, 2]
+
+PENALTIES = Sampling(
+    repetition_penalty=1.3, presence_penalty=0.3, frequency_penalty=0.2, logit_bias={4: 2.0, 7: -100.0}
+)
+SAMPLED = Sampling(seed=11, temperature=0.9)
+TOP_K = replace(SAMPLED, top_k=7)
+TOP_P = replace(SAMPLED, top_p=0.8)
+MIN_P = replace(SAMPLED, min_p=0.05)
+EVERYTHING = replace(PENALTIES, seed=2**63 + 7, temperature=1.2, top_k=12, top_p=0.9, min_p=0.02)
+FILTERS = [
+    TOP_K,
+    TOP_P,
+    MIN_P,
+    EVERYTHING,
+    replace(SAMPLED, top_k=1),
+    replace(SAMPLED, top_p=0.05),
+    replace(TOP_K, min_p=0.1),
+    replace(TOP_P, min_p=0.3),
+    replace(TOP_P, top_k=40),
+]
+
+
+@pytest.fixture(autouse=True)
+def _the_devices_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_noise, "gumbel", noise.reference_gumbel)
+    monkeypatch.setattr(host_noise, "uniform", noise.reference_uniform)
+
+
+def started(vocab: int, sampling: Sampling, acceptance: Acceptance = "coupled", eos: Sequence[int] = ()) -> VerifyState:
+    state = VerifyState.create(vocab, ROWS, DEVICE)
+    state.set_sampling(sampling)
+    state.set_acceptance(acceptance)
+    state.begin(PROMPT, eos)
+    return state
+
+
+def feed(state: VerifyState, tokens: Sequence[int]) -> None:
+    state.fed[1 : len(tokens) + 1] = torch.tensor(tokens, dtype=torch.int32)
+    state.drafted.fill_(len(tokens))
+
+
+def random_logits(rows: int, vocab: int, seed: int, spread: float = 3.0) -> Tensor:
+    return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * spread
+
+
+def histories(fed: Sequence[int]) -> list[History]:
+    """What each row's penalties see."""
+    made = []
+    for row in range(len(fed) + 1):
+        history = History(PROMPT)
+        for token in fed[:row]:
+            history.push(token)
+        made.append(history)
+    return made
+
+
+def probabilities(scored: Scored, row: int, vocab: int) -> Tensor:
+    """The distribution that `choose` left in `scored`, from its documentation alone: float32 [vocab]."""
+    scores = scored.scores[row, :vocab].cpu()
+    cut, last = scored.kept[row].tolist()
+    top, mass = scored.norm[row].tolist()
+    bits = scores.view(torch.int32)
+    key = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    kept = ((key > cut) | ((key == cut) & (torch.arange(vocab) <= last))) & (scores > -torch.inf)
+    return torch.where(kept, (scores - top).exp() / mass, 0.0)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED, PENALTIES, EVERYTHING], ids=["greedy", "T", "penal", "all"])
+@pytest.mark.parametrize("vocab", [300, BLOCK + 904])
+def test_scores_are_the_samplers(sampling: Sampling, vocab: int) -> None:
+    fed = [5, 2, 5]
+    logits = random_logits(3, vocab + 24, vocab)
+    logits[:, vocab:] = 1e9
+    state, scored = started(vocab, sampling), Scored.create(ROWS, vocab + 24, DEVICE)
+    feed(state, fed)
+    process(logits[1:].to(DEVICE), state, 1, scored, 2, vocab)
+    plain = Sampler(replace(sampling, top_k=0, top_p=1.0, min_p=0.0))
+    for row, history in enumerate(histories(fed)[1:3]):
+        expected = plain.scores(logits[row + 1, :vocab], history)
+        made = scored.scores[row, :vocab].cpu()
+        torch.testing.assert_close(made, expected, rtol=1e-6, atol=1e-6)
+        assert int(scored.best[row].argmax()) == int(made.argmax()) // BLOCK
+        assert int(scored.best_id[row, int(made.argmax()) // BLOCK]) == int(made.argmax())
+        if sampling.temperature:
+            mass = (scored.total[row].double() * (scored.best[row] - made.max().to(DEVICE)).double().exp()).sum()
+            assert float(mass) == pytest.approx(float((made - made.max()).double().exp().sum()), rel=1e-6)
+
+
+@pytest.mark.parametrize("sampling", FILTERS, ids=str)
+@pytest.mark.parametrize(
+    ("vocab", "spread", "grid"), [(300, 3.0, 0.0), (300, 3.0, 1.0), (BLOCK + 904, 3.0, 0.0), (BLOCK + 904, 0.5, 0.0)]
+)
+def test_filters_keep_what_the_sampler_keeps(sampling: Sampling, vocab: int, spread: float, grid: float) -> None:
+    """The same support and probabilities; `grid` rounds logits so that most of them have equals."""
+    logits = random_logits(1, vocab, 17, spread)
+    if grid:
+        logits = (logits / grid).round() * grid
+    state, scored = started(vocab, sampling), Scored.create(ROWS, vocab, DEVICE)
+    chosen = torch.zeros(ROWS + 1, dtype=torch.int32, device=DEVICE)
+    process(logits.to(DEVICE), state, 0, scored, 1, vocab)
+    choose(scored, state, 0, 1, chosen)
+    sampler, history = Sampler(sampling), History(PROMPT)
+    scores = sampler.scores(logits[0], history)
+    expected = sampler.probabilities(scores)
+    made = probabilities(scored, 0, vocab)
+    assert torch.equal(made > 0, expected > 0)
+    torch.testing.assert_close(made.double(), expected, rtol=2e-5, atol=1e-9)
+    assert int(chosen[0]) == sampler.choose(logits[0], len(PROMPT), history)
+
+
+@pytest.mark.parametrize(
+    "sampling", [SAMPLED, replace(SAMPLED, temperature=0.3), PENALTIES], ids=["T 0.9", "T 0.3", "greedy"]
+)
+def test_choices_are_the_samplers(sampling: Sampling) -> None:
+    vocab, logits = BLOCK + 904, random_logits(ROWS, BLOCK + 904, 3)
+    state, scored = started(vocab, sampling), Scored.create(ROWS, vocab, DEVICE)
+    fed = [int(i) for i in torch.randint(vocab, (ROWS - 1,), generator=torch.Generator().manual_seed(1))]
+    feed(state, fed)
+    chosen = torch.zeros(ROWS + 1, dtype=torch.int32, device=DEVICE)
+    process(logits.to(DEVICE), state, 0, scored, ROWS, vocab)
+    choose(scored, state, 0, ROWS, chosen)
+    sampler = Sampler(sampling)
+    expected = [sampler.choose(logits[r], len(PROMPT) + r, h) for r, h in enumerate(histories(fed))]
+    assert chosen[:ROWS].tolist() == expected
+
+
+@pytest.mark.parametrize(("sampling", "counts"), [(SAMPLED, range(1, 17)), (EVERYTHING, (5,)), (PENALTIES, (3,))])
+def test_rows_are_alone(sampling: Sampling, counts: Sequence[int]) -> None:
+    vocab, logits = 300, random_logits(ROWS, 300, 4).to(DEVICE)
+    draft = random_logits(ROWS, 300, 5).to(DEVICE)
+    state = started(vocab, sampling, "ratio")
+    feed(state, [(7 * i) % vocab for i in range(1, ROWS)])
+    theirs = Scored.create(ROWS, vocab, DEVICE)
+    chosen = torch.zeros(ROWS + 1, dtype=torch.int32, device=DEVICE)
+    process(draft, state, 0, theirs, ROWS, vocab)
+    choose(theirs, state, 0, ROWS, chosen)
+
+    def run(rows: int) -> list[Tensor]:
+        scored = Scored.create(ROWS, vocab, DEVICE)
+        chosen = torch.zeros(ROWS + 1, dtype=torch.int32, device=DEVICE)
+        process(logits[:rows], state, 0, scored, rows, vocab)
+        judge(scored, state, rows, chosen, theirs)
+        return [t[:rows] for t in (*vars(scored).values(), chosen)]
+
+    together = run(ROWS)
+    for rows in counts:
+        for mine, all_rows in zip(run(rows), together, strict=True):
+            assert torch.equal(mine, all_rows[:rows])
+    for row in (0, 1, 9, 15):
+        scored, alone = Scored.create(1, vocab, DEVICE), torch.zeros(1, dtype=torch.int32, device=DEVICE)
+        process(logits[row : row + 1], state, row, scored, 1, vocab)
+        choose(scored, state, row, 1, alone)
+        for mine, all_rows in zip(vars(scored).values(), together, strict=False):
+            assert torch.equal(mine, all_rows[row : row + 1])
+
+
+def only(logits: Tensor, sampling: Sampling, columns: int | None = None, vocab: int | None = None) -> int:
+    """The token chosen from one row of logits [V]."""
+    vocab = vocab or logits.shape[0]
+    state, scored = started(vocab, sampling), Scored.create(1, max(vocab, logits.shape[0]), DEVICE)
+    chosen = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    process(logits[None].to(DEVICE), state, 0, scored, 1, columns or logits.shape[0])
+    choose(scored, state, 0, 1, chosen)
+    return int(chosen)
+
+
+def test_greedy_takes_the_lowest_of_equals() -> None:
+    logits = torch.zeros(2 * BLOCK)
+    logits[[BLOCK + 3, BLOCK - 1, 77]] = 1.0
+    assert only(logits, Sampling()) == 77
+    logits[77] = 0.0
+    assert only(logits, Sampling()) == BLOCK - 1
+    logits[:] = -0.0
+    logits[9] = 0.0
+    assert only(logits, Sampling()) == 0
+
+
+def test_minus_zero_is_zero() -> None:
+    """Filters compare bits; both zeros are the first of equals here, and top-k keeps them."""
+    logits = torch.full((40,), -1.0)
+    logits[[3, 9]] = torch.tensor([-0.0, 0.0])
+    state, scored = started(40, replace(SAMPLED, top_k=1)), Scored.create(1, 40, DEVICE)
+    process(logits[None].to(DEVICE), state, 0, scored, 1, 40)
+    choose(scored, state, 0, 1, torch.zeros(1, dtype=torch.int32, device=DEVICE))
+    assert probabilities(scored, 0, 40).nonzero()[:, 0].tolist() == [3, 9]
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED, TOP_K, TOP_P, MIN_P], ids=str)
+def test_what_is_not_a_number_is_never_chosen(sampling: Sampling) -> None:
+    logits = torch.full((40,), torch.nan)
+    assert only(logits, sampling) == 0
+    logits[23] = -5.0
+    assert only(logits, sampling) == 23
+    assert only(torch.full((40,), -torch.inf), sampling) == 0
+    logits[11] = torch.inf
+    assert only(logits, sampling) == 11
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED, TOP_P], ids=["greedy", "T", "top-p"])
+def test_columns_without_a_token_are_never_chosen(sampling: Sampling) -> None:
+    logits = random_logits(1, 64, 8)[0]
+    logits[50:] = 1e6
+    assert only(logits, sampling, columns=50, vocab=50) == only(logits[:50], sampling)
+    assert only(logits, sampling, columns=50, vocab=60) < 50
+    # A draft model with fewer tokens than the target.
+    assert only(logits[:50], sampling, vocab=5000) == only(logits[:50], sampling)
+
+
+def judged(
+    vocab: int, sampling: Sampling, acceptance: Acceptance, sampled: bool, seed: int, n: int = 5
+) -> tuple[list[int], list[int]]:
+    """A step with random target and draft logits: accepted, tested, token by the device, and by the host."""
+    logits = random_logits(n + 1, vocab, 2 * seed, 2.5)
+    draft_logits = logits[:n] + random_logits(n, vocab, 2 * seed + 1, 1.0)
+    state = started(vocab, replace(sampling, seed=seed), acceptance)
+    theirs, ours = Scored.create(ROWS, vocab, DEVICE), Scored.create(ROWS, vocab, DEVICE)
+    chosen = torch.full((ROWS + 1,), -7, dtype=torch.int32, device=DEVICE)
+    sampler, history, draft = Sampler(replace(sampling, seed=seed)), History(PROMPT), Draft()
+    laws = []
+    for i in range(n):
+        scores = sampler.scores(draft_logits[i], history)
+        laws.append(sampler.probabilities(scores))
+        token = sampler.pick(scores, len(PROMPT) + i) if sampled else (int(scores.argmax()) + i // 4) % vocab
+        if sampled:
+            process(draft_logits[i : i + 1].to(DEVICE), state, i, theirs.row(i), 1, vocab)
+            choose(theirs.row(i), state, i, 1, state.fed[i + 1 :])
+            assert int(state.fed[i + 1]) == token
+        draft.tokens.append(token)
+        history.push(token)
+    draft.q = torch.stack(laws) if sampled and acceptance == "ratio" else None
+    feed(state, draft.tokens)
+    process(logits.to(DEVICE), state, 0, ours, n + 1, vocab)
+    judge(ours, state, n + 1, chosen, theirs if sampled else None)
+    commit(chosen, state)
+    verdict = host_judge(logits, draft, len(PROMPT), sampler, History(PROMPT), acceptance)
+    accepted, tested, emitted, *tokens = state.result.tolist()
+    assert emitted == accepted + 1
+    assert tokens[:accepted] == draft.tokens[:accepted]
+    return [accepted, tested, tokens[accepted]], [verdict.accepted, verdict.tested, verdict.token]
+
+
+@pytest.mark.parametrize("sampled", [True, False], ids=["sampled", "one-hot"])
+@pytest.mark.parametrize("acceptance", ACCEPTANCES)
+def test_verdicts_are_the_hosts(acceptance: Acceptance, sampled: bool) -> None:
+    outcomes: Counter[int] = Counter()
+    for seed in range(8):
+        ours, theirs = judged((8, 40)[seed % 2], SAMPLED, acceptance, sampled, seed)
+        assert ours == theirs
+        outcomes[ours[0]] += 1
+    for i, sampling in enumerate((EVERYTHING, TOP_P, replace(PENALTIES, top_k=3))):
+        ours, theirs = judged(40, sampling, acceptance, sampled, 100 + i)
+        assert ours == theirs
+    assert len(outcomes) > 2, "too few different outcomes to tell anything"
+
+
+def law_of_first(acceptance: Acceptance, steps: int) -> tuple[Tensor, Tensor, float, Tensor, Tensor]:
+    """By the host's judge with the device's noise: counts of the first token and of the bonus, acceptance, p, q."""
+    size = 6
+    logits = random_logits(2, size, 21, 1.5)
+    p = logits[0].double().softmax(-1)
+    q_logits = logits[0] + random_logits(1, size, 22, 1.0)[0]
+    sampler, history = Sampler(Sampling(seed=77, temperature=1.0)), History([])
+    first, bonus, kept = torch.zeros(size), torch.zeros(size), 0
+    q = q_logits.double().softmax(-1)
+    for step in range(steps):
+        drafted = sampler.pick(q_logits, 2 * step)
+        draft = Draft([drafted], q[None])
+        verdict = host_judge(logits, draft, 2 * step, sampler, history, acceptance)
+        kept += verdict.accepted
+        first[drafted if verdict.accepted else verdict.token] += 1
+        if verdict.accepted:
+            bonus[verdict.token] += 1
+    return first, bonus, kept / steps, p, q
+
+
+@pytest.mark.parametrize("acceptance", ACCEPTANCES)
+def test_streams_leave_the_targets_law(acceptance: Acceptance) -> None:
+    """Chi-square of the first token and the bonus over 20,000 steps; a shift of 0.03 is found with power > 0.99.
+
+    The draft, the ratio test and the residual draw from streams of one key: they must not know of each other.
+    """
+    first, bonus, rate, p, q = law_of_first(acceptance, 8_000)
+    law = random_logits(2, 6, 21, 1.5)[1].double().softmax(-1)
+    assert chisquare(first.numpy(), (p * first.sum()).numpy()).pvalue > 1e-3
+    assert chisquare(bonus.numpy(), (law * bonus.sum()).numpy()).pvalue > 1e-3
+    distance = float((p - q).abs().sum() / 2)
+    error = 4 * (0.25 / 8_000) ** 0.5
+    if acceptance == "ratio":
+        assert abs(rate - (1 - distance)) < error
+    else:
+        # Daliri, Musco, Suresh 2024, theorem 3; and the exact rate of Gumbel coupling.
+        exact = sum(1 / float(torch.maximum(p / p[i], q / q[i]).sum()) for i in range(6))
+        assert abs(rate - exact) < error
+        assert rate > (1 - distance) / (1 + distance) - error
+
+
+class Model:
+    """Logits that depend on the position and the last two tokens."""
+
+    def __init__(self, vocab: int, seed: int) -> None:
+        self.vocab, self.seed = vocab, seed
+
+    def __call__(self, text: Sequence[int]) -> Tensor:
+        return random_logits(1, self.vocab, hash((self.seed, len(text), *text[-2:])) % 2**31, 2.0)[0]
+
+
+def write(
+    model: Model,
+    sampling: Sampling,
+    acceptance: Acceptance,
+    eos: Sequence[int],
+    drafts: Callable[[list[int]], list[int]],
+    size: int,
+) -> tuple[list[int], VerifyState]:
+    """Write at least `size` tokens, or to the end of the text, with what `drafts` proposes for the text so far."""
+    state = started(model.vocab, sampling, acceptance, eos)
+    scored, text = Scored.create(ROWS, model.vocab, DEVICE), list(PROMPT)
+    chosen = torch.zeros(ROWS + 1, dtype=torch.int32, device=DEVICE)
+    while len(text) < len(PROMPT) + size:
+        drafted = drafts(text)
+        feed(state, drafted)
+        logits = torch.stack([model([*text, *drafted[:i]]) for i in range(len(drafted) + 1)])
+        process(logits.to(DEVICE), state, 0, scored, len(logits), model.vocab)
+        judge(scored, state, len(logits), chosen, None)
+        commit(chosen, state)
+        accepted, tested, emitted, *tokens = state.result.tolist()
+        assert 0 <= accepted <= tested <= len(drafted)
+        assert tokens[emitted:] == [-1] * (len(tokens) - emitted)
+        text += tokens[:emitted]
+        assert int(state.length) == len(text) - 1
+        assert int(state.fed[0]) == text[-1]
+        if text[-1] in eos:
+            break
+    return text[len(PROMPT) :], state
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), PENALTIES, SAMPLED, EVERYTHING, TOP_P], ids=["greedy", "penal", "T", "all", "p"]
+)
+def test_drafting_never_changes_the_text(sampling: Sampling) -> None:
+    vocab, size = 40, 16
+    model, rng = Model(vocab, 5), random.Random(3)
+    plain, state = write(model, sampling, "coupled", (), lambda _: [], size)
+    # What the host writes with the same noise.
+    sampler, history, host = Sampler(sampling), History(PROMPT), list(PROMPT)
+    for _ in range(size):
+        host.append(sampler.choose(model(host), len(host), history))
+        history.push(host[-1])
+    assert plain == host[len(PROMPT) :]
+    assert state.counts.tolist() == torch.bincount(torch.tensor(plain), minlength=vocab).tolist()
+
+    def guess(text: list[int]) -> list[int]:
+        right = [*plain, *range(vocab)][len(text) - len(PROMPT) :][: rng.randrange(6)]
+        return [t if rng.random() < 0.8 else rng.randrange(vocab) for t in right]
+
+    drafted, state = write(model, sampling, "coupled", (), guess, size)
+    assert drafted[:size] == plain
+    assert state.counts.tolist() == torch.bincount(torch.tensor(drafted), minlength=vocab).tolist()
+    # The end of the text inside an accepted block.
+    end = plain[9]
+    ended, _ = write(model, sampling, "coupled", (39, end), lambda text: plain[len(text) - len(PROMPT) :][:6], size)
+    assert ended == plain[: min(plain.index(t) for t in (end, 39) if t in plain) + 1]
+
+
+def test_greedy_by_ratio_is_greedy() -> None:
+    model = Model(40, 6)
+    plain, _ = write(model, Sampling(), "coupled", (), lambda _: [], 12)
+    drafted, _ = write(model, Sampling(), "ratio", (), lambda text: plain[len(text) - len(PROMPT) :][:4] or [3], 12)
+    assert drafted[:12] == plain
+
+
+def test_commit() -> None:
+    """Against the rule in Python: random drafts, choices and ends, tokens that repeat."""
+    rng = random.Random(1)
+    for _ in range(60):
+        n, eos = rng.randrange(16), rng.sample(range(9), rng.randrange(3))
+        state = started(9, Sampling(), eos=eos)
+        drafted = [rng.randrange(9) for _ in range(n)]
+        chosen = [t if rng.random() < 0.85 else rng.randrange(9) for t in [*drafted, *[5] * (17 - n)]]
+        feed(state, drafted)
+        state.counts.fill_(2)
+        commit(torch.tensor(chosen, dtype=torch.int32, device=DEVICE), state)
+        accepted = next((i for i in range(n) if chosen[i] != drafted[i]), n)
+        tokens = chosen[: accepted + 1]
+        end = next((i for i, t in enumerate(tokens) if t in eos), accepted)
+        tokens = tokens[: end + 1]
+        tested = min(n, accepted + 1)
+        assert state.result.tolist() == [accepted, tested, len(tokens), *tokens, *[-1] * (17 - len(tokens))]
+        assert int(state.length) == len(PROMPT) - 1 + len(tokens)
+        assert int(state.fed[0]) == tokens[-1]
+        assert state.counts.tolist() == [2 + tokens.count(t) for t in range(9)]
+
+
+def test_a_dropped_step_leaves_nothing() -> None:
+    model = Model(30, 9)
+    text, state = write(model, PENALTIES, "coupled", (), lambda _: [1, 2], 8)
+    kept = [*PROMPT, *text[:5]]
+    again = started(30, PENALTIES)
+    again.place(kept, len(PROMPT))
+    state.place(kept, len(PROMPT))
+    for mine, fresh in ((state.counts, again.counts), (state.length, again.length), (state.fed[:1], again.fed[:1])):
+        assert torch.equal(mine, fresh)
+    assert state.counts.sum() == 5
+
+
+def test_nothing_moves() -> None:
+    """Captured graphs hold addresses."""
+    state = VerifyState.create(300, ROWS, DEVICE)
+    tensors = [t for t in vars(state).values() if isinstance(t, Tensor)]
+    before = [t.data_ptr() for t in tensors]
+    state.set_sampling(EVERYTHING)
+    state.set_acceptance("ratio")
+    state.begin(PROMPT, [1, 2])
+    state.place([*PROMPT, 4, 5], len(PROMPT))
+    assert [t.data_ptr() for t in tensors] == before
+    assert all(any(t is u for u in tensors) for t in state.tensors())
+
+
+def test_too_many_ends_are_said() -> None:
+    with pytest.raises(ModelError, match=r"17 end-of-text tokens.*16 at most.*CPU"):
+        started(30, Sampling(), eos=range(17))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="needs a CUDA device")
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED, PENALTIES, *FILTERS], ids=str)
+def test_qwen3_on_the_device(sampling: Sampling) -> None:
+    vocab = 151_936
+    logits = random_logits(ROWS, vocab, 31)
+    state, scored = started(vocab, sampling), Scored.create(ROWS, vocab, DEVICE)
+    fed = [int(i) for i in torch.randint(vocab, (ROWS - 1,), generator=torch.Generator().manual_seed(1))]
+    feed(state, fed)
+    chosen = torch.zeros(ROWS + 1, dtype=torch.int32, device=DEVICE)
+    process(logits.to(DEVICE), state, 0, scored, ROWS, vocab)
+    judge(scored, state, ROWS, chosen, None)
+    sampler = Sampler(sampling)
+    for row, history in enumerate(histories(fed)):
+        assert int(chosen[row]) == sampler.choose(logits[row], len(PROMPT) + row, history)
+        if not sampler.greedy:
+            expected = sampler.probabilities(sampler.scores(logits[row], history))
+            made = probabilities(scored, row, vocab)
+            # A vocabulary so large has tokens whose share of top-p is decided by the last bit: few, and improbable.
+            differs = (made > 0) != (expected > 0)
+            assert int(differs.sum()) <= 2
+            torch.testing.assert_close(made.double(), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="needs a CUDA device")
+@pytest.mark.parametrize("sampled", [True, False])
+def test_many_verdicts_on_the_device(sampled: bool) -> None:
+    for seed in range(400):
+        ours, theirs = judged((8, 40, 3000)[seed % 3], (SAMPLED, EVERYTHING)[seed % 2], "ratio", sampled, seed)
+        assert ours == theirs
+
+
+def test_compiled_for_gpus_that_are_not_here() -> None:
+    ceilings = {
+        "process": (128, 4096, 0),
+        "choose": (128, 16_384, 185),
+        "judge": (208, 16_384, 280),
+        "judge by ratio": (208, 16_384, 310),
+        "commit": (72, 256, 0),
+    }
+    found = compiled.reports("tests.kernels.cases_verify", (80, 90, 120))
+    assert {r.name for r in found} == set(ceilings)
+    for report in found:
+        compiled.check_limits(report)
+        registers, shared, instructions_a_token = ceilings[report.name]
+        assert report.registers <= registers, report
+        assert report.shared <= shared, report
+        assert report.instructions_a_weight <= instructions_a_token, report
+        assert report.tensor_cores == "", report
