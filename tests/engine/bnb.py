@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bitsandbytes import functional
 from bitsandbytes.nn import Int8Params, Params4bit
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specchat.engine.api import Quant
+from specchat.engine.kernels.formats import FourBit, Nested
 from tests.engine.tiny import checkpoint
 
 
@@ -36,6 +38,15 @@ def stored_tensors(
     ).to("cpu")
     parts = four.quant_state.as_dict(packed=True)
     return {f"{name}.weight": four.data, **{f"{name}.weight.{key}": part for key, part in parts.items()}}
+
+
+def four_bit(dense: Tensor, quant: Quant, nested: bool, block: int) -> tuple[FourBit, Tensor]:
+    """A 4-bit weight read from bitsandbytes' own state, and what bitsandbytes unpacks it to."""
+    packed, state = functional.quantize_4bit(dense, blocksize=block, compress_statistics=nested, quant_type=quant)
+    outputs, inputs = dense.shape
+    inner = Nested(state.state2.code, state.state2.absmax, state.offset.repeat(outputs)) if nested else None
+    weight = FourBit(packed.view(outputs, inputs // 2), state.absmax.view(outputs, -1), state.code, block, inner)
+    return weight, functional.dequantize_4bit(packed, state)
 
 
 def bnb_checkpoint(folder: Path, quant: Quant, **options: Any) -> Path:

@@ -3,6 +3,7 @@
 import triton
 
 from specchat.engine.kernels import activation, embed, norm, rope
+from specchat.engine.kernels.limits import WIDEST
 from tests.kernels.compiled import Case
 
 HIDDEN = 4096
@@ -46,7 +47,7 @@ CASES = [
         for name, columns, splits in (
             ("norm", HIDDEN, SPLITS),
             ("norm without partials", HIDDEN, 0),
-            ("norm, widest", norm.WIDEST, SPLITS),
+            ("norm, widest", WIDEST, SPLITS),
         )
     ),
     *(

@@ -3,7 +3,8 @@
 import triton
 
 from specchat.engine.kernels import choose, commit, scores
-from specchat.engine.kernels.verify_state import BLOCK, END_TOKENS, GROUP
+from specchat.engine.kernels.limits import END_TOKENS
+from specchat.engine.kernels.verify_state import BLOCK, GROUP
 from tests.kernels.compiled import Case
 
 VOCAB = 151_936

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.attention import CHUNK, SPLIT, Workspace, attend, reference_attend, workspace
+from specchat.engine.kernels.attention import CHUNK, Workspace, attend, reference_attend, workspace
+from specchat.engine.kernels.tiles import SPLIT
 from tests.kernels import compiled
 
 GPU = torch.cuda.is_available()

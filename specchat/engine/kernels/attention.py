@@ -13,11 +13,10 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
+from specchat.engine.kernels.limits import SHARING_HEADS, WIDEST_HEAD
+from specchat.engine.kernels.tiles import SPLIT
 
-SPLIT = 256
-"""Keys of one partial sum: fixed, so that a row is summed alike in every step."""
-
-TILE = 16
+TILE = SHARING_HEADS
 """Packed rows of one program: more rows are more programs, never a larger tile."""
 
 KEYS = 64
@@ -25,8 +24,6 @@ KEYS = 64
 
 CHUNK = 8
 """Partial sums that the combination adds at a time."""
-
-WIDEST_HEAD = 128
 
 
 @dataclass(frozen=True)

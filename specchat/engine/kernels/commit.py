@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.verify_state import END_TOKENS, VerifyState
+from specchat.engine.kernels.limits import END_TOKENS
+from specchat.engine.kernels.verify_state import VerifyState
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -6,9 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-
-WIDEST = 8192
-"""One program holds a whole row."""
+from specchat.engine.kernels.limits import WIDEST
 
 
 @triton.jit  # type: ignore[untyped-decorator]

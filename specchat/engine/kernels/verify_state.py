@@ -14,12 +14,12 @@ from torch import Tensor
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.errors import ModelError
+from specchat.engine.kernels.limits import END_TOKENS
 
 BLOCK = 4096
 """Tokens of the vocabulary that one program of `scores.process` handles, and one pass of a loop in `choose`."""
 GROUP = 128
 """Tokens of which the largest score is kept: the k-th largest of these maxima bounds the k-th score from below."""
-END_TOKENS = 16
 
 TEMPERATURE, REPETITION, PRESENCE, FREQUENCY, TOP_P, TAIL, LOG_MIN_P = range(7)
 """Places in `VerifyState.reals`."""

@@ -1,0 +1,209 @@
+"""Matrix products of up to 64 rows with dense or quantised weights: one kernel, whatever the number of rows.
+
+Rows go through the tensor cores in tiles of 16, padded, so one row takes the same instructions in the same order as
+sixteen; while the weights come from memory that costs nothing. More rows are more tiles against the same weights.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specchat.engine.errors import ModelError
+from specchat.engine.kernels import unpack
+from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.kernels.limits import MATRIX
+from specchat.engine.kernels.tiles import MOST_ROWS, ROWS, Tiling, tiling
+
+TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
+
+
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
+def _multiply(
+    x: tl.tensor,
+    weight: tl.tensor,
+    scales: tl.tensor,
+    nested_code: tl.tensor,
+    nested_absmax: tl.tensor,
+    nested_offset: tl.tensor,
+    code: tl.tensor,
+    bias: tl.tensor,
+    skip: tl.tensor,
+    out: tl.tensor,
+    rows: tl.tensor,
+    outputs: tl.tensor,
+    inputs: tl.tensor,
+    stride_split: tl.tensor,
+    BITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILES: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    SPLIT: tl.constexpr,
+    WHOLE: tl.constexpr,
+    TYPE: tl.constexpr,
+) -> None:
+    if skip is not None:  # noqa: SIM102
+        if tl.load(skip) != 0:
+            return
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    split = tl.program_id(1)
+    row = tl.arange(0, ROWS)
+    first = split * SPLIT
+    last = tl.minimum(first + SPLIT, inputs)
+    acc0 = tl.zeros((ROWS, BN), tl.float32)
+    acc1 = tl.zeros((ROWS, BN), tl.float32)
+    acc2 = tl.zeros((ROWS, BN), tl.float32)
+    acc3 = tl.zeros((ROWS, BN), tl.float32)
+    if BITS == 4:
+        table = tl.load(code + tl.arange(0, 16))
+    for k in range(first, last, BK):
+        if BITS == 4:
+            w = unpack.four_bit(
+                weight, scales, nested_code, nested_absmax, nested_offset, table, n, k, outputs, inputs,
+                BN, BK, BLOCK, WHOLE, TYPE,
+            )  # fmt: skip
+        else:
+            w = unpack.plain(weight, n, k, outputs, inputs, BK, WHOLE, TYPE)
+        w = tl.trans(w)
+        acc0 = tl.dot(_rows(x, row, rows, k, inputs, BK, WHOLE), w, acc0, input_precision="ieee")
+        if TILES > 1:
+            acc1 = tl.dot(_rows(x, row + ROWS, rows, k, inputs, BK, WHOLE), w, acc1, input_precision="ieee")
+        if TILES > 2:
+            acc2 = tl.dot(_rows(x, row + 2 * ROWS, rows, k, inputs, BK, WHOLE), w, acc2, input_precision="ieee")
+            acc3 = tl.dot(_rows(x, row + 3 * ROWS, rows, k, inputs, BK, WHOLE), w, acc3, input_precision="ieee")
+    out += split * stride_split
+    factor = tl.full((BN,), 1.0, tl.float32)
+    if BITS == 8:
+        factor = tl.load(scales + n, mask=n < outputs, other=0.0)
+    offset = tl.zeros((BN,), tl.float32)
+    if bias is not None:  # noqa: SIM102
+        if split == 0:
+            offset = tl.load(bias + n, mask=n < outputs, other=0.0).to(tl.float32)
+    _store(out, acc0, factor, offset, row, n, rows, outputs)
+    if TILES > 1:
+        _store(out, acc1, factor, offset, row + ROWS, n, rows, outputs)
+    if TILES > 2:
+        _store(out, acc2, factor, offset, row + 2 * ROWS, n, rows, outputs)
+        _store(out, acc3, factor, offset, row + 3 * ROWS, n, rows, outputs)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _rows(
+    x: tl.tensor,
+    row: tl.tensor,
+    rows: tl.tensor,
+    k: tl.tensor,
+    inputs: tl.tensor,
+    BK: tl.constexpr,
+    WHOLE: tl.constexpr,
+) -> tl.tensor:
+    column = k + tl.arange(0, BK)
+    there = (row < rows)[:, None]
+    if not WHOLE:
+        there = there & (column < inputs)[None, :]
+    return tl.load(x + row[:, None] * inputs + column[None, :], mask=there, other=0.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _store(
+    out: tl.tensor,
+    acc: tl.tensor,
+    factor: tl.tensor,
+    offset: tl.tensor,
+    row: tl.tensor,
+    n: tl.tensor,
+    rows: tl.tensor,
+    outputs: tl.tensor,
+) -> None:
+    there = (row < rows)[:, None] & (n < outputs)[None, :]
+    tl.store(out + row[:, None] * outputs + n[None, :], acc * factor[None, :] + offset[None, :], mask=there)
+
+
+def splits(weight: Weight) -> int:
+    """How many partial sums `multiply` leaves for `weight`: fixed by its shape and format."""
+    return _tiling(weight).splits
+
+
+def multiply(
+    x: Tensor, weight: Weight, bias: Tensor | None, out: Tensor, rows: int, skip: Tensor | None = None
+) -> None:
+    """out[s, r] = the s-th partial sum of x[r] @ weight^T; their sum in index order is the product.
+
+    A 4-bit weight is float32(code * scale) rounded to the dtype of x, as bitsandbytes dequantises; an 8-bit one is
+    exact and its scale multiplies each partial sum.
+
+    Args:
+        x: bfloat16, float16, or float32 (the interpreter's) [>= rows, inputs].
+        bias: float [outputs], added to the first partial sum.
+        out: float32 [splits(weight), >= rows, outputs], written.
+        rows: 1 to 64.
+        skip: int32 [1]; nothing is done where it is not 0.
+
+    Raises:
+        ModelError: the inputs are not a multiple of the weight's block, or the matrix has more than MATRIX values.
+        ValueError: more than 64 rows, or shapes that do not fit each other.
+    """
+    outputs, inputs = weight.shape
+    cut = _tiling(weight)
+    if not 1 <= rows <= MOST_ROWS:
+        raise ValueError(f"{rows} rows; a pass takes 1 to {MOST_ROWS}")
+    if x.shape[1] != inputs or out.shape[2] != outputs or out.shape[0] != cut.splits:
+        raise ValueError(f"{list(x.shape)} by {outputs}x{inputs} does not fit {cut.splits} splits in {list(out.shape)}")
+    if outputs * inputs > MATRIX:
+        raise ModelError(
+            f"a matrix of {outputs}x{inputs} has more values than the GPU kernels count: run the model on the CPU"
+        )
+    span = triton.cdiv(triton.cdiv(inputs, cut.inputs), cut.splits) * cut.inputs
+    values, scales, nested, code, block, bits = _parts(weight)
+    _multiply[(triton.cdiv(outputs, cut.outputs), cut.splits)](
+        x,
+        values,
+        scales,
+        nested and nested.code,
+        nested and nested.absmax,
+        nested and nested.offset,
+        code,
+        bias,
+        skip,
+        out,
+        rows,
+        outputs,
+        inputs,
+        out.stride(0),
+        BITS=bits,
+        BLOCK=block,
+        ROWS=ROWS,
+        TILES=1 if rows <= ROWS else 2 if rows <= 2 * ROWS else 4,
+        BN=cut.outputs,
+        BK=cut.inputs,
+        SPLIT=span,
+        WHOLE=outputs % cut.outputs == 0 and inputs % cut.inputs == 0,
+        TYPE=TYPES[x.dtype],
+        num_warps=cut.warps,
+        num_stages=cut.stages,
+        enable_fp_fusion=False,
+    )
+
+
+def _parts(weight: Weight) -> tuple[Tensor, Tensor | None, Nested | None, Tensor | None, int, int]:
+    """Values, scales, nested scales, code table, block, and bits a value."""
+    match weight:
+        case FourBit(packed, scales, code, block, nested):
+            if weight.shape[1] % block:
+                raise ModelError(
+                    f"{weight.shape[1]} inputs are not a multiple of the 4-bit block of {block}: load the model "
+                    "unquantised or with int8"
+                )
+            return packed, scales, nested, code, block, 4
+        case EightBit(values, scales):
+            return values, scales, None, None, 0, 8
+        case _:
+            return weight, None, None, None, 0, 8 * weight.element_size()
+
+
+def _tiling(weight: Weight) -> Tiling:
+    bits = 4 if isinstance(weight, FourBit) else 8 if isinstance(weight, EightBit) else 8 * weight.element_size()
+    outputs, inputs = weight.shape
+    return tiling(outputs, inputs, bits)

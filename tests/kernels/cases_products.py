@@ -1,0 +1,70 @@
+"""The products as a step of Qwen3-8B launches them, for the compile-only suite."""
+
+import triton
+import triton.language as tl
+
+from specchat.engine.kernels.products import _multiply
+from specchat.engine.kernels.tiles import ROWS, tiling
+from tests.kernels.compiled import Case
+
+
+def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bool = False, block: int = 64) -> Case:
+    cut = tiling(outputs, inputs, bits)
+    values = {4: "*u8", 8: "*i8", 16: "*bf16"}[bits]
+    signature = {
+        "x": "*bf16",
+        "weight": values,
+        "scales": "constexpr" if bits == 16 else "*u8" if nested else "*fp32",
+        "nested_code": "*fp32" if nested else "constexpr",
+        "nested_absmax": "*fp32" if nested else "constexpr",
+        "nested_offset": "*fp32" if nested else "constexpr",
+        "code": "*fp32" if bits == 4 else "constexpr",
+        "bias": "constexpr",
+        "skip": "*i32",
+        "out": "*fp32",
+        "rows": "i32",
+        "outputs": "i32",
+        "inputs": "i32",
+        "stride_split": "i32",
+        **dict.fromkeys(
+            ("BITS", "BLOCK", "ROWS", "TILES", "BN", "BK", "SPLIT", "WHOLE", "TYPE"), "constexpr"
+        ),
+    }  # fmt: skip
+
+    span = triton.cdiv(triton.cdiv(inputs, cut.inputs), cut.splits) * cut.inputs
+    constants = {
+        "BITS": bits,
+        "BLOCK": block if bits == 4 else 0,
+        "ROWS": ROWS,
+        "TILES": tiles,
+        "BN": cut.outputs,
+        "BK": cut.inputs,
+        "SPLIT": span,
+        "WHOLE": outputs % cut.outputs == 0 and inputs % cut.inputs == 0,
+        "TYPE": tl.bfloat16,
+        **{n: None for n, kind in signature.items() if kind == "constexpr" and n.islower()},
+    }
+    aligned = [n for n, kind in signature.items() if kind.startswith("*")]
+    aligned += [n for n, size in (("outputs", outputs), ("inputs", inputs)) if size % 16 == 0] + ["stride_split"]
+    return Case(
+        name,
+        _multiply,
+        signature,
+        constants,
+        tuple(aligned),
+        cut.warps,
+        cut.stages,
+        weights=cut.outputs * cut.inputs,
+        options={"enable_fp_fusion": False},
+    )
+
+
+CASES = [
+    case("nf4 nested, 16 rows", 6144, 4096, 4, 1, nested=True),
+    case("nf4, 16 rows", 4096, 12288, 4, 1),
+    case("nf4, block 32, 16 rows", 4096, 4096, 4, 1, block=32),
+    case("nf4 nested, 64 rows", 24576, 4096, 4, 4, nested=True),
+    case("int8, 16 rows", 4096, 4096, 8, 1),
+    case("bf16 head, 16 rows", 151936, 4096, 16, 1),
+    case("bf16, 64 rows", 4096, 4096, 16, 4),
+]

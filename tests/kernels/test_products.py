@@ -1,0 +1,178 @@
+"""Products against float64 of what bitsandbytes itself unpacks, rows alone, and what the compiler makes of them."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine.errors import ModelError
+from specchat.engine.kernels.formats import EightBit, FourBit, Weight
+from specchat.engine.kernels.products import multiply, splits
+from specchat.engine.kernels.tiles import MOST_SPLITS, tiling
+from specchat.engine.model.quantise import quantise
+from tests.kernels import compiled
+
+pytest.importorskip("bitsandbytes.functional")
+from tests.engine.bnb import four_bit
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+DTYPES = (torch.bfloat16, torch.float16) if GPU else (torch.float32, torch.float16)
+COUNTS = (*range(1, 17), 17, 32, 33, 64)
+ON_DEVICE = (pytest.mark.gpu, pytest.mark.skipif(not GPU, reason="needs a CUDA device"))
+"""Qwen3-8B's shapes take too long under the interpreter."""
+
+Made = tuple[Weight, Tensor]
+"""A weight, and the matrix float64 that it stands for."""
+
+
+def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+def four(quant: str, nested: bool, block: int) -> Callable[[int, int, torch.dtype], Made]:
+    def make(outputs: int, inputs: int, dtype: torch.dtype) -> Made:
+        weight, dense = four_bit(drawn(outputs, inputs, dtype=dtype), quant, nested, block)  # type: ignore[arg-type]
+        return weight, dense.double()
+
+    return make
+
+
+def eight(outputs: int, inputs: int, dtype: torch.dtype) -> Made:
+    weight = quantise(drawn(outputs, inputs, dtype=dtype), "int8")
+    assert isinstance(weight, EightBit)
+    return weight, weight.values.double() * weight.scales.double()[:, None]
+
+
+def dense(outputs: int, inputs: int, dtype: torch.dtype) -> Made:
+    weight = drawn(outputs, inputs, dtype=dtype)
+    return weight, weight.double()
+
+
+FORMATS = {
+    **{
+        f"{quant}{' nested' if nested else ''} {block}": four(quant, nested, block)
+        for quant in ("nf4", "fp4")
+        for nested in (False, True)
+        for block in (64, 32)
+    },
+    "int8": eight,
+    "dense": dense,
+}
+
+
+def product(x: Tensor, weight: Weight, rows: int, bias: Tensor | None = None, skip: Tensor | None = None) -> Tensor:
+    """All partial sums float32 [splits, 64, outputs]; rows that are not asked for stay 7."""
+    out = torch.full((splits(weight), 64, weight.shape[0]), 7.0, device=DEVICE)
+    multiply(x, weight, bias, out, rows, skip)
+    return out
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("outputs", "inputs"), [(96, 256), (130, 192), (64, 1024)])
+def test_is_the_product_of_what_bitsandbytes_unpacks(name: str, dtype: torch.dtype, outputs: int, inputs: int) -> None:
+    """Float32 sums of exact products: only their order can differ, by 2e-6 of the sum of magnitudes."""
+    weight, truth = FORMATS[name](outputs, inputs, dtype)
+    x, bias = drawn(64, inputs, seed=1, dtype=dtype), drawn(outputs, seed=2)
+    made = product(x, weight, 5, bias)
+    expected = x[:5].double() @ truth.T + bias.double()
+    most = x[:5].double().abs() @ truth.abs().T + bias.abs().double()
+    assert ((made.sum(0)[:5].double() - expected).abs() <= 2e-6 * most).all()
+    assert (made[:, 5:] == 7).all(), "a row beyond the count was written"
+
+
+@pytest.mark.parametrize("name", ["nf4 nested 64", "int8", "dense"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_are_alone(name: str, dtype: torch.dtype) -> None:
+    weight, _ = FORMATS[name](160, 256, dtype)
+    x = drawn(64, 256, seed=3, dtype=dtype)
+    alone = torch.cat([product(x[r:], weight, 1)[:, :1] for r in range(64)], 1)
+    for rows in COUNTS:
+        assert torch.equal(product(x, weight, rows)[:, :rows], alone[:, :rows]), rows
+
+
+def test_partial_sums_are_of_parts_of_the_inputs() -> None:
+    weight, truth = dense(64, 2048, torch.float32)
+    count = splits(weight)
+    assert count > 1
+    x, bias = drawn(64, 2048, seed=4), drawn(64, seed=5)
+    made = product(x, weight, 3, bias)
+    span = 2048 // count
+    for i in range(count):
+        part = slice(i * span, (i + 1) * span)
+        expected = x[:3, part].double() @ truth[:, part].T + (bias.double() if i == 0 else 0.0)
+        torch.testing.assert_close(made[i, :3].double(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_skipped_products_leave_everything_as_it_was() -> None:
+    weight, _ = dense(64, 64, torch.float32)
+    x = drawn(64, 64)
+    assert (product(x, weight, 4, skip=torch.ones(1, dtype=torch.int32, device=DEVICE)) == 7).all()
+    clear = torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    assert torch.equal(product(x, weight, 4, skip=clear), product(x, weight, 4))
+
+
+def test_the_cut_depends_on_the_shape_alone() -> None:
+    for outputs in (32, 576, 4096, 24576, 151_936):
+        for inputs in (64, 896, 4096, 14336):
+            for bits in (4, 8, 16):
+                cut = tiling(outputs, inputs, bits)
+                assert 1 <= cut.splits <= MOST_SPLITS
+                assert cut.inputs & (cut.inputs - 1) == 0
+    assert tiling(4096, 4096, 4).splits == 4
+    assert tiling(151_936, 4096, 16).splits == 1
+
+
+def test_bad_shapes_are_refused() -> None:
+    weight, _ = dense(64, 64, torch.float32)
+    out = torch.zeros(splits(weight), 64, 64, device=DEVICE)
+    for rows in (0, 65):
+        with pytest.raises(ValueError, match="1 to 64"):
+            multiply(drawn(65, 64), weight, None, out, rows)
+    with pytest.raises(ValueError, match="does not fit"):
+        multiply(drawn(64, 32), weight, None, out, 1)
+    packed = FourBit(
+        torch.zeros(64, 24, dtype=torch.uint8), torch.zeros(64, 1), torch.zeros(16), 32
+    )  # 48 inputs in blocks of 32
+    with pytest.raises(ModelError, match="48 inputs are not a multiple of the 4-bit block of 32"):
+        multiply(drawn(64, 48), packed, None, out, 1)
+    huge = torch.empty(2**17, 2**14, dtype=torch.float16, device="meta")
+    with pytest.raises(ModelError, match="131072x16384"):
+        multiply(torch.empty(1, 2**14, device="meta"), huge, None, torch.empty(1, 1, 2**17, device="meta"), 1)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=ON_DEVICE) for n in FORMATS])
+@pytest.mark.parametrize(("outputs", "inputs"), [(6144, 4096), (4096, 4096), (24576, 4096), (4096, 12288)])
+def test_qwen3_8b_on_the_device(name: str, outputs: int, inputs: int) -> None:
+    for dtype in DTYPES:
+        weight, truth = FORMATS[name](outputs, inputs, dtype)
+        x = drawn(64, inputs, seed=6, dtype=dtype)
+        together = product(x, weight, 64)
+        expected, most = x.double() @ truth.T, x.double().abs() @ truth.abs().T
+        assert ((together.sum(0).double() - expected).abs() <= 4e-6 * most).all()
+        alone = torch.cat([product(x[r:], weight, 1)[:, :1] for r in range(64)], 1)
+        for rows in COUNTS:
+            assert torch.equal(product(x, weight, rows)[:, :rows], alone[:, :rows])
+
+
+def test_compiled_for_gpus_that_are_not_here() -> None:
+    ceilings = {
+        "nf4, 16 rows": (128, 33_792, 8.0),
+        "nf4 nested, 16 rows": (128, 34_816, 9.8),
+        "nf4, block 32, 16 rows": (128, 34_816, 8.0),
+        "nf4 nested, 64 rows": (168, 59_392, 15.6),
+        "int8, 16 rows": (80, 24_576, 4.8),
+        "bf16 head, 16 rows": (56, 20_480, 2.5),
+        "bf16, 64 rows": (88, 32_768, 4.2),
+    }
+    found = compiled.reports("tests.kernels.cases_products")
+    assert {r.name for r in found} == set(ceilings)
+    for report in found:
+        compiled.check_limits(report)
+        registers, shared, instructions = ceilings[report.name]
+        assert report.registers <= registers, report
+        assert report.shared <= shared, report
+        assert report.instructions_a_weight <= instructions, report
+        assert report.tensor_cores == "HMMA", report
