@@ -1,0 +1,37 @@
+"""How long the parts of a step took, on the device's own clock where it has one."""
+
+from time import perf_counter
+
+import torch
+
+
+class Clock:
+    """Marks of one step at a time: start, drafted, verified; times in milliseconds."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)] if device.type == "cuda" else []
+        self._times = [0.0, 0.0, 0.0]
+
+    def start(self) -> None:
+        self._mark(0)
+
+    def drafted(self) -> None:
+        self._mark(1)
+
+    def verified(self) -> None:
+        self._mark(2)
+
+    def wait(self) -> tuple[float, float]:
+        """Wait for the step to end; what drafting and what verifying took."""
+        if self._events:
+            self._events[2].synchronize()
+            start, drafted, verified = self._events
+            return start.elapsed_time(drafted), drafted.elapsed_time(verified)
+        start_s, drafted_s, verified_s = self._times
+        return 1e3 * (drafted_s - start_s), 1e3 * (verified_s - drafted_s)
+
+    def _mark(self, index: int) -> None:
+        if self._events:
+            self._events[index].record()
+        else:
+            self._times[index] = perf_counter()

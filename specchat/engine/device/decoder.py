@@ -1,0 +1,114 @@
+"""The Llama-family decoder on a GPU: the same mathematics as model/decoder.py in row-invariant Triton kernels.
+
+A pass is a fixed sequence of launches over static buffers. Where a row stands, and whether a sub-layer is left out, is
+read on the device, so that one captured graph serves every position and every skip set.
+"""
+
+import torch
+from torch import Tensor
+
+from specchat.engine.device.buffers import BLOCK, PASS_ROWS, VERIFY_ROWS, Buffers
+from specchat.engine.device.weights import ModelWeights, held_bytes
+from specchat.engine.kernels.activation import silu_mul
+from specchat.engine.kernels.attention import attend
+from specchat.engine.kernels.embed import embed
+from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.products import multiply
+from specchat.engine.kernels.rope import rope_and_write
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.decoder import Skip
+from specchat.engine.model.rope import tables
+
+ALIGNED = 4
+"""int32 values from one 16-byte boundary to the next: kernels are compiled once for aligned pointers."""
+
+
+class SkipFlags:
+    """Which sub-layers a pass leaves out, where kernels can read it: int32 [layers, 2, ALIGNED], non-zero skips."""
+
+    def __init__(self, layers: int, device: torch.device) -> None:
+        self._flags = torch.zeros(layers, 2, ALIGNED, device=device, dtype=torch.int32)
+
+    def set(self, skip: Skip) -> None:
+        """Copy a skip set to the device; graphs that read these flags follow it from their next replay on."""
+        chosen = torch.zeros(self._flags.shape, dtype=torch.int32)
+        chosen[sorted(skip.attention), 0] = 1
+        chosen[sorted(skip.mlp), 1] = 1
+        self._flags.copy_(chosen)
+
+    def of(self, layer: int) -> tuple[Tensor, Tensor]:
+        """The flags int32 [1] of a layer's attention and MLP."""
+        return self._flags[layer, 0, :1], self._flags[layer, 1, :1]
+
+
+class DeviceDecoder:
+    """A model on a device with its cache. Not thread-safe: one sequence at a time."""
+
+    def __init__(
+        self, config: ModelConfig, weights: ModelWeights, context: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        """`dtype` is what is computed in: bfloat16 or float16, float32 only under Triton's interpreter."""
+        self.config = config
+        self.weights = weights
+        self.context = min(config.context, context)
+        # A pass writes all its rows, also those after the text: the last one may stand at the end of the context.
+        capacity = -(-(self.context + PASS_ROWS) // BLOCK) * BLOCK
+        shape = (config.layers, config.kv_heads, capacity, config.head_dim)
+        self.keys: tuple[Tensor, ...] = torch.zeros(shape, device=device, dtype=dtype).unbind(0)
+        self.values: tuple[Tensor, ...] = torch.zeros(shape, device=device, dtype=dtype).unbind(0)
+        cos, sin = tables(config, capacity)
+        self.cos, self.sin = cos.to(device), sin.to(device)
+        self.buffers = Buffers(config, weights, capacity, device, dtype)
+
+    def forward(self, tokens: Tensor, length: Tensor, rows: int, skip: SkipFlags | None = None) -> None:
+        """Write `rows` tokens to the cache from slot `length` on; leaves the normed hidden states in `buffers.x`.
+
+        Args:
+            tokens: int32 [>= rows] on the device.
+            length: int32 [1] on the device, entries of the cache that the rows may look at.
+            rows: 1..PASS_ROWS; row r is bit for bit what it would be alone.
+        """
+        b, eps = self.buffers, self.config.norm_eps
+        embed(tokens, self.weights.embed, b.residual, rows)
+        partials: Tensor | None = None
+        skipped: Tensor | None = None
+        for index, layer in enumerate(self.weights.layers):
+            no_attention, no_mlp = skip.of(index) if skip else (None, None)
+            keys, values = self.keys[index], self.values[index]
+            add_rms_norm(b.residual, partials, layer.attention_norm, eps, b.x, rows, skipped)
+            multiply(b.x, layer.qkv, layer.qkv_bias, b.qkv, rows, no_attention)
+            rope_and_write(
+                b.qkv, layer.query_norm, layer.key_norm, eps, self.cos, self.sin, length, b.offsets, b.query, keys,
+                values, rows, no_attention,
+            )  # fmt: skip
+            attend(b.query, keys, values, length, None, b.attention, b.mixed, rows, no_attention)
+            multiply(b.mixed, layer.out, layer.out_bias, b.out, rows, no_attention)
+            add_rms_norm(b.residual, b.out, layer.mlp_norm, eps, b.x, rows, no_attention)
+            multiply(b.x, layer.gate_up, layer.gate_up_bias, b.gate_up, rows, no_mlp)
+            silu_mul(b.gate_up, b.act, rows, no_mlp)
+            multiply(b.act, layer.down, layer.down_bias, b.down, rows, no_mlp)
+            partials, skipped = b.down, no_mlp
+        add_rms_norm(b.residual, partials, self.weights.norm, eps, b.x, rows, skipped)
+
+    def logits(self, first: int, rows: int) -> Tensor:
+        """Logits of rows first .. first + rows - 1 of the last pass: float32 [VERIFY_ROWS, vocab], rows 0.. filled."""
+        if rows > VERIFY_ROWS:
+            raise ValueError(f"{rows} rows of logits; a pass gives at most {VERIFY_ROWS}")
+        partials = self.buffers.logits
+        multiply(self.buffers.x[first:], self.weights.head, None, partials, rows)
+        for part in partials[1:]:
+            partials[0].add_(part)
+        return partials[0]
+
+    def parameters(self) -> int:
+        """Number of weights, a tied head counted once."""
+        return self.config.parameters()
+
+    def memory(self) -> int:
+        """Bytes of weights, cache, tables and buffers on the device."""
+        tensors = (*self.keys, *self.values, self.cos, self.sin)
+        return (
+            held_bytes(self.weights)
+            + self.buffers.memory()
+            + sum(t.numel() * t.element_size() for t in tensors)
+        )  # fmt: skip

@@ -1,0 +1,70 @@
+"""From checkpoint folders to a runner, each model on the device that was decided for it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from specchat.engine.api import PairSpec
+from specchat.engine.errors import EngineError
+from specchat.engine.model.config import read_json
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.plan import Model, Plan
+from specchat.engine.runners.base import Runner
+from specchat.engine.runners.host import HostRunner
+
+
+def load_runner(
+    pair: PairSpec, target: Path, draft: Path | None, plan: Plan, about_draft: Callable[[], None]
+) -> Runner:
+    """Load the models as `plan` says; `about_draft` is called between the two.
+
+    Raises:
+        EngineError: files that cannot be used, or a draft on the GPU for a target on the CPU.
+    """
+    if plan.target.place == "cpu":
+        if plan.draft is not None and plan.draft.place == "cuda":
+            raise EngineError(
+                "config",
+                f"{pair.id}: the draft is to run on the GPU and the target on the CPU. Give the target device = "
+                '"cuda" too, or the draft device = "cpu".',
+            )
+        return _on_host(target, draft, plan, about_draft)
+    return _on_gpu(target, draft, plan, about_draft)
+
+
+def _on_host(target: Path, draft: Path | None, plan: Plan, about_draft: Callable[[], None]) -> Runner:
+    big = Decoder(target, plan.context, plan.target.quant)
+    small = None
+    if draft is not None and plan.draft is not None:
+        about_draft()
+        small = Decoder(draft, plan.context, plan.draft.quant)
+    return HostRunner(big, small)
+
+
+def _on_gpu(target: Path, draft: Path | None, plan: Plan, about_draft: Callable[[], None]) -> Runner:
+    # Only here: Triton and the kernels take a while to import, and are not there on every system.
+    from specchat.engine.device.decoder import DeviceDecoder
+    from specchat.engine.device.weights import load
+    from specchat.engine.runners.device import DeviceRunner
+
+    device = torch.device("cuda")
+
+    def model(folder: Path, chosen: Model) -> DeviceDecoder:
+        dtype = compute_dtype(folder)
+        weights = load(folder, chosen.config, chosen.quant, device, dtype)
+        return DeviceDecoder(chosen.config, weights, plan.context, device, dtype)
+
+    big = model(target, plan.target)
+    small: DeviceDecoder | Decoder | None = None
+    if draft is not None and plan.draft is not None:
+        about_draft()
+        on_gpu = plan.draft.place == "cuda"
+        small = model(draft, plan.draft) if on_gpu else Decoder(draft, plan.context, plan.draft.quant)
+    return DeviceRunner(big, small, big.config.vocab, device)
+
+
+def compute_dtype(folder: Path) -> torch.dtype:
+    """What a GPU computes in: float16 where the checkpoint is float16, else bfloat16, whose range is float32's."""
+    config = read_json(folder / "config.json")
+    return torch.float16 if config.get("dtype", config.get("torch_dtype")) == "float16" else torch.bfloat16

@@ -1,0 +1,63 @@
+"""Tiny pairs on the device: a GPU where there is one, interpreted kernels in main memory where there is none."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from specchat.engine.api import Quant
+from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.weights import load
+from specchat.engine.model.config import load_config
+from specchat.engine.runners.device import DeviceRunner
+from tests.engine.tiny import VOCAB, checkpoint, perturbed
+
+ON_GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if ON_GPU else "cpu")
+CONTEXT = 128
+SHAPE = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "tie_word_embeddings": False,
+}
+
+
+def decoder(folder: Path, dtype: torch.dtype = torch.float32, quant: Quant | None = None) -> DeviceDecoder:
+    config = load_config(folder)
+    return DeviceDecoder(config, load(folder, config, quant, DEVICE, dtype), CONTEXT, DEVICE, dtype)
+
+
+@dataclass(frozen=True)
+class Folders:
+    target: Path
+    draft: Path
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """A random target and a draft that often agrees."""
+    root = tmp_path_factory.mktemp("device")
+    target = checkpoint(root / "target", **SHAPE)
+    return Folders(target, perturbed(root / "draft", target, 0.05))
+
+
+@pytest.fixture(scope="session")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> DeviceRunner:
+    """A target with enough layers to skip some, and no draft."""
+    folder = checkpoint(tmp_path_factory.mktemp("deep") / "target", **SHAPE | {"num_hidden_layers": 4})
+    return DeviceRunner(decoder(folder), None, VOCAB, DEVICE)
+
+
+@pytest.fixture(scope="session")
+def twins(folders: Folders) -> DeviceRunner:
+    """A target that drafts for itself: whatever it drafts must be accepted."""
+    return DeviceRunner(decoder(folders.target), decoder(folders.target), VOCAB, DEVICE)
+
+
+@pytest.fixture(scope="session")
+def runner(folders: Folders) -> DeviceRunner:
+    return DeviceRunner(decoder(folders.target), decoder(folders.draft), VOCAB, DEVICE)

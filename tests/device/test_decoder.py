@@ -1,0 +1,85 @@
+"""The device's decoder against the host's, whose logits equal transformers'."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from specchat.engine.api import Quant
+from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
+from specchat.engine.device.weights import held_bytes
+from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.plan import Model, plan
+from specchat.engine.runners.device import DeviceRunner
+from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
+from tests.engine.tiny import FAMILY, VOCAB, checkpoint
+
+SLACK = 1e-3
+
+
+def ids(count: int, seed: int = 0) -> list[int]:
+    return torch.randint(0, VOCAB, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def run(model: DeviceDecoder, tokens: list[int], start: int, flags: SkipFlags | None = None) -> torch.Tensor:
+    """Logits of up to 16 tokens written from slot `start` on."""
+    fed = torch.tensor(tokens, dtype=torch.int32, device=DEVICE)
+    model.forward(fed, torch.tensor([start], dtype=torch.int32, device=DEVICE), len(tokens), flags)
+    return model.logits(0, len(tokens))[: len(tokens)].cpu().clone()
+
+
+@pytest.mark.parametrize("family", ["llama", "llama-bias", "llama-yarn", "qwen2", "qwen3"])
+def test_logits_equal_the_hosts(family: str, tmp_path: Path) -> None:
+    changes = SHAPE | FAMILY[family] | {"num_hidden_layers": 1}
+    folder = checkpoint(tmp_path / "m", seed=3, **changes)
+    tokens = ids(7)
+    expected = Decoder(folder)
+    mine = run(decoder(folder), tokens, 0)
+    theirs = expected.logits(expected.forward(tokens))
+    assert theirs.std() > 0.3
+    torch.testing.assert_close(mine, theirs, atol=SLACK, rtol=SLACK)
+
+
+def test_a_row_does_not_depend_on_its_company(folders: Folders) -> None:
+    model = decoder(folders.target)
+    tokens = ids(20)
+    alone = torch.cat([run(model, [t], i) for i, t in enumerate(tokens)])
+    for start, rows in ((0, 2), (0, 5), (0, 16), (3, 7), (4, 16)):
+        assert torch.equal(run(model, tokens[start : start + rows], start), alone[start : start + rows])
+
+
+def test_a_pass_of_prefill_leaves_what_single_rows_leave(folders: Folders) -> None:
+    model = decoder(folders.target)
+    tokens = ids(20)
+    for i, token in enumerate(tokens):
+        run(model, [token], i)
+    keys = [k[:, :20].clone() for k in model.keys]
+    fed = torch.zeros(64, dtype=torch.int32, device=DEVICE)
+    fed[:20] = torch.tensor(tokens)
+    model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 64)
+    assert all(torch.equal(a, b[:, :20]) for a, b in zip(keys, model.keys, strict=True))
+
+
+def test_skipping_is_the_hosts_skipping(folders: Folders) -> None:
+    skip = Skip(attention=frozenset({1}), mlp=frozenset({0}))
+    flags = SkipFlags(SHAPE["num_hidden_layers"], DEVICE)
+    flags.set(skip)
+    model, host = decoder(folders.target), Decoder(folders.target)
+    tokens = ids(6)
+    whole = run(model, tokens, 0, flags)
+    torch.testing.assert_close(whole, host.logits(host.forward(tokens, skip)), atol=SLACK, rtol=SLACK)
+    flags.set(Skip())
+    assert torch.equal(run(model, tokens, 0, flags), run(model, tokens, 0))
+
+
+@pytest.mark.parametrize("quant", [None, "nf4", "int8"])
+def test_a_pair_takes_what_was_planned(quant: Quant | None, tmp_path: Path) -> None:
+    """In float16; big enough that the model outweighs what a plan rounds."""
+    changes = SHAPE | {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8, "head_dim": 64}
+    folder = checkpoint(tmp_path / "m", **changes)
+    big, small = decoder(folder, torch.float16, quant), decoder(folder, torch.float16)
+    planned = plan(Model(big.config, "cuda", quant), Model(big.config, "cuda"), CONTEXT).need("cuda")
+    runner = DeviceRunner(big, small, VOCAB, DEVICE)
+    assert planned.total == pytest.approx(runner.memory(), rel=0.01)
+    weights = held_bytes(big.weights) + held_bytes(small.weights)
+    assert planned.weights == pytest.approx(weights, rel=0.005)

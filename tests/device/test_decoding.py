@@ -1,0 +1,153 @@
+"""Replies written on the device: the same tokens whatever drafts, and the host's where arithmetic cannot differ."""
+
+import pytest
+import torch
+
+from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.decoding.sampler import Sampler
+from specchat.engine.decoding.step import Decoding
+from specchat.engine.drafters.plain import PlainDrafter
+from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.runners.device import DeviceRunner
+from specchat.engine.targets.native import NativeTarget
+from tests.device.conftest import Folders
+
+PROMPT = [72, 101, 108, 108, 111, 32, 72, 101, 108]
+TOKENS = 9
+
+SAMPLINGS = {
+    "greedy": Sampling(),
+    "sampled": Sampling(seed=7, temperature=0.9),
+    "filtered": Sampling(seed=8, temperature=1.1, top_k=30, top_p=0.9, min_p=0.02),
+    "penalised": Sampling(
+        seed=9,
+        temperature=0.8,
+        repetition_penalty=1.3,
+        presence_penalty=0.4,
+        frequency_penalty=0.3,
+        logit_bias={5: 2.0},
+    ),
+}
+
+
+def write(
+    runner: DeviceRunner,
+    strategy: str,
+    length: int,
+    sampling: Sampling,
+    acceptance: Acceptance = "coupled",
+    eos: tuple[int, ...] = (),
+    tokens: int = TOKENS,
+) -> list[int]:
+    runner.cache.keep(0)
+    runner.cache.begin(PROMPT)
+    drafter = runner.drafters[strategy]
+    drafter.begin(PROMPT)
+    reply = runner.reply(sampling, list(PROMPT), eos)
+    made: list[int] = []
+    while len(made) < tokens and not set(made) & set(eos):
+        stepped = reply.step(drafter, min(length, tokens - len(made) - 1), acceptance)
+        assert 1 <= len(stepped.tokens) <= stepped.drafted + 1
+        assert stepped.accepted <= stepped.tested <= stepped.drafted
+        made += stepped.tokens
+    reply.close()
+    assert reply.committed == PROMPT + made
+    assert runner.cache.tokens == reply.committed[:-1]
+    return made
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_every_strategy_writes_what_plain_writes(runner: DeviceRunner, name: str) -> None:
+    plain = write(runner, "plain", 0, SAMPLINGS[name])
+    assert len(set(plain)) > 2
+    for strategy, length in (("draft", 3), ("lookup", 3)):
+        assert write(runner, strategy, length, SAMPLINGS[name]) == plain, (strategy, length)
+
+
+def test_swift_writes_what_plain_writes(deep: DeviceRunner) -> None:
+    sampling = Sampling(seed=7, temperature=0.9)
+    assert write(deep, "swift", 2, sampling) == write(deep, "plain", 0, sampling)
+
+
+def test_a_trial_of_skipping_leaves_the_cache_as_it_was(deep: DeviceRunner) -> None:
+    text = list(range(40, 60))
+    deep.cache.keep(0)
+    deep.cache.begin(text)
+    before = [k.clone() for k in deep.cache.decoder.keys]
+    deep._launches.flags.set(Skip(attention=frozenset({1}), mlp=frozenset({2})))
+    deep._launches.agreement(text[5:15], 5)
+    assert all(torch.equal(a[:, :19], b[:, :19]) for a, b in zip(before, deep.cache.decoder.keys, strict=True))
+
+
+def test_greedy_text_is_the_hosts(runner: DeviceRunner, folders: Folders) -> None:
+    target = NativeTarget(Decoder(folders.target))
+    target.begin(PROMPT)
+    host = Decoding(target, Sampler(Sampling()), list(PROMPT), ())
+    while len(host.committed) < len(PROMPT) + TOKENS:
+        host.step(PlainDrafter(), 0, "coupled")
+    assert write(runner, "plain", 0, Sampling()) == host.committed[len(PROMPT) :]
+
+
+def test_what_the_target_drafts_for_itself_is_accepted(twins: DeviceRunner) -> None:
+    """So the draft's cache never misses a token, whether the step before was accepted whole or not drafted at all."""
+    sampling = Sampling(seed=7, temperature=0.9)
+    twins.cache.keep(0)
+    twins.cache.begin(PROMPT)
+    drafter = twins.drafters["draft"]
+    drafter.begin(PROMPT)
+    reply = twins.reply(sampling, list(PROMPT), ())
+    for length in (3, 1, 0, 4):
+        stepped = reply.step(drafter, length, "coupled")
+        assert stepped.accepted == stepped.drafted == length
+    reply.close()
+
+
+def test_text_ends_with_an_end_token_inside_a_block(runner: DeviceRunner) -> None:
+    plain = write(runner, "plain", 0, Sampling())
+    end = plain[5]
+    cut = plain[: plain.index(end) + 1]
+    for strategy, length in (("plain", 0), ("draft", 4)):
+        assert write(runner, strategy, length, Sampling(), eos=(end,)) == cut
+
+
+def test_ratio_writes_text_and_repeats_it_for_a_seed(runner: DeviceRunner) -> None:
+    sampling = Sampling(seed=3, temperature=1.0)
+    assert write(runner, "draft", 3, sampling, "ratio") == write(runner, "draft", 3, sampling, "ratio")
+
+
+def test_strategy_and_length_change_between_steps(runner: DeviceRunner) -> None:
+    sampling = Sampling(seed=11, temperature=0.7)
+    plain = write(runner, "plain", 0, sampling)
+    runner.cache.keep(0)
+    runner.cache.begin(PROMPT)
+    for drafter in runner.drafters.values():
+        drafter.begin(PROMPT)
+    reply = runner.reply(sampling, list(PROMPT), ())
+    for strategy, length in (("draft", 2), ("plain", 0), ("lookup", 3), ("plain", 0), ("draft", 4)):
+        reply.step(runner.drafters[strategy], length, "coupled")
+    reply.close()
+    made = reply.committed[len(PROMPT) :]
+    assert made[:TOKENS] == plain[: len(made)]
+
+
+def test_the_next_turn_reuses_the_cache(runner: DeviceRunner) -> None:
+    sampling = Sampling(seed=5, temperature=0.8)
+    made = write(runner, "draft", 3, sampling)
+    text = [*PROMPT, *made, 33, 34]
+
+    def turn(fresh: bool) -> list[int]:
+        if fresh:
+            runner.cache.keep(0)
+        reused = runner.cache.begin(text)
+        assert (reused == 0) == fresh
+        drafter = runner.drafters["draft"]
+        drafter.begin(text)
+        reply = runner.reply(sampling, list(text), ())
+        for _ in range(3):
+            reply.step(drafter, 2, "coupled")
+        reply.close()
+        return reply.committed
+
+    runner.cache.keep(len(PROMPT) + len(made) - 1)
+    again = turn(fresh=False)
+    assert again[: len(turn(fresh=True))] == turn(fresh=True)[: len(again)]

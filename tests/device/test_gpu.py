@@ -1,0 +1,75 @@
+"""What only a GPU can show: captured graphs equal eager launches, long replies, memory that does not grow."""
+
+import pytest
+import torch
+
+from specchat.config.paths import demo_model
+from specchat.engine.api import Quant, Sampling
+from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.weights import load
+from specchat.engine.model.config import load_config
+from specchat.engine.runners.device import DeviceRunner
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+CONTEXT = 1024
+PROMPT = list(range(20, 120))
+TOKENS = 400
+"""Short replies can agree where longer ones part; these also cross a boundary of attention's splits."""
+LENGTHS = (1, 2, 3, 7, 15)
+SAMPLINGS = (Sampling(), Sampling(seed=4, temperature=0.8, top_p=0.9), Sampling(seed=5, temperature=1.0, top_k=50))
+
+
+def loaded(name: str, quant: Quant | None) -> DeviceDecoder:
+    folder = demo_model(name)
+    config, device = load_config(folder), torch.device("cuda")
+    weights = load(folder, config, quant, device, torch.float16)
+    return DeviceDecoder(config, weights, CONTEXT, device, torch.float16)
+
+
+def runner(quant: Quant | None, captured: bool) -> DeviceRunner:
+    target, draft = loaded("target", quant), loaded("draft", None)
+    return DeviceRunner(target, draft, target.config.vocab, torch.device("cuda"), captured)
+
+
+def write(pair: DeviceRunner, strategy: str, length: int, sampling: Sampling) -> list[int]:
+    pair.cache.keep(0)
+    pair.cache.begin(PROMPT)
+    drafter = pair.drafters[strategy]
+    drafter.begin(PROMPT)
+    reply = pair.reply(sampling, list(PROMPT), ())
+    while len(reply.committed) < len(PROMPT) + TOKENS:
+        reply.step(drafter, length, "coupled")
+    reply.close()
+    return reply.committed[len(PROMPT) :][:TOKENS]
+
+
+@pytest.mark.parametrize("quant", [None, "nf4", "fp4", "int8"])
+def test_any_draft_any_length_graphs_or_not_the_text_is_plain(quant: Quant | None) -> None:
+    eager, captured = runner(quant, captured=False), runner(quant, captured=True)
+    for sampling in SAMPLINGS:
+        plain = write(eager, "plain", 0, sampling)
+        assert write(captured, "plain", 0, sampling) == plain
+        for strategy in ("draft", "lookup", "swift"):
+            for length in LENGTHS:
+                assert write(captured, strategy, length, sampling) == plain, (sampling, strategy, length)
+        assert write(eager, "draft", 5, sampling) == plain
+
+
+def test_replay_after_replay_gives_the_same() -> None:
+    pair = runner("nf4", captured=True)
+    texts = {tuple(write(pair, "draft", 5, SAMPLINGS[1])) for _ in range(20)}
+    assert len(texts) == 1
+
+
+def test_memory_does_not_grow_over_ten_thousand_tokens() -> None:
+    pair = runner("nf4", captured=True)
+    for strategy in ("draft", "lookup", "swift", "plain"):
+        write(pair, strategy, 5, SAMPLINGS[0])
+    held = torch.cuda.memory_allocated()
+    for turn in range(25):
+        write(pair, ("draft", "lookup", "swift", "plain")[turn % 4], 5, SAMPLINGS[turn % 3])
+    assert torch.cuda.memory_allocated() == held
