@@ -36,7 +36,9 @@ def _as_json(catalog: "Catalog") -> dict[str, Any]:
             "name": pair.name,
             "aliases": pair.aliases,
             "target": pair.spec.target.label,
+            "target_quant": pair.spec.target.quant,
             "draft": pair.spec.draft.label if pair.spec.draft else None,
+            "draft_quant": pair.spec.draft.quant if pair.spec.draft else None,
             "backend": pair.spec.backend,
             "context": pair.spec.context,
             "strategy": pair.strategy,
@@ -56,7 +58,7 @@ def _as_text(catalog: "Catalog") -> str:
     reasons = sorted({pair.unsupported for pair in catalog.pairs if pair.unsupported})
     notes = [
         "* is the default.",
-        "runs: unquantised on the CPU, in the memory given.",
+        "runs: on a GPU or on the CPU, in the memory given; with nf4, fp4 or int8 the target's layers are quantised.",
         *(f"not yet: {r}." for r in reasons),
     ]
     return "\n".join([*lines, "", *notes, ""])
@@ -68,6 +70,7 @@ def _row(pair: "Pair", default: bool) -> tuple[str, ...]:
         "*" if default else " ",
         pair.id,
         one_line(pair.name, 60),
+        pair.spec.target.quant or "",
         "not yet" if pair.unsupported else "runs",
         f"{needs.ram_gib:g} GiB memory" if needs.ram_gib else "",
         f"{needs.vram_gib:g} GiB GPU" if needs.vram_gib else "",

@@ -147,8 +147,7 @@ def _pair(table: PairTable, folder: Path) -> Pair:
         name=table.name or table.id,
         target=_source(table.target, folder),
         draft=_source(table.draft, folder) if table.draft else None,
-        # The engine refuses backends that it does not have, naming them.
-        backend=" ".join((table.backend, *_quants(table))),
+        backend=table.backend,
         context=table.context,
     )
     return Pair(
@@ -168,28 +167,17 @@ def _strategy(spec: PairSpec) -> str:
 
 
 def _source(table: ModelTable, folder: Path) -> ModelSource:
+    path = None
     if table.builtin is not None:
-        return ModelSource(path=str(demo_model(table.builtin)))
-    if table.path is not None:
-        return ModelSource(path=str(folder.absolute() / Path(table.path).expanduser()))
-    return ModelSource(repo=table.repo, revision=table.revision)
-
-
-def _models(table: PairTable) -> list[ModelTable]:
-    return [table.target, table.draft] if table.draft else [table.target]
-
-
-def _quants(table: PairTable) -> list[str]:
-    return sorted({model.quant for model in _models(table) if model.quant})
+        path = str(demo_model(table.builtin))
+    elif table.path is not None:
+        path = str(folder.absolute() / Path(table.path).expanduser())
+    return ModelSource(path, table.repo, table.revision, table.quant, table.device)
 
 
 def _unsupported(table: PairTable) -> str:
     if table.backend != "native":
         return f"backend {table.backend} is not built in yet; only native is"
-    if quants := _quants(table):
-        return f"{' and '.join(quants)} weights cannot be run yet; only unquantised ones on the CPU can"
     if table.heads:
         return f"drafting heads ({', '.join(sorted(table.heads))}) cannot be run yet"
-    if any(model.device == "cuda" for model in _models(table)):
-        return "the GPU cannot be used yet; only the CPU can"
     return ""

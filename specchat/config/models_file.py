@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from specchat.config.errors import nearest
 from specchat.config.files import Table, matching
-from specchat.engine.api import Acceptance
+from specchat.engine.api import Acceptance, Device, Quant
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 
@@ -23,14 +23,14 @@ Gib = Annotated[float, Field(gt=0)]
 
 
 class ModelTable(Table):
-    """One model: `repo` (with `revision`), `path` or `builtin` says where it is."""
+    """One model: `repo` (with `revision`), `path` or `builtin` says where it is; see `engine.api.ModelSource`."""
 
     repo: Repo | None = None
     path: Annotated[str, Field(min_length=1)] | None = None
     builtin: Literal["target", "draft"] | None = None
     revision: str | None = None
-    quant: Literal["nf4", "fp4", "int8"] | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    quant: Quant | None = None
+    device: Device = "auto"
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:

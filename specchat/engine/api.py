@@ -191,6 +191,8 @@ class PairInfo:
     load_seconds: float
     exactness: str
     """How equality with plain decoding is ensured here, in words."""
+    note: str
+    """Why a pair that may run on a GPU runs on the CPU, in words; empty otherwise."""
 
     def strategy(self, name: str) -> StrategyStatus:
         return next(s for s in self.strategies if s.name == name)

@@ -48,6 +48,7 @@ INFO = PairInfo(
     draft_cost=0.13,
     load_seconds=0.5,
     exactness="nothing is computed",
+    note="",
 )
 DRAFT_MS, VERIFY_MS, OTHER_MS = 1.0, 10.0, 0.2
 ReplyEvent = Started | Step | Changed | Finished | Failed

@@ -1,5 +1,6 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -26,11 +27,13 @@ from specchat.engine.decoding.step import Stepped
 from specchat.engine.errors import ContextError, EngineError, ModelError
 from specchat.engine.hub import locate
 from specchat.engine.measure import draft_cost, plain_speed
-from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.devices import place
+from specchat.engine.model.plan import Plan
 from specchat.engine.model.tokenizer import Tokenizer, mismatch
+from specchat.engine.out_of_memory import ran_out
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.base import Drafting, Reply, Runner
-from specchat.engine.runners.host import HostRunner
+from specchat.engine.runners.load import load_runner
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 from specchat.engine.threads import leave_one_core
 
@@ -69,25 +72,42 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
     progress(Loading(f"reading {pair.target.label}", 0.1))
     target_folder = locate(pair.target, progress)
     tokenizer = Tokenizer(target_folder)
-    target = Decoder(target_folder, pair.context or DEFAULT_CONTEXT, pair.target.quant)
-    draft = None
+    draft_folder = None
     if pair.draft is not None:
-        progress(Loading(f"reading {pair.draft.label}", 0.5))
         draft_folder = locate(pair.draft, progress)
         if reason := mismatch(tokenizer, Tokenizer(draft_folder)):
             raise ModelError(
                 f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
             )
-        draft = Decoder(draft_folder, target.context, pair.draft.quant)
-    progress(Loading("measuring plain speed", 0.9))
-    return Session(pair, tokenizer, HostRunner(target, draft), started)
+    placement = place(pair, target_folder, draft_folder, pair.context or DEFAULT_CONTEXT)
+
+    def about_draft() -> None:
+        if pair.draft is not None:
+            progress(Loading(f"reading {pair.draft.label}", 0.5))
+
+    def loaded(plan: Plan, note: str) -> Session:
+        runner = load_runner(pair, target_folder, draft_folder, plan, about_draft)
+        progress(Loading("measuring plain speed", 0.9))
+        return Session(pair, tokenizer, runner, started, note)
+
+    try:
+        return loaded(placement.plan, placement.note)
+    except EngineError:
+        raise
+    except Exception as error:
+        if placement.otherwise is None or ran_out(error):
+            raise
+        logging.getLogger(__name__).info("the GPU failed", exc_info=True)
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    progress(Loading("the GPU failed; going to the CPU", 0.1))
+    return loaded(placement.otherwise, f"the GPU failed: {first}")
 
 
 class Session:
     """One pair, one chat at a time. Everything runs in the caller's thread."""
 
-    def __init__(self, pair: PairSpec, tokenizer: Tokenizer, runner: Runner, started: float) -> None:
-        """`started` is when loading began, on `perf_counter`."""
+    def __init__(self, pair: PairSpec, tokenizer: Tokenizer, runner: Runner, started: float, note: str = "") -> None:
+        """`started` is when loading began, on `perf_counter`; `note` goes into the pair's info."""
         if tokenizer.size > runner.vocab:
             raise ModelError(
                 f"{pair.target.label}: the tokenizer has {tokenizer.size} tokens, the model only {runner.vocab}."
@@ -112,6 +132,7 @@ class Session:
             draft_cost=draft_cost(runner),
             load_seconds=perf_counter() - started,
             exactness=runner.exactness,
+            note=note,
         )
 
     def count(self, messages: Sequence[Message]) -> int:

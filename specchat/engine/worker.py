@@ -9,6 +9,7 @@ import contextlib
 import faulthandler
 import gc
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -20,7 +21,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import BinaryIO, Protocol
 
-from specchat.engine import wire
+from specchat.engine import out_of_memory, wire
 from specchat.engine.api import (
     Cancel,
     Change,
@@ -116,6 +117,7 @@ class Worker:
         self._mailbox = Mailbox()
         self._writing = Lock()
         self._session: Session | None = None
+        self._pair: PairSpec | None = None
 
     def run(self) -> None:
         """Serve until the requests end; does not return."""
@@ -168,10 +170,10 @@ class Worker:
         except Exception as error:
             traceback.print_exc()
             sys.stderr.flush()
-            self._emit(Failed(reply, *self._explained(error)))
+            self._emit(Failed(reply, *self._explained(error, request)))
 
     def _load(self, pair: PairSpec) -> None:
-        self._session = None
+        self._session, self._pair = None, pair
         gc.collect()
         self._session = self._find_loader()(pair, self._emit)
         self._emit(Loaded(self._session.info))
@@ -197,23 +199,15 @@ class Worker:
         loader: Loader = getattr(importlib.import_module(module), function)
         return loader
 
-    def _explained(self, error: Exception) -> tuple[ErrorKind, str]:
-        if _out_of_memory(error):
-            return "memory", "Memory ran out. Choose a smaller pair or context, or close other programs."
+    def _explained(self, error: Exception, request: Load | Generate | Count) -> tuple[ErrorKind, str]:
+        if out_of_memory.ran_out(error):
+            context = self._session.info.context if self._session else self._pair.context if self._pair else None
+            return "memory", out_of_memory.told(request, self._pair, context)
         first = (str(error).strip().splitlines() or [""])[0][:200]
         return (
             "internal",
             f"The engine met an error it did not expect ({type(error).__name__}: {first}); see {self._log}.",
         )
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, judged without torch: its CPU allocator raises a plain RuntimeError."""
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and "not enough memory" in str(error))
-    )
 
 
 def main(loader: str, log: str) -> None:
@@ -227,4 +221,5 @@ def main(loader: str, log: str) -> None:
     os.dup2(2, 1)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # the process ends without flushing
+    logging.basicConfig(level=logging.INFO)
     Worker(requests, events, loader, log).run()

@@ -206,7 +206,6 @@ def test_two_folders_make_a_pair(
         (["--draft", "d"], 2, "--draft goes with --target"),
         (["--target", "t", "--pair", "demo"], 2, "exclude each other"),
         (["--pair", "dmo"], 3, 'There is no pair "dmo". Did you mean "demo"?'),
-        (["--pair", "qwen3-8b"], 3, "nf4 weights cannot be run yet"),
         (["--models", "/no/such.toml"], 3, "/no/such.toml does not exist"),
     ],
 )

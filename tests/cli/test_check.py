@@ -10,7 +10,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.engine import check
 from specchat.engine.check import CheckPrompt, CheckResult
 from specchat.engine.session import Session
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, configure
 from tests.engine.tiny import checkpoint, perturbed
 
 
@@ -116,8 +116,9 @@ def test_wrong_prompt_files_are_told(run: Run, tmp_path: Path, text: str | None,
     assert str(path) in result.stderr
 
 
-def test_a_model_that_cannot_be_loaded_is_told(run: Run, tmp_path: Path, prompts: str) -> None:
+def test_a_model_that_cannot_be_loaded_is_told(run: Run, home: Path, tmp_path: Path, prompts: str) -> None:
     result = run("check", "--target", str(tmp_path / "nowhere"), "--prompts", prompts)
     assert result.exit_code == ExitCode.UNUSABLE
     assert "nowhere is not a folder" in result.stderr
-    assert run("check", "--pair", "qwen3-8b").exit_code == ExitCode.UNUSABLE
+    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\nbackend = "gguf"\ntarget.path = "/t"\n')
+    assert run("check", "--pair", "mine").exit_code == ExitCode.UNUSABLE

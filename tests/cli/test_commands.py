@@ -69,13 +69,16 @@ def test_without_a_terminal_the_app_is_refused(run: Run) -> None:
     assert "specchat ask" in result.stderr
 
 
-def test_models_says_what_runs_and_why_the_rest_does_not(run: Run) -> None:
+def test_models_says_what_runs_and_why_the_rest_does_not(run: Run, home: Path) -> None:
+    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\nbackend = "gguf"\ntarget.path = "/t"\n')
     lines = run("models").stdout.splitlines()
-    demo, qwen = (next(line for line in lines if f"  {id} " in line) for id in ("demo", "qwen3-8b"))
+    demo, qwen, mine = (next(line for line in lines if f"  {id} " in line) for id in ("demo", "qwen3-8b", "mine"))
     assert demo.startswith("*")
     assert "runs" in demo
-    assert "not yet" in qwen
-    assert any(line.startswith("not yet: nf4") for line in lines)
+    assert "nf4" in qwen
+    assert "runs" in qwen
+    assert "not yet" in mine
+    assert any(line.startswith("not yet: backend gguf") for line in lines)
 
 
 def test_models_as_json(run: Run, home: Path) -> None:
@@ -85,8 +88,9 @@ def test_models_as_json(run: Run, home: Path) -> None:
     pairs = {pair["id"]: pair for pair in listed["pairs"]}
     assert pairs["mine"]["target"] == "/t"
     assert pairs["mine"]["runs"] is True
-    assert pairs["qwen3-8b"]["runs"] is False
-    assert pairs["qwen3-8b"]["requires"] == {"vram_gib": 9.9, "ram_gib": None, "disk_gib": 16.4}
+    assert pairs["qwen3-8b"]["runs"] is True
+    assert (pairs["qwen3-8b"]["target_quant"], pairs["qwen3-8b"]["draft_quant"]) == ("nf4", None)
+    assert pairs["qwen3-8b"]["requires"] == {"vram_gib": 9.6, "ram_gib": 15.9, "disk_gib": 16.4}
 
 
 def test_models_reads_the_named_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

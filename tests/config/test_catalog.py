@@ -6,7 +6,7 @@ import pytest
 
 from specchat.config.catalog import Catalog, Requires, load_catalog, local_pair
 from specchat.config.errors import ConfigError
-from specchat.engine.api import ModelSource, PairSpec, Sampling
+from specchat.engine.api import QUANTS, ModelSource, PairSpec, Sampling
 from tests.config.conftest import Write
 
 FULL = """
@@ -16,8 +16,8 @@ FULL = """
     id = "first"
     aliases = ["one"]
     name = "First"
-    target = { path = "models/target", device = "cpu" }
-    draft = { repo = "a/b", revision = "abc" }
+    target = { path = "models/target", device = "cpu", quant = "fp4" }
+    draft = { repo = "a/b", revision = "abc", device = "cuda" }
     context = 512
     strategy = "lookup"
     acceptance = "ratio"
@@ -47,8 +47,8 @@ def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
     assert pair.spec == PairSpec(
         id="first",
         name="First",
-        target=ModelSource(path=str(tmp_path / "models" / "target")),
-        draft=ModelSource(repo="a/b", revision="abc"),
+        target=ModelSource(path=str(tmp_path / "models" / "target"), quant="fp4", device="cpu"),
+        draft=ModelSource(repo="a/b", revision="abc", device="cuda"),
         context=512,
     )
     assert (pair.strategy, pair.draft_length, pair.acceptance) == ("lookup", 7, "ratio")
@@ -99,14 +99,7 @@ def test_a_home_folder_is_expanded(write: Write, monkeypatch: pytest.MonkeyPatch
     ("lines", "reason", "backend"),
     [
         ('backend = "gguf"\ntarget = { path = "x" }', "backend gguf is not built in yet", "gguf"),
-        ('target = { path = "x", quant = "nf4" }', "nf4 weights cannot be run yet", "native nf4"),
-        (
-            'target = { path = "x" }\ndraft = { path = "x", quant = "int8" }',
-            "int8 weights cannot be run yet",
-            "native int8",
-        ),
         ('target = { path = "x" }\nheads.eagle3 = { repo = "a/b" }', "drafting heads (eagle3)", "native"),
-        ('target = { path = "x", device = "cuda" }', "the GPU cannot be used yet", "native"),
     ],
 )
 def test_what_cannot_be_run_yet_is_listed_with_the_reason(write: Write, lines: str, reason: str, backend: str) -> None:
@@ -114,6 +107,12 @@ def test_what_cannot_be_run_yet_is_listed_with_the_reason(write: Write, lines: s
     pair = load_catalog(path).find("mine")
     assert reason in pair.unsupported
     assert pair.spec.backend == backend
+
+
+def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
+    for quant in QUANTS:
+        lines = f'    target = {{ path = "x", quant = "{quant}", device = "cuda" }}'
+        assert load_catalog(write("models.toml", HEAD + lines)).find("mine").unsupported == ""
 
 
 @pytest.mark.parametrize(
@@ -133,6 +132,7 @@ def test_what_cannot_be_run_yet_is_listed_with_the_reason(write: Write, lines: s
         (HEAD + '    target = { repo = "qwen" }', "pair[0].target.repo (pair mine) should be OWNER/NAME"),
         (HEAD + '    target = { path = "" }', "at least 1 character"),
         (HEAD + '    target = { path = "x", quant = "nf5" }', "not 'nf5'. Did you mean \"nf4\"?"),
+        (HEAD + '    target = { path = "x", device = "gpu" }', "not 'gpu'"),
         (HEAD + '    target = { path = "x" }\n    backend = "Native"', 'Did you mean "native"?'),
         (
             HEAD + '    target = { path = "x" }\n    strategy = "lokup"',

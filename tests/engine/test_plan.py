@@ -69,10 +69,13 @@ def test_a_loaded_model_takes_what_was_planned(family: str, tmp_path: Path) -> N
     assert planned.cache == decoder.cache.memory()
 
 
+@pytest.mark.parametrize("quant", [None, "nf4", "int8"])
 @pytest.mark.parametrize("which", ["target", "draft"])
-def test_the_demo_pair_takes_what_was_planned(which: str) -> None:
-    decoder = Decoder(demo_model(which))
-    planned = need(Model(decoder.config, "cpu"), decoder.context)
+def test_the_demo_pair_takes_what_was_planned(which: str, quant: Quant | None) -> None:
+    if quant:
+        pytest.importorskip("bitsandbytes")
+    decoder = Decoder(demo_model(which), quant=quant)
+    planned = need(Model(decoder.config, "cpu", quant), decoder.context)
     assert planned.weights + planned.cache == pytest.approx(decoder.memory(), rel=WITHIN)
 
 
@@ -149,7 +152,7 @@ def test_the_numbers_and_a_smaller_context_are_told(shape: Callable[..., ModelCo
     total = planned.need("cuda")
     assert f"Llama needs {total.total / GIB:.1f} GiB of GPU memory with context 65536" in message
     assert "weights 15.0, cache 8.0, workspace" in message
-    assert "20.0 GiB are free. It fits with context = " in message
+    assert "; 19.0 of the 20.0 GiB that are free can be used. It fits with context = " in message
     context = int(message.rsplit("context = ")[1].rstrip("."))
     check_fits(replace(planned, context=context), {"cuda": 20 * GIB}, "Llama")
     with pytest.raises(EngineError):
@@ -191,10 +194,13 @@ def test_the_draft_counts_where_it_is(shape: Callable[..., ModelConfig]) -> None
     small = shape(hidden=256, context=4096)
     together = plan(Model(shape(**LLAMA), "cuda"), Model(small, "cuda"), 4096)
     apart = replace(together, draft=Model(small, "cpu"))
-    alone = need(together.target, 4096)
+    alone = plan(together.target, None, 4096).need("cuda")
+    assert alone.total > need(together.target, 4096).total, "verifying takes buffers of its own"
     assert apart.need("cuda") == alone
     assert apart.need("cpu").total > 0
-    assert together.need("cuda").cache > alone.cache
+    both = together.need("cuda")
+    assert both.total == alone.total + need(replace(apart.draft, place="cuda"), 4096).total
+    assert together.on("cpu").need("cpu").workspace == need(replace(together.target, place="cpu"), 4096).workspace
     assert plan(together.target, None, 4096).need("cpu") == Need(0, 0, 0)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,19 +10,32 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.engine.api import QUANTS, Quant
+from specchat.engine.api import (
+    QUANTS,
+    Finished,
+    Generate,
+    Limits,
+    Message,
+    ModelSource,
+    PairSpec,
+    Quant,
+    Sampling,
+    Speculation,
+)
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.model import quantised
 from specchat.engine.model.quantise import block_scales, code_table, dequantised, fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear, linear_of
 from specchat.engine.model.rows import PREFILL_ROWS, Linear, row_invariant
 from specchat.engine.model.stored import settled, stored_quant
 from specchat.engine.model.weights import Weights
+from specchat.engine.session import load
+from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint
 
 functional = pytest.importorskip("bitsandbytes.functional")
-from tests.engine.bnb import bnb_checkpoint, stored_tensors  # noqa: E402
+from tests.engine.bnb import bnb_checkpoint, four_bit, stored_tensors  # noqa: E402
 
 FOUR: tuple[Quant, ...] = ("nf4", "fp4")
 NAME = "model.layers.0.mlp.down_proj"
@@ -34,15 +48,6 @@ def matrix(outputs: int, inputs: int, dtype: torch.dtype = torch.bfloat16, seed:
 def same_bits(a: Tensor, b: Tensor) -> bool:
     whole = {4: torch.int32, 2: torch.int16}[a.element_size()]
     return a.dtype == b.dtype and torch.equal(a.contiguous().view(whole), b.contiguous().view(whole))
-
-
-def four_bit(dense: Tensor, quant: Quant, nested: bool, block: int) -> tuple[FourBit, Tensor]:
-    """A 4-bit weight read from bitsandbytes' own state, and what bitsandbytes unpacks it to."""
-    packed, state = functional.quantize_4bit(dense, blocksize=block, compress_statistics=nested, quant_type=quant)
-    outputs, inputs = dense.shape
-    inner = Nested(state.state2.code, state.state2.absmax, state.offset.expand(outputs)) if nested else None
-    weight = FourBit(packed.view(outputs, inputs // 2), state.absmax.view(outputs, -1), state.code, block, inner)
-    return weight, functional.dequantize_4bit(packed, state)
 
 
 @pytest.mark.parametrize("quant", FOUR)
@@ -270,8 +275,28 @@ def test_what_is_asked_for_and_what_is_stored_must_agree(tmp_path: Path) -> None
         settled(stored, "int8")
 
 
-SHAPES = [(64, 64), (96, 704), (1500, 704), (2100, 512)]
-"""The last two take two slabs."""
+@pytest.mark.parametrize("quant", QUANTS)
+def test_every_strategy_writes_what_plain_writes_with_quantised_weights(quant: Quant, tmp_path: Path) -> None:
+    stored = bnb_checkpoint(tmp_path / "target", quant)
+    dense = checkpoint(tmp_path / "draft", intermediate_size=128, num_key_value_heads=2)
+    target, draft = ModelSource(path=str(stored)), ModelSource(path=str(dense), quant=quant)
+    session = load(PairSpec("q", "Q", target, draft), lambda _: None)
+    asked = Generate(1, (Message("user", "abcabcabc"),), Sampling(temperature=0.7, seed=3), Limits(40))
+    written = {
+        strategy: next(e for e in session.generate(replace(asked, speculation=Speculation.of(strategy))) if over(e))
+        for strategy in STRATEGIES
+    }
+    assert {event.token_ids for event in written.values()} == {written["plain"].token_ids}
+    # The draft was quantised from the weights that bitsandbytes had quantised for the target.
+    assert written["draft"].stats.draft_acceptance_rate == 1.0
+
+
+def over(event: object) -> bool:
+    return isinstance(event, Finished)
+
+
+SHAPES = [(64, 64), (96, 704), (1500, 704)]
+"""The last takes two slabs."""
 
 
 @pytest.mark.parametrize("shape", SHAPES)

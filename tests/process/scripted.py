@@ -44,6 +44,10 @@ class ScriptedSession:
                 raise ZeroDivisionError("a secret\nbug")
             case "memory":
                 raise OutOfMemoryError("CUDA out of memory")
+            case "memory later":
+                reply = self._reply(request, control, "Once there was a fox.")
+                yield from (next(reply) for _ in range(3))
+                raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
             case "noise":
                 print("printed by Python")
                 os.system("echo printed by a child; echo and its errors >&2")
@@ -86,6 +90,8 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> Session:
     progress(Loading(f"reading {pair.target.label}", 0.5))
     if pair.id == "missing":
         raise ModelError("There is no such folder.")
+    if pair.id == "huge":
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
     if pair.name == "slow":
         print("loading")
         time.sleep(3600)

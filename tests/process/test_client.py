@@ -20,6 +20,7 @@ from specchat.engine.api import (
     Loaded,
     Loading,
     Message,
+    PairSpec,
     Shutdown,
     Speculation,
     Started,
@@ -116,7 +117,7 @@ def test_a_count_during_a_reply_is_answered_after_it(loaded: EngineClient) -> No
     ("said", "kind", "words"),
     [
         ("too long", "context", "It does not fit."),
-        ("memory", "memory", "Memory ran out."),
+        ("memory", "memory", "Memory ran out while the reply was being written"),
         ("bug", "internal", "ZeroDivisionError: a secret)"),
     ],
 )
@@ -134,6 +135,33 @@ def test_errors_are_told_in_a_sentence_and_leave_the_engine_usable(
         assert "Traceback" in log.read_text()
     loaded.send(ask("hello", 2))
     assert isinstance(until(loaded, over)[-1], Finished)
+
+
+def test_memory_that_runs_out_in_a_reply_keeps_what_was_written(loaded: EngineClient) -> None:
+    loaded.send(ask("memory later"))
+    started, *steps, failed = until(loaded, over)
+    assert isinstance(started, Started)
+    assert "".join(piece.text for step in steps if isinstance(step, Step) for piece in step.pieces).startswith("Once")
+    assert failed == Failed(
+        1,
+        "memory",
+        "Memory ran out while the reply was being written; what there is of it is kept. "
+        'Set quant = "nf4" for the target in models.toml, or close other programs.',
+    )
+    loaded.send(ask("hello", 2))
+    assert isinstance(until(loaded, over)[-1], Finished)
+
+
+def test_memory_that_runs_out_at_load_leaves_the_engine_usable(engine: EngineClient) -> None:
+    engine.send(Load(PairSpec("huge", "Huge", PAIR.target, context=8192)))
+    assert until(engine, over)[-1] == Failed(
+        None,
+        "memory",
+        "Memory ran out while Huge was being loaded. Set context = 4096 for the pair in models.toml, or close other "
+        "programs.",
+    )
+    engine.send(Load(PAIR))
+    assert isinstance(until(engine, lambda event: isinstance(event, Loaded))[-1], Loaded)
 
 
 def test_a_pair_that_cannot_be_loaded_fails_without_an_id(engine: EngineClient) -> None:

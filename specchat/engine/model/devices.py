@@ -11,7 +11,8 @@ import torch
 
 from specchat.engine.api import Device, ModelSource, PairSpec
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.model.config import load_config
+from specchat.engine.kernels import limits
+from specchat.engine.model.config import ModelConfig, load_config
 from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, misfit, plan
 from specchat.engine.model.stored import nested_scales, settled, stored_quant
 
@@ -51,10 +52,15 @@ class Machine:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and how each model is to be loaded; `note` says why an "auto" went to the CPU, empty when it did not."""
+    """Where and how each model is to be loaded.
+
+    `note` says why an "auto" went to the CPU, empty when it did not; `otherwise` is what to load should the GPU fail
+    for a pair that did not ask for it, None where nothing else is allowed or fits.
+    """
 
     plan: Plan
     note: str
+    otherwise: Plan | None
 
 
 def this_machine(pair: PairSpec) -> Machine:
@@ -130,6 +136,8 @@ def place(pair: PairSpec, target: Path, draft: Path | None, context: int, machin
             )
     models = [_model(source, folder) for source, folder in sources]
 
+    beyond = next((words for model in models if (words := beyond_the_kernels(model.config))), "")
+
     def laid_out(target_place: Place) -> Plan:
         placed = [
             replace(model, place=_placed(source.device, target_place))
@@ -137,16 +145,36 @@ def place(pair: PairSpec, target: Path, draft: Path | None, context: int, machin
         ]
         return plan(placed[0], placed[1] if len(placed) > 1 else None, context)
 
+    asked = any(source.device == "cuda" for source, _ in sources)
+    if asked and beyond:
+        raise EngineError("config", f'{pair.name} asks for device = "cuda": {beyond}. Say device = "auto" or "cpu".')
     if wanted != "auto":
         chosen, note = laid_out(wanted), ""
-    elif isinstance(machine.gpu, str):
-        chosen, note = laid_out("cpu"), machine.gpu
+    elif isinstance(machine.gpu, str) or beyond:
+        chosen, note = laid_out("cpu"), machine.gpu if isinstance(machine.gpu, str) else beyond
     else:
         chosen, note = laid_out("cuda"), ""
         if not fits(chosen, machine.available) and fits(laid_out("cpu"), machine.available):
             chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({machine.gpu.name})"
     check_fits(chosen, machine.available, pair.name)
-    return Placement(chosen, note)
+    spare = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not asked else None
+    return Placement(chosen, note, spare if spare and fits(spare, machine.available) else None)
+
+
+def beyond_the_kernels(config: ModelConfig) -> str:
+    """What of a model the GPU kernels do not take, in words; empty when they take it."""
+    checks = (
+        (config.hidden, limits.WIDEST, "its rows have {} values"),
+        (config.head_dim, limits.WIDEST_HEAD, "its attention heads have {} values"),
+        (config.heads // config.kv_heads, limits.SHARING_HEADS, "{} of its query heads share a key-value head"),
+        (len(config.eos), limits.END_TOKENS, "it has {} end-of-text tokens"),
+        (config.vocab * config.hidden, limits.MATRIX, "its table of tokens has {} values"),
+        (2 * config.intermediate * config.hidden, limits.MATRIX, "its widest matrix has {} values"),
+    )
+    return next(
+        (f"{words.format(has)}, and the GPU kernels take {most} at most" for has, most, words in checks if has > most),
+        "",
+    )
 
 
 def _placed(device: Device, otherwise: Place) -> Place:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError
+from specchat.engine.kernels.tiles import SPLIT, tiling
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.quantise import NESTED_BLOCK, block_for
 
@@ -21,12 +22,12 @@ CONTEXT_STEP = 256
 CPU_ROWS, GPU_ROWS, VERIFY_ROWS = 128, 64, 16
 """Rows of a prefill pass on either device, and rows that get logits."""
 CACHE_BLOCK = 64
-GPU_ATTENTION_SPLIT = 256
-"""Cache entries that one part of the GPU's attention takes; each leaves partial sums."""
-GPU_PARTIALS = 1 << 15
-"""Columns of partial sums that a product on a GPU writes at most; wide products are not split."""
-GPU_LOGITS = 6
-"""Arrays of logits' size that verifying takes on a GPU."""
+CPU_HEAP = 64 << 20
+"""What the heap keeps of the pieces that loading takes and gives back (measured: 50 to 100 MB)."""
+GPU_SCORES = 4
+"""Arrays of 4 bytes a row and token that verifying keeps on a GPU: scores and candidates, of target and draft."""
+GPU_TOKEN = 9
+"""Bytes a token of the vocabulary that penalties and bias take on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,14 @@ class Plan:
         return (self.target, self.draft) if self.draft else (self.target,)
 
     def need(self, place: Place) -> Need:
-        """What the models on `place` take together; they take turns in the workspace."""
+        """What the models on `place` take together."""
         needs = [need(model, self.context) for model in self.models if model.place == place]
         weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
-        return Need(weights, cache, max((n.workspace for n in needs), default=0))
+        # On the CPU they take turns in one workspace; on a GPU each has buffers of its own.
+        if place == "cpu":
+            return Need(weights, cache, max([0, *(n.workspace for n in needs)]))
+        verifying = _gpu_verifying(self.target.config) if self.target.place == "cuda" else 0
+        return Need(weights, cache, verifying + sum(n.workspace for n in needs))
 
     def on(self, place: Place) -> "Plan":
         """The same with both models on `place`."""
@@ -91,7 +96,7 @@ def need(model: Model, context: int) -> Need:
     context = min(context, c.context)
     capacity = _rounded(context if on_cpu else context + GPU_ROWS, CACHE_BLOCK)
     entries = 2 * c.layers * c.kv_heads * c.head_dim * capacity
-    workspace = _cpu_workspace(model, capacity) if on_cpu else _gpu_workspace(c, capacity)
+    workspace = _cpu_workspace(model, capacity) if on_cpu else _gpu_workspace(model, capacity)
     return Need(_weights(model), entries * (4 if on_cpu else 2), workspace)
 
 
@@ -112,8 +117,9 @@ def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> 
         kind = "memory" if place == "cpu" else "GPU memory"
         raise EngineError(
             "memory",
-            f"{name} needs {_gib(needed.total)} GiB of {kind} with context {plan.context} ({parts}), and "
-            f"{_gib(free)} GiB are free. {nearest(plan, available)}",
+            f"{name} needs {_gib(needed.total)} GiB of {kind} with context {plan.context} ({parts}); "
+            f"{_gib(int((1 - SPARE) * free))} of the {_gib(free)} GiB that are free can be used. "
+            f"{nearest(plan, available)}",
         )
 
 
@@ -210,14 +216,21 @@ def _cpu_workspace(model: Model, capacity: int) -> int:
     passing = CPU_ROWS * (3 * wide + 4 * c.hidden) + 3 * VERIFY_ROWS * c.vocab
     fixed = capacity * (2 * c.head_dim + CACHE_BLOCK)
     largest = max(c.vocab * c.hidden, *(sum(parts) * inputs for parts, inputs in _matrices(c)))
-    return 4 * max(passing + fixed, largest)
+    return CPU_HEAP + 4 * max(passing + fixed, largest)
 
 
-def _gpu_workspace(c: ModelConfig, capacity: int) -> int:
-    products = sum(max(sum(parts), GPU_PARTIALS) for parts, _ in _matrices(c))
-    active = GPU_ROWS * (4 * (c.hidden + products) + 2 * (c.hidden + 2 * c.heads * c.head_dim + c.intermediate))
-    attention = 4 * prod((-(-capacity // GPU_ATTENTION_SPLIT), GPU_ROWS, c.heads, c.head_dim + 2))
-    return active + attention + 4 * GPU_LOGITS * VERIFY_ROWS * c.vocab + 8 * capacity * c.head_dim
+def _gpu_workspace(model: Model, capacity: int) -> int:
+    c = model.config
+    bits = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}[model.quant]
+    partials = sum(sum(parts) * tiling(sum(parts), inputs, bits).splits for parts, inputs in _matrices(c))
+    active = GPU_ROWS * (4 * (c.hidden + partials) + 2 * (c.hidden + 2 * c.heads * c.head_dim + c.intermediate))
+    attention = 4 * prod((-(-capacity // SPLIT), GPU_ROWS, c.heads, c.head_dim + 2))
+    logits = 4 * VERIFY_ROWS * c.vocab * tiling(c.vocab, c.hidden, 16).splits
+    return active + attention + logits + 8 * capacity * c.head_dim
+
+
+def _gpu_verifying(c: ModelConfig) -> int:
+    return c.vocab * (4 * GPU_SCORES * VERIFY_ROWS + GPU_TOKEN)
 
 
 def _lacking(plan: Plan, available: Mapping[Place, int | None]) -> Iterator[Place]:

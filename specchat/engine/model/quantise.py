@@ -1,5 +1,6 @@
 """Quantised matrices: made as bitsandbytes makes them, joined into one, and turned back into dense ones."""
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -9,6 +10,9 @@ from torch.nn.functional import embedding
 from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+
+# It warns that products of its own for some CPUs are missing, which are not used here.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 BLOCKS = (64, 32)
 """Inputs that share a scale: 64 where that divides the inputs, else 32."""

@@ -32,7 +32,7 @@ def stored_quant(folder: Path) -> Quant | None:
     if settings is None:
         return None
     method = settings.get("quant_method", "bitsandbytes") if isinstance(settings, dict) else settings
-    if method == "bitsandbytes":
+    if isinstance(settings, dict) and method == "bitsandbytes":
         if settings.get("load_in_8bit"):
             return "int8"
         if settings.get("load_in_4bit"):

@@ -29,11 +29,12 @@ def _loaded(info: PairInfo) -> list[Content]:
     sizes = _parameters(info.target_parameters)
     if info.draft_parameters:
         sizes += f" with a draft of {_parameters(info.draft_parameters)}"
+    place = f"{info.device}: {info.note}" if info.note else info.device
     plain = info.plain_tokens_per_second
     usable = [status.name for status in info.strategies if status.available and status.name != "plain"]
     return [
         styled(one_line(info.name), ".value"),
-        styled(f"{sizes} on {one_line(info.device)}, context {figures.count(info.context)}", ".quiet"),
+        styled(f"{sizes} on {one_line(place)}, context {figures.count(info.context)}", ".quiet"),
         styled(f"plain decoding {figures.per_second(plain)} tok/s, measured here" if plain else "", ".quiet"),
         styled(f"drafting with {', '.join(usable)}" if usable else "no drafting for this pair", ".quiet"),
         styled(one_line(info.exactness), ".quiet"),

@@ -1,0 +1,42 @@
+"""When memory ran out: how that is recognised without torch, and what to tell."""
+
+from specchat.engine.api import Count, Generate, Load, PairSpec
+
+LEAST_CONTEXT = 1024
+"""No smaller context is proposed."""
+SAYINGS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
+"""What torch's allocators, CUDA, cuBLAS and Triton say, all in plain RuntimeErrors."""
+
+
+def ran_out(error: Exception) -> bool:
+    """Whether `error` says that main memory or a GPU's ran out."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and any(saying in str(error) for saying in SAYINGS))
+    )
+
+
+def told(request: Load | Generate | Count, pair: PairSpec | None, context: int | None) -> str:
+    """What was being done and the nearest setting that takes less, in a sentence or two.
+
+    `pair` is the one that is loaded or was to be, `context` the tokens its cache holds, both None where not known.
+    """
+    match request:
+        case Load():
+            what = f"while {request.pair.name} was being loaded"
+        case Generate():
+            what = "while the reply was being written; what there is of it is kept"
+        case Count():
+            what = "while tokens were being counted"
+    return f"Memory ran out {what}. {_advice(pair, context)}, or close other programs."
+
+
+def _advice(pair: PairSpec | None, context: int | None) -> str:
+    if context is not None and context > LEAST_CONTEXT:
+        return f"Set context = {max(LEAST_CONTEXT, context // 2)} for the pair in models.toml"
+    if pair is not None and pair.target.quant in (None, "int8"):
+        return 'Set quant = "nf4" for the target in models.toml'
+    if pair is not None and pair.target.device != "cpu":
+        return 'Set device = "cpu" for the target in models.toml'
+    return "Choose a smaller pair"

@@ -1,0 +1,262 @@
+"""Where models run, on machines that are not here; and the sentences for those that cannot run as asked."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from specchat.engine.api import Device, ModelSource, PairSpec, Quant
+from specchat.engine.errors import EngineError
+from specchat.engine.model import devices
+from specchat.engine.model.devices import Gpu, Machine, Placement, find_gpu, free_memory, place, this_machine
+from specchat.engine.model.plan import GIB
+from tests.engine.tiny import checkpoint
+
+BIG = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)
+NO_GPU = Machine("no NVIDIA GPU is found", 64 * GIB)
+
+
+@dataclass
+class FakeCuda:
+    """torch.cuda of a machine with one GPU, or with the error that it gives."""
+
+    capability: tuple[int, int] = (8, 6)
+    error: Exception | None = None
+    emptied: bool = False
+
+    def init(self) -> None:
+        if self.error:
+            raise self.error
+
+    def get_device_name(self) -> str:
+        return "RTX 3060"
+
+    def get_device_capability(self) -> tuple[int, int]:
+        return self.capability
+
+    def empty_cache(self) -> None:
+        self.emptied = True
+
+    def mem_get_info(self) -> tuple[int, int]:
+        assert self.emptied
+        return 11 * GIB, 12 * GIB
+
+
+def test_a_gpu_is_found_with_its_free_memory() -> None:
+    assert find_gpu(FakeCuda(), "12.8", True) == Gpu("RTX 3060", 11 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "built_for", "triton", "words"),
+    [
+        (FakeCuda(), None, True, "this torch is built without CUDA"),
+        (
+            FakeCuda(error=RuntimeError("Found no NVIDIA driver on your system. Please check that you have one")),
+            "12.8",
+            True,
+            "no NVIDIA GPU is found",
+        ),
+        (FakeCuda(error=RuntimeError("No CUDA GPUs are available")), "12.8", True, "no NVIDIA GPU is found"),
+        (
+            FakeCuda(
+                error=RuntimeError("The NVIDIA driver on your system is too old (found version 11040). Please update")
+            ),
+            "12.8",
+            True,
+            "the NVIDIA driver is too old for this torch, which is built for CUDA 12.8",
+        ),
+        (
+            FakeCuda(error=RuntimeError("CUDA unknown error - incorrectly set up environment\nmore")),
+            "12.8",
+            True,
+            "CUDA does not start: CUDA unknown error - incorrectly set up environment",
+        ),
+        (FakeCuda(capability=(7, 5)), "12.8", True, "the GPU (RTX 3060) has compute capability 7.5, and 8.0 or newer"),
+        (FakeCuda(), "12.8", False, "the package triton is not installed"),
+    ],
+)
+def test_why_there_is_no_gpu(cuda: FakeCuda, built_for: str | None, triton: bool, words: str) -> None:
+    reason = find_gpu(cuda, built_for, triton)
+    assert isinstance(reason, str)
+    assert words in reason
+    assert "\n" not in reason
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (12, 0)])
+def test_gpus_from_ampere_on_will_do(capability: tuple[int, int]) -> None:
+    assert isinstance(find_gpu(FakeCuda(capability), "12.8", True), Gpu)
+
+
+def test_this_machine_is_described() -> None:
+    pair = PairSpec("p", "P", ModelSource(path="/t", device="cpu"))
+    machine = this_machine(pair)
+    assert machine.gpu == "it was not asked for"
+    assert machine.free == pytest.approx(free_memory(), rel=0.2)
+
+
+def test_the_gpu_is_left_alone_by_pairs_that_do_not_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "find_gpu", lambda: Gpu("it was looked at", 1))
+    cpu, auto = ModelSource(path="/t", device="cpu"), ModelSource(path="/t")
+    assert this_machine(PairSpec("p", "P", cpu)).gpu == "it was not asked for"
+    assert this_machine(PairSpec("p", "P", cpu, cpu)).gpu == "it was not asked for"
+    assert isinstance(this_machine(PairSpec("p", "P", cpu, auto)).gpu, Gpu)
+    assert isinstance(this_machine(PairSpec("p", "P", auto)).gpu, Gpu)
+
+
+def test_free_memory_is_read_where_linux_tells_it(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       8000 kB\nMemFree:        1000 kB\nMemAvailable:   3000 kB\n")
+    assert free_memory(meminfo) == 3000 * 1024
+
+
+@pytest.mark.parametrize("error", [AttributeError, ValueError, OSError])
+def test_free_memory_that_no_system_call_tells_is_not_known(
+    error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def untold(_: str) -> int:
+        raise error
+
+    monkeypatch.setattr(devices.os, "sysconf", untold)
+    assert free_memory(tmp_path / "nowhere") is None
+
+
+@dataclass
+class Tiny:
+    """A pair of tiny checkpoints, placed with settings of its models."""
+
+    target: Path
+    draft: Path
+
+    def place(
+        self,
+        machine: Machine,
+        target: Device = "auto",
+        draft: Device | None = None,
+        quant: Quant | None = None,
+        context: int = 256,
+    ) -> Placement:
+        source = ModelSource(path=str(self.target), quant=quant, device=target)
+        other = ModelSource(path=str(self.draft), device=draft) if draft else None
+        pair = PairSpec("tiny", "Tiny", source, other)
+        return place(pair, self.target, self.draft if other else None, context, machine)
+
+    def refusal(self, machine: Machine, **settings: object) -> EngineError:
+        with pytest.raises(EngineError) as caught:
+            self.place(machine, **settings)  # type: ignore[arg-type]
+        assert "\n" not in caught.value.message
+        return caught.value
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Tiny:
+    return Tiny(
+        checkpoint(tmp_path / "target"), checkpoint(tmp_path / "draft", num_hidden_layers=2, intermediate_size=128)
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "places"),
+    [
+        ("auto", "auto", ("cuda", "cuda")),
+        ("cuda", "auto", ("cuda", "cuda")),
+        ("cpu", "auto", ("cpu", "cpu")),
+        ("auto", "cpu", ("cuda", "cpu")),
+        ("cpu", "cuda", ("cpu", "cuda")),
+    ],
+)
+def test_a_draft_goes_where_the_target_is_unless_it_says_otherwise(
+    target: Device, draft: Device, places: tuple[str, str], tiny: Tiny
+) -> None:
+    plan = tiny.place(BIG, target, draft).plan
+    assert plan.draft is not None
+    assert (plan.target.place, plan.draft.place) == places
+
+
+def test_auto_is_the_cpu_without_a_gpu_and_says_why(tiny: Tiny) -> None:
+    placement = tiny.place(NO_GPU, draft="auto")
+    assert placement.plan.draft is not None
+    assert (placement.plan.target.place, placement.plan.draft.place) == ("cpu", "cpu")
+    assert placement.note == "no NVIDIA GPU is found"
+    assert tiny.place(BIG).note == ""
+
+
+def test_auto_is_the_cpu_where_the_gpu_is_too_full(tiny: Tiny) -> None:
+    placement = tiny.place(Machine(Gpu("RTX 3060", 1000), 64 * GIB))
+    assert placement.plan.target.place == "cpu"
+    assert placement.note == "the pair does not fit the free memory of the GPU (RTX 3060)"
+
+
+def test_what_fits_nowhere_is_refused_with_the_gpus_numbers(tiny: Tiny) -> None:
+    error = tiny.refusal(Machine(Gpu("RTX 3060", 1000), 1000))
+    assert error.kind == "memory"
+    assert error.message.startswith("Tiny needs 0.0 GiB of GPU memory with context 256")
+
+
+def test_the_draft_is_counted(tiny: Tiny) -> None:
+    target = tiny.place(BIG).plan.need("cuda")
+    full = Machine(Gpu("RTX 3060", int(1.06 * target.total)), 0)
+    assert tiny.place(full, "cuda").plan.target.place == "cuda"
+    assert tiny.refusal(full, target="cuda", draft="auto").kind == "memory"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_size": 16, "head_dim": 256, "num_attention_heads": 4}, "its attention heads have 256 values"),
+        ({"num_attention_heads": 32, "head_dim": 2, "num_key_value_heads": 1}, "32 of its query heads share"),
+    ],
+)
+def test_models_beyond_the_kernels_run_on_the_cpu(changes: dict[str, int], words: str, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "wide", **changes)
+    wide = Tiny(folder, folder)
+    placement = wide.place(BIG)
+    assert placement.plan.target.place == "cpu"
+    assert words in placement.note
+    error = wide.refusal(BIG, target="cuda")
+    assert error.kind == "config"
+    assert words in error.message
+
+
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_a_gpu_that_is_asked_for_must_be_there(which: str, tiny: Tiny) -> None:
+    settings = {"target": "cuda"} if which == "target" else {"target": "cpu", "draft": "cuda"}
+    error = tiny.refusal(NO_GPU, **settings)
+    assert error.kind == "config"
+    assert f'{which} asks for device = "cuda": no NVIDIA GPU is found. Say device = "auto" or "cpu".' in error.message
+
+
+def test_unknown_memory_is_taken_to_be_enough(tiny: Tiny) -> None:
+    assert tiny.place(replace(NO_GPU, free=None)).plan.target.place == "cpu"
+
+
+def test_inputs_that_no_block_divides_are_refused(tiny: Tiny) -> None:
+    error = tiny.refusal(NO_GPU, quant="nf4")
+    assert error.kind == "model"
+    assert 'quant = "nf4" needs matrices whose inputs are a multiple of 32, and one has 112' in error.message
+    assert 'Say quant = "int8"' in error.message
+    assert str(tiny.target) in error.message
+    assert tiny.place(NO_GPU, quant="int8").plan.target.quant == "int8"
+
+
+def test_quantising_needs_bitsandbytes(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "find_spec", lambda _: None)
+    error = tiny.refusal(NO_GPU, quant="int8")
+    assert error.kind == "model"
+    assert 'quant = "int8" needs the package bitsandbytes, which is not installed' in error.message
+    assert tiny.place(NO_GPU).plan.target.quant is None
+
+
+def test_a_stored_quantisation_is_kept_and_planned_with(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    from tests.engine.bnb import bnb_checkpoint
+
+    folder = bnb_checkpoint(tmp_path, "nf4")
+    stored = Tiny(folder, folder)
+    model = stored.place(NO_GPU).plan.target
+    assert (model.quant, model.fixed, model.nested) == ("nf4", True, False)
+    assert "quantised as nf4 already" in stored.refusal(NO_GPU, quant="int8").message
+
+
+def test_the_context_is_the_targets_at_most(tiny: Tiny) -> None:
+    assert tiny.place(BIG, context=8192).plan.context == 256
+    assert tiny.place(BIG, context=100).plan.context == 100

@@ -1,0 +1,76 @@
+"""Loading where the GPU is at fault: what may go on goes on, on the CPU, and says so."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specchat.engine import session
+from specchat.engine.api import Device, Loading, ModelSource, PairSpec
+from specchat.engine.model import devices
+from specchat.engine.model.devices import Gpu, Machine
+from specchat.engine.model.plan import GIB
+from specchat.engine.runners.load import load_runner
+from tests.engine.tiny import checkpoint
+
+ROOMY = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)
+
+
+@dataclass
+class BrokenGpu:
+    """Stands for `load_runner`: loading on the GPU fails, on the CPU it is the real one."""
+
+    error: Exception
+    places: list[str] = field(default_factory=list)
+
+    def __call__(self, pair: PairSpec, target: Path, draft: Path | None, plan: Any, about_draft: Any) -> Any:
+        self.places.append(plan.target.place)
+        if plan.target.place == "cuda":
+            raise self.error
+        return load_runner(pair, target, draft, plan, about_draft)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> PairSpec:
+    return PairSpec("p", "P", ModelSource(path=str(checkpoint(tmp_path / "m"))))
+
+
+def on(device: Device, pair: PairSpec) -> PairSpec:
+    return PairSpec(pair.id, pair.name, ModelSource(path=pair.target.path, device=device))
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> BrokenGpu:
+    made = BrokenGpu(RuntimeError("CUDA error: an illegal memory access was encountered\nmore"))
+    monkeypatch.setattr(session, "load_runner", made)
+    monkeypatch.setattr(devices, "this_machine", lambda _: ROOMY)
+    return made
+
+
+def test_a_pair_that_may_run_anywhere_goes_to_the_cpu(broken: BrokenGpu, pair: PairSpec) -> None:
+    told: list[Loading] = []
+    loaded = session.load(pair, told.append)
+    assert broken.places == ["cuda", "cpu"]
+    assert loaded.info.device.startswith("cpu")
+    assert loaded.info.note == "the GPU failed: CUDA error: an illegal memory access was encountered"
+    assert any("going to the CPU" in loading.what for loading in told)
+
+
+def test_a_pair_that_asks_for_the_gpu_fails(broken: BrokenGpu, pair: PairSpec) -> None:
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        session.load(on("cuda", pair), lambda _: None)
+    assert broken.places == ["cuda"]
+
+
+def test_memory_that_runs_out_is_said_and_not_gone_around(broken: BrokenGpu, pair: PairSpec) -> None:
+    broken.error = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    with pytest.raises(RuntimeError, match="out of memory"):
+        session.load(pair, lambda _: None)
+    assert broken.places == ["cuda"]
+
+
+def test_what_the_device_lacks_is_noted(pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "this_machine", lambda _: Machine("no NVIDIA GPU is found", 64 * GIB))
+    assert session.load(pair, lambda _: None).info.note == "no NVIDIA GPU is found"
+    assert session.load(on("cpu", pair), lambda _: None).info.note == ""
