@@ -52,9 +52,10 @@ class DraftModelDrafter:
 
     def _feed(self, tokens: Sequence[int]) -> Tensor:
         """Append tokens to the cache; logits float32 [vocab] after the last."""
-        logits = self.decoder.logits(self.decoder.prefill(tokens)[-1:])[0, : self.vocab]
+        logits = self.decoder.logits(self.decoder.prefill(tokens)[-1:])[0]
         self._tokens += tokens
-        return pad(logits, (0, self.vocab - logits.shape[0]), value=float("-inf"))
+        missing = self.vocab - logits.shape[0]
+        return pad(logits, (0, missing), value=float("-inf")) if missing else logits
 
     def _keep(self, length: int) -> None:
         self.decoder.cache.truncate(length)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specchat.engine.model.cache import BLOCK
+from specchat.engine.model.cache import BLOCK, KVCache
 from specchat.engine.model.rows import TILE
 
 PAIR = 2
@@ -24,40 +24,44 @@ kernel, whose sums depend on where in memory its buffers lie."""
 class Span:
     """`rows` rows from row `first` of a pass on, all attending `seen` keys.
 
-    `mask` is float32 [entries, 1, PAIR * group, seen], added to the scores.
+    `mask` is float32 [entries, 1, PAIR * group, seen], added to the scores; `keys` and `values` are, for each layer,
+    float32 [entries, kv_heads, seen, head_dim].
     """
 
     first: int
     rows: int
-    seen: int
     mask: Tensor
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
 
 
 class Attention:
     """Attention of one model's shape; holds the masks of its cache."""
 
-    def __init__(self, kv_heads: int, group: int, head_dim: int, capacity: int) -> None:
-        """`group` query heads share each key-value head; `capacity` is the cache's, a multiple of BLOCK."""
+    def __init__(self, cache: KVCache, group: int) -> None:
+        """`group` query heads share each key-value head of `cache`."""
+        self._cache = cache
         self._group = group
-        self._masks = _causal_masks(capacity)
+        self._masks = _causal_masks(cache.capacity)
+        kv_heads, _, head_dim = cache.keys[0].shape
         self._together = _proved_together(kv_heads, group, head_dim)
 
     def spans(self, start: int, rows: int) -> list[Span]:
         """How rows at positions start, start + 1, ... attend; the same for all layers of a pass."""
-        return list(_spans(self._masks, self._group, start, rows, rows if self._together else 1))
+        return list(_spans(self._cache, self._masks, self._group, start, rows, rows if self._together else 1))
 
-    def __call__(self, query: Tensor, keys: Tensor, values: Tensor, spans: list[Span]) -> Tensor:
-        """Attention of the rows that `spans` was made for.
+    def __call__(self, query: Tensor, layer: int, spans: list[Span]) -> Tensor:
+        """Attention of the rows that `spans` was made for; the cache already holds their own entries.
 
         Args:
             query: float32 [rows, kv_heads, group, head_dim].
-            keys, values: float32 [kv_heads, capacity, head_dim], already holding the rows' own entries.
 
         Returns:
             float32 [rows, kv_heads, group, head_dim].
         """
-        outputs = [_attend(query.narrow(0, span.first, span.rows), keys, values, span) for span in spans]
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        if len(spans) == 1:
+            return _attend(query, layer, spans[0])
+        return torch.cat([_attend(query.narrow(0, span.first, span.rows), layer, span) for span in spans])
 
 
 def _causal_masks(capacity: int) -> Tensor:
@@ -70,7 +74,7 @@ def _causal_masks(capacity: int) -> Tensor:
     return masks
 
 
-def _spans(masks: Tensor, group: int, start: int, rows: int, most: int) -> Iterator[Span]:
+def _spans(cache: KVCache, masks: Tensor, group: int, start: int, rows: int, most: int) -> Iterator[Span]:
     """Rows at positions from `start` on in runs of at most `most` that share their last block."""
     done = 0
     while done < rows:
@@ -80,11 +84,12 @@ def _spans(masks: Tensor, group: int, start: int, rows: int, most: int) -> Itera
         mask = masks[first : first + taken, masks.shape[1] - seen :]
         if taken % PAIR:
             mask = torch.cat((mask, mask[-1:]))
-        yield Span(done, taken, seen, mask.repeat_interleave(group, 0).view(-1, 1, PAIR * group, seen))
+        mask = mask.repeat_interleave(group, 0).view(-1, 1, PAIR * group, seen)
+        yield Span(done, taken, mask, *cache.window(seen, mask.shape[0]))
         done += taken
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, span: Span) -> Tensor:
+def _attend(query: Tensor, layer: int, span: Span) -> Tensor:
     rows, kv_heads, group, dim = query.shape
     entries = span.mask.shape[0]
     if rows == 1:
@@ -92,12 +97,7 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, span: Span) -> Tensor:
     else:
         even = torch.cat((query, query[-1:])) if rows % PAIR else query
         paired = even.view(entries, PAIR, kv_heads, group, dim).transpose(1, 2).reshape(entries, kv_heads, -1, dim)
-    mixed = scaled_dot_product_attention(
-        paired,
-        keys.narrow(1, 0, span.seen).expand(entries, -1, -1, -1),
-        values.narrow(1, 0, span.seen).expand(entries, -1, -1, -1),
-        attn_mask=span.mask,
-    )
+    mixed = scaled_dot_product_attention(paired, span.keys[layer], span.values[layer], attn_mask=span.mask)
     if rows == 1:
         return mixed.narrow(2, 0, group)
     return mixed.view(entries, kv_heads, PAIR, group, dim).transpose(1, 2).reshape(-1, kv_heads, group, dim)[:rows]
@@ -118,13 +118,15 @@ def _row_invariant(kv_heads: int, group: int, head_dim: int) -> bool:
     capacity = 4 * BLOCK
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(TILE, kv_heads, group, head_dim, generator=generator)
-    keys, values = torch.randn(2, kv_heads, capacity, head_dim, generator=generator)
+    cache = KVCache(1, kv_heads, head_dim, capacity)
+    for entries in (*cache.keys, *cache.values):
+        entries.normal_(generator=generator)
     masks = _causal_masks(capacity)
     for start in (0, BLOCK - 5, 2 * BLOCK + 7, capacity - TILE):
 
         def attend(first: int, rows: int, start: int = start) -> Tensor:
-            spans = _spans(masks, group, start + first, rows, rows)
-            return torch.cat([_attend(query[first + s.first :][: s.rows], keys, values, s) for s in spans])
+            spans = _spans(cache, masks, group, start + first, rows, rows)
+            return torch.cat([_attend(query[first + s.first :][: s.rows], 0, s) for s in spans])
 
         alone = torch.cat([attend(i, 1) for i in range(TILE)])
         if not all(torch.equal(attend(0, rows), alone[:rows]) for rows in range(2, TILE + 1)):

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-from specchat.engine.model.config import ModelConfig
-
 BLOCK = 64
 """Keys are attended in whole blocks, so that a row's sums depend on its own position alone."""
 
@@ -12,15 +10,30 @@ BLOCK = 64
 class KVCache:
     """Keys and values float32 [kv_heads, capacity, head_dim] for each layer; `length` entries are valid."""
 
-    def __init__(self, config: ModelConfig, context: int) -> None:
+    def __init__(self, layers: int, kv_heads: int, head_dim: int, context: int) -> None:
         capacity = -(-context // BLOCK) * BLOCK
-        shape = (config.layers, config.kv_heads, capacity, config.head_dim)
+        shape = (layers, kv_heads, capacity, head_dim)
         self.context = context
         self.capacity = capacity
         self.length = 0
-        # Layers are separate tensors: one stacked tensor makes every write and read a strided view of a view.
-        self.keys: tuple[Tensor, ...] = torch.zeros(shape).unbind(0)
-        self.values: tuple[Tensor, ...] = torch.zeros(shape).unbind(0)
+        self._all = torch.zeros(shape), torch.zeros(shape)
+        self.keys: tuple[Tensor, ...] = self._all[0].unbind(0)
+        self.values: tuple[Tensor, ...] = self._all[1].unbind(0)
+
+    def slots(self, start: int, rows: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Where each layer writes the keys and the values of `rows` tokens: float32 [rows, kv_heads, head_dim]."""
+        keys, values = (whole.narrow(2, start, rows).transpose(1, 2).unbind(0) for whole in self._all)
+        return keys, values
+
+    def window(self, seen: int, entries: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Each layer's first `seen` keys and values, for a batch: float32 [entries, kv_heads, seen, head_dim].
+
+        One view for all layers, cut apart: views made layer by layer cost more than the norms of a step.
+        """
+        keys, values = (
+            whole.narrow(2, 0, seen).unsqueeze(1).expand(-1, entries, -1, -1, -1).unbind(0) for whole in self._all
+        )
+        return keys, values
 
     def truncate(self, length: int) -> None:
         """Forget everything from position `length` on."""

@@ -48,11 +48,30 @@ class Layer:
     down: Product
 
 
+@dataclass(frozen=True)
+class Pass:
+    """What all layers of a forward pass share.
+
+    `cos` and `sin` float32 [rows, 1, head_dim] of the rows' positions, the spans that they attend, and each layer's
+    slots of the cache float32 [rows, kv_heads, head_dim].
+    """
+
+    cos: Tensor
+    sin: Tensor
+    spans: list[Span]
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+
+
 class Decoder:
     """A loaded model with its cache. Not thread-safe: one sequence at a time."""
 
-    def __init__(self, folder: Path, context: int | None = None, quant: Quant | None = None) -> None:
+    def __init__(
+        self, folder: Path, context: int | None = None, quant: Quant | None = None, drafting: bool = False
+    ) -> None:
         """Load a checkpoint folder; `context` caps the cache, in tokens; `quant` quantises what is not already.
+
+        A model that only drafts (`drafting`) is faster, and its rows may depend on each other.
 
         Raises:
             ModelError: files missing, damaged, of other shapes or of an unknown architecture.
@@ -61,13 +80,12 @@ class Decoder:
         self.context = min(config.context, context or config.context)
         with Weights(folder) as weights:
             self.embed = weights.get("model.embed_tokens.weight", config.vocab, config.hidden)
-            self.layers = [_layer(weights, config, i, quant) for i in range(config.layers)]
+            self.layers = [_layer(weights, config, i, quant, drafting) for i in range(config.layers)]
             self.norm = RMSNorm(weights.get("model.norm.weight", config.hidden), config.norm_eps)
             head = self.embed if config.tied else weights.get("lm_head.weight", config.vocab, config.hidden)
-            self.head = Linear(head)
-        self.cache = KVCache(config, self.context)
-        group = config.heads // config.kv_heads
-        self.attention = Attention(config.kv_heads, group, config.head_dim, self.cache.capacity)
+            self.head = Linear(head, drafting=drafting)
+        self.cache = KVCache(config.layers, config.kv_heads, config.head_dim, self.context)
+        self.attention = Attention(self.cache, config.heads // config.kv_heads)
         self.cos, self.sin = tables(config, self.cache.capacity)
 
     @torch.inference_mode()
@@ -82,15 +100,19 @@ class Decoder:
         if start + rows > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         end = start + rows
-        cos, sin = self.cos[start:end, None], self.sin[start:end, None]
-        spans = self.attention.spans(start, rows)
+        at = Pass(
+            self.cos[start:end, None],
+            self.sin[start:end, None],
+            self.attention.spans(start, rows),
+            *cache.slots(start, rows),
+        )
         x = embedding(torch.tensor(tokens), self.embed)
         for i, layer in enumerate(self.layers):
             if i not in skip.attention:
-                x = x + self._attention(i, layer, layer.attention_norm(x), cos, sin, spans)
+                x += self._attention(i, layer, layer.attention_norm(x), at)
             if i not in skip.mlp:
                 gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
-                x = x + layer.down(silu(gate).mul_(up))
+                x += layer.down(silu(gate).mul_(up))
         cache.length = end
         return x
 
@@ -106,20 +128,17 @@ class Decoder:
             hidden = self.forward(tokens[first : first + PREFILL_ROWS])
         return hidden
 
-    def _attention(self, index: int, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor, spans: list[Span]) -> Tensor:
-        config, cache = self.config, self.cache
-        rows, start = x.shape[0], cache.length
-        keys, values = cache.keys[index], cache.values[index]
-        heads, kv, dim = config.heads, config.kv_heads, config.head_dim
+    def _attention(self, index: int, layer: Layer, x: Tensor, at: Pass) -> Tensor:
+        heads, kv, dim = self.config.heads, self.config.kv_heads, self.config.head_dim
+        rows = x.shape[0]
         qk, value = layer.qkv(x).view(rows, heads + 2 * kv, dim).split((heads + kv, kv), 1)
         if layer.query_norm is not None and layer.key_norm is not None:
             query, key = qk.split((heads, kv), 1)
             qk = torch.cat((layer.query_norm(query), layer.key_norm(key)), 1)
-        query, key = torch.addcmul(qk * cos, qk.roll(dim // 2, -1), sin).split((heads, kv), 1)
-        keys.narrow(1, start, rows).copy_(key.transpose(0, 1))
-        values.narrow(1, start, rows).copy_(value.transpose(0, 1))
-        grouped = query.unflatten(1, (kv, heads // kv))
-        mixed = self.attention(grouped, keys, values, spans)
+        query, key = torch.addcmul(qk * at.cos, qk.roll(dim // 2, -1), at.sin).split((heads, kv), 1)
+        at.keys[index].copy_(key)
+        at.values[index].copy_(value)
+        mixed = self.attention(query.unflatten(1, (kv, heads // kv)), index, at.spans)
         return layer.out(mixed.reshape(rows, heads * dim))
 
     def parameters(self) -> int:
@@ -140,7 +159,7 @@ class Decoder:
         return [self.head, *(p for layer in self.layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down))]
 
 
-def _layer(weights: Weights, c: ModelConfig, index: int, quant: Quant | None) -> Layer:
+def _layer(weights: Weights, c: ModelConfig, index: int, quant: Quant | None, drafting: bool) -> Layer:
     prefix = f"model.layers.{index}."
     query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
 
@@ -151,7 +170,7 @@ def _layer(weights: Weights, c: ModelConfig, index: int, quant: Quant | None) ->
     def product(names: tuple[str, ...], outputs: tuple[int, ...], inputs: int, bias: bool) -> Product:
         parts = [matrix(f"{prefix}{n}", o, inputs) for n, o in zip(names, outputs, strict=True)]
         offsets = [weights.get(f"{prefix}{n}.bias", o) for n, o in zip(names, outputs, strict=True)] if bias else None
-        return linear_of(fused(parts), torch.cat(offsets) if offsets else None)
+        return linear_of(fused(parts), torch.cat(offsets) if offsets else None, drafting)
 
     def norm(name: str, size: int) -> RMSNorm:
         return RMSNorm(weights.get(f"{prefix}{name}.weight", size), c.norm_eps)

@@ -13,10 +13,10 @@ class RMSNorm:
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         """`weight` float32 [size]."""
-        self.weight = weight
-        self._eps = torch.full((1,), eps)
-        self._mean = 1.0 / weight.shape[0]
+        size = weight.shape[0]
+        self._weight = weight * size**0.5
+        self._eps = torch.full((1,), (size * eps) ** 0.5)
 
     def __call__(self, x: Tensor) -> Tensor:
-        length = vector_norm(x, dim=-1, keepdim=True)
-        return torch.addcmul(self._eps, length, length, value=self._mean).rsqrt_().mul(x).mul_(self.weight)
+        # sqrt(size) * sqrt(mean(x^2) + eps) is the length of x with one more component, sqrt(size * eps).
+        return x.div(torch.hypot(vector_norm(x, dim=-1, keepdim=True), self._eps)).mul_(self._weight)

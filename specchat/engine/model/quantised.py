@@ -71,9 +71,12 @@ class QuantisedLinear:
         return sum(t.numel() * t.element_size() for t in held)
 
 
-def linear_of(weight: Weight, bias: Tensor | None = None) -> Linear | QuantisedLinear:
-    """The product for a matrix of any format; a dense one is multiplied in float32. `bias` float32 [outputs]."""
-    return Linear(weight.float(), bias) if isinstance(weight, Tensor) else QuantisedLinear(weight, bias)
+def linear_of(weight: Weight, bias: Tensor | None = None, drafting: bool = False) -> Linear | QuantisedLinear:
+    """The product for a matrix of any format; a dense one is multiplied in float32. `bias` float32 [outputs].
+
+    `drafting` is as in `Linear`.
+    """
+    return Linear(weight.float(), bias, drafting) if isinstance(weight, Tensor) else QuantisedLinear(weight, bias)
 
 
 def unpacked(weight: Tensor, bias: Tensor | None) -> Product:

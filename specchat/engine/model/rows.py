@@ -19,15 +19,24 @@ PROBED_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 31, 64, 128)
 
 PREFILL_ROWS = 128
 
+SMALL = 1 << 18
+"""Weights of a product whose call costs more than its arithmetic: oneDNN takes 12 microseconds before it starts."""
+
 Product = Callable[[Tensor], Tensor]
 
 
 class Linear:
-    """y = x W^T + b for x float32 [rows, inputs], 1 <= rows <= PREFILL_ROWS; row-invariant."""
+    """y = x W^T + b for x float32 [rows, inputs], 1 <= rows <= PREFILL_ROWS; row-invariant unless for drafting."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """`weight` float32 [outputs, inputs], `bias` float32 [outputs]."""
-        self.arrangement, self._product = arrange(weight, bias)
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, drafting: bool = False) -> None:
+        """`weight` float32 [outputs, inputs], `bias` float32 [outputs].
+
+        With `drafting` a small product takes the shortest way, whatever it rounds to: no text depends on it.
+        """
+        if drafting and weight.numel() <= SMALL:
+            self.arrangement, self._product = "library", library(weight, bias)
+        else:
+            self.arrangement, self._product = arrange(weight, bias)
         self._numbers = weight.numel() + (0 if bias is None else bias.numel())
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -36,6 +45,11 @@ class Linear:
     def memory(self) -> int:
         """Bytes held between calls: float32, laid out anew or as it was."""
         return 4 * self._numbers
+
+
+def library(weight: Tensor, bias: Tensor | None) -> Product:
+    """Whatever the library does with so many rows: not row-invariant."""
+    return lambda x: linear(x, weight, bias)
 
 
 def packed(weight: Tensor, bias: Tensor | None) -> Product:

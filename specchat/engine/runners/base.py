@@ -7,6 +7,7 @@ from torch import Tensor
 
 from specchat.engine.api import Acceptance, Sampling, StrategyStatus
 from specchat.engine.decoding.step import Stepped
+from specchat.engine.model.plan import Place
 
 
 class Cache(Protocol):
@@ -80,6 +81,7 @@ class Runner(Protocol):
     """End-of-text tokens that the checkpoint names."""
     target_parameters: int
     draft_parameters: int
+    place: Place
     device: str
     """The device in words."""
     exactness: str

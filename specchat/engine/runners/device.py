@@ -16,6 +16,7 @@ from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.plain import PlainDrafter
 from specchat.engine.drafters.registry import SWIFT_LAYERS
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.plan import Place
 from specchat.engine.strategies import STRATEGIES
 
 
@@ -52,6 +53,7 @@ class DeviceRunner:
         self.eos = target.config.eos
         self.target_parameters = target.parameters()
         self.draft_parameters = draft.parameters() if draft else 0
+        self.place: Place = "cuda"
         self.device = torch.cuda.get_device_name(device) if device.type == "cuda" else "interpreted kernels"
         self.exactness = "row-invariant kernels" + (", captured graphs" if launches.graphs.captured else "")
         self._models = (target, draft) if draft else (target,)

@@ -9,6 +9,7 @@ from specchat.engine.decoding.sampler import Sampler
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.registry import drafters_for
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.plan import Place
 from specchat.engine.targets.native import NativeTarget
 
 
@@ -23,6 +24,7 @@ class HostRunner:
         self.eos = target.config.eos
         self.target_parameters = target.parameters()
         self.draft_parameters = draft.parameters() if draft else 0
+        self.place: Place = "cpu"
         self.device = f"cpu, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
         self.exactness = "row-invariant products: " + ", ".join(sorted(target.arrangements()))
         self._models = (target, draft) if draft else (target,)

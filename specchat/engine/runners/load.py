@@ -38,7 +38,7 @@ def _on_host(target: Path, draft: Path | None, plan: Plan, about_draft: Callable
     small = None
     if draft is not None and plan.draft is not None:
         about_draft()
-        small = Decoder(draft, plan.context, plan.draft.quant)
+        small = Decoder(draft, plan.context, plan.draft.quant, drafting=True)
     return HostRunner(big, small)
 
 
@@ -60,7 +60,7 @@ def _on_gpu(target: Path, draft: Path | None, plan: Plan, about_draft: Callable[
     if draft is not None and plan.draft is not None:
         about_draft()
         on_gpu = plan.draft.place == "cuda"
-        small = model(draft, plan.draft) if on_gpu else Decoder(draft, plan.context, plan.draft.quant)
+        small = model(draft, plan.draft) if on_gpu else Decoder(draft, plan.context, plan.draft.quant, True)
     return DeviceRunner(big, small, big.config.vocab, device)
 
 
