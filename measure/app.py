@@ -22,7 +22,7 @@ from time import perf_counter, sleep
 
 import click
 
-from measure.machine import describe
+from specchat.bench.machine import describe
 
 PROMPT = "Tell me a story about a fox, a lamp and a river."
 FOOTER = r"(\d+) tok/s · [\d.]+x plain · \d+ tokens"
@@ -104,7 +104,7 @@ def main(runs: int) -> None:
             footer = terminal.wait(FOOTER)
             terminal.close()
             figures["app / headless"].append(float(footer.group(1)) / alone)
-    click.echo(describe())
+    click.echo(describe(("specchat", "torch", "textual")))
     for name, values in figures.items():
         click.echo(
             f"{name:16} median {median(values):7.2f}   range {min(values):.2f} - {max(values):.2f}   n {len(values)}"

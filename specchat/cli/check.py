@@ -1,6 +1,5 @@
 """`specchat check`: is every strategy's text the one that plain decoding writes?"""
 
-import json
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,16 +9,14 @@ import click
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, Asked, with_options
-from specchat.cli.output import Output, Problem, Progress, quiet_pipe, told
-from specchat.engine.api import Message, PairSpec
+from specchat.cli.output import Output, Progress, quiet_pipe, told
+from specchat.cli.prompts import ChatPrompt, read_prompts, spread
+from specchat.engine.api import PairSpec
 
 if TYPE_CHECKING:
     from specchat.engine.check import CheckResult
 
 LIMIT = 12
-
-Chat = tuple[str, tuple[Message, ...]]
-"""A prompt's name and messages."""
 
 
 @click.command()
@@ -37,8 +34,8 @@ def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -
     from specchat.config.paths import demo_model
 
     pair = runnable(prepare(Asked.of(options)).pair)
-    known = _read(prompts or demo_model("target").parent / "prompts.jsonl")
-    chosen = _spread(known, limit or (len(known) if full else LIMIT))
+    known = read_prompts(prompts or demo_model("target").parent / "prompts.jsonl")
+    chosen = spread(known, limit or (len(known) if full else LIMIT))
     with quiet_pipe(), Interrupt() as interrupt:
         results = _run(pair.spec, chosen, full, Output(), interrupt)
     if not all(result.identical for result in results):
@@ -49,7 +46,7 @@ def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -
 
 def _run(
     pair: PairSpec,
-    prompts: list[Chat],
+    prompts: list[ChatPrompt],
     full: bool,
     out: Output,
     interrupt: Interrupt,
@@ -63,7 +60,7 @@ def _run(
     progress.clear()
     if interrupt.asked:
         raise click.Abort
-    chats = [CheckPrompt(*prompt) for prompt in prompts if session.count(prompt[1]) < session.info.context]
+    chats = [CheckPrompt(p.id, p.messages) for p in prompts if session.count(p.messages) < session.info.context]
     if long := len(prompts) - len(chats):
         out.write(f"{long} of {len(prompts)} prompts do not fit the context of {session.info.context} tokens.\n")
     seen: list[CheckResult] = []
@@ -93,35 +90,3 @@ def _line(name: str, results: "list[CheckResult]") -> str:
         for result in different
     ]
     return "\n".join(lines) + "\n"
-
-
-def _read(path: Path) -> list[Chat]:
-    """The prompts of a file of JSON lines: `messages` as in a chat, or `turns`, of which the first is asked."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise Problem(f"{path} cannot be read ({reason}). Check the path.", ExitCode.USAGE) from None
-    prompts = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            data = json.loads(line)
-            turns = data.get("messages") or [{"role": "user", "content": data["turns"][0]}]
-            name = str(data.get("id") or data.get("question_id") or number)
-            messages = tuple(Message(turn["role"], str(turn["content"])) for turn in turns)
-        except (ValueError, LookupError, TypeError, AttributeError):
-            raise Problem(
-                f'{path}, line {number}: expected a JSON object with "messages" or "turns".', ExitCode.USAGE
-            ) from None
-        prompts.append((name, messages))
-    if not prompts:
-        raise Problem(f"{path} holds no prompts.", ExitCode.USAGE)
-    return prompts
-
-
-def _spread(prompts: list[Chat], limit: int) -> list[Chat]:
-    """At most `limit` prompts, evenly over the list: files are often sorted by category."""
-    count = min(limit, len(prompts))
-    return [prompts[i * len(prompts) // count] for i in range(count)]

@@ -26,7 +26,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.UNUSABLE: "a configuration file, pair or model that cannot be used",
     ExitCode.CONTEXT: "the prompt does not fit the model's context",
     ExitCode.DIED: "the engine process ended by itself",
-    ExitCode.DIFFERENT: "check: a reply differed from plain decoding",
+    ExitCode.DIFFERENT: "check, bench: a reply differed from plain decoding",
     ExitCode.NO_TERMINAL: "the app needs a terminal",
     ExitCode.MEMORY: "memory ran out",
     ExitCode.DOWNLOAD: "a model could not be downloaded",

@@ -105,10 +105,7 @@ PAIR_OPTIONS = (
     _option("--target", type=FOLDER, metavar="DIR", help="Load the target from this folder instead of a pair."),
     _option("--draft", type=FOLDER, metavar="DIR", help="With --target: load the draft from this folder."),
 )
-DECODING_OPTIONS = (
-    _option("--strategy", env=True, type=Named(list(STRATEGIES)), help="How tokens are drafted."),
-    _option("--draft-length", env=True, type=click.IntRange(1, MAX_DRAFT_LENGTH), help="Tokens drafted a step."),
-    _option("--acceptance", env=True, type=Named(ACCEPTANCES), help="How drafted tokens are judged."),
+SAMPLING_OPTIONS = (
     _option("--seed", env=True, type=click.IntRange(0, MAX_SEED), help="Makes a reply repeatable.  [default: drawn]"),
     _option("--temperature", type=Number(0, 10), help="0 takes the likeliest token."),
     _option("--top-k", type=click.IntRange(0), help="Sample from the k likeliest tokens; 0 is off."),
@@ -117,6 +114,12 @@ DECODING_OPTIONS = (
     _option("--repetition-penalty", type=Number(0, 10, min_open=True), help="Divides the logits of seen tokens."),
     _option("--presence-penalty", type=Number(-10, 10), help="Subtracted from the logits of seen tokens."),
     _option("--frequency-penalty", type=Number(-10, 10), help="The same for each time a token was seen."),
+)
+DECODING_OPTIONS = (
+    _option("--strategy", env=True, type=Named(list(STRATEGIES)), help="How tokens are drafted."),
+    _option("--draft-length", env=True, type=click.IntRange(1, MAX_DRAFT_LENGTH), help="Tokens drafted a step."),
+    _option("--acceptance", env=True, type=Named(ACCEPTANCES), help="How drafted tokens are judged."),
+    *SAMPLING_OPTIONS,
     _option(
         "--max-tokens", env=True, type=click.IntRange(1), help="The longest reply.  [default: as the context holds]"
     ),

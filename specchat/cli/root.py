@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from specchat import __version__
 from specchat.cli.app import run_app
 from specchat.cli.ask import ask
+from specchat.cli.bench import bench
 from specchat.cli.check import check
 from specchat.cli.exit_codes import MEANINGS, ExitCode
 from specchat.cli.models import models
@@ -40,7 +41,7 @@ def specchat(ctx: click.Context, /, theme: str | None, **options: Any) -> None:
             )
 
 
-for command in (ask, models, check, paths):
+for command in (ask, models, check, bench, paths):
     specchat.add_command(command)
 
 

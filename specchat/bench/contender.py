@@ -1,0 +1,86 @@
+"""What is compared: anything that continues a prompt, one reply at a time, and says how long it took."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Protocol
+
+from specchat.engine.api import Message, Quant, Sampling, Stats
+
+Clock = Callable[[], float]
+"""Seconds from some fixed moment on."""
+CLOCK: Clock = perf_counter
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A chat to answer; `tokens` is what the model is given."""
+
+    id: str
+    category: str
+    messages: tuple[Message, ...]
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One reply.
+
+    Times are from the moment it was asked for: `first_seconds` to the first delivery, of `first_tokens` tokens,
+    `seconds` to the end. `stats` are the engine's own figures, None of other programs; of `tested[i]` drafts that were
+    looked at in place i, `accepted[i]` stayed.
+    """
+
+    tokens: tuple[int, ...]
+    seconds: float
+    first_seconds: float
+    first_tokens: int
+    stats: Stats | None = None
+    tested: tuple[int, ...] = ()
+    accepted: tuple[int, ...] = ()
+
+    @property
+    def speed(self) -> float | None:
+        """Tokens per second after the first delivery, the prompt's time left out; None where nothing came after it."""
+        more, time = len(self.tokens) - self.first_tokens, self.seconds - self.first_seconds
+        return more / time if more > 0 and time > 0 else None
+
+
+class Contender(Protocol):
+    """One way of writing."""
+
+    name: str
+    """Unique in a run, and shown."""
+    rival: str
+    """Of another program: the strategy of ours that does the same (a key of `strategies.STRATEGIES`); else empty."""
+    note: str
+    """What a reader must know to judge its figures, for example the number of threads; may be empty."""
+
+    def warm_up(self, prompt: Prompt) -> None:
+        """Do once what only the first reply would pay for, and settle what is to be tried out."""
+        ...
+
+    def run(self, prompt: Prompt, most: int) -> Run:
+        """Continue `prompt` by at most `most` tokens, with nothing of it in a cache."""
+        ...
+
+    def close(self) -> None:
+        """Give memory and threads back."""
+        ...
+
+
+@dataclass(frozen=True)
+class Material:
+    """What another program needs to write what ours writes."""
+
+    target: Path
+    draft: Path | None
+    target_quant: Quant | None
+    draft_quant: Quant | None
+    on_gpu: bool
+    eos: frozenset[int]
+    sampling: Sampling
+    context: int
+    lookup_length: int
+    """Draft length of our lookup."""

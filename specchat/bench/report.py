@@ -1,0 +1,116 @@
+"""A finished, or interrupted, measurement: as text, as JSON, as a picture."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specchat.bench.contender import Contender
+from specchat.bench.interleaved import Sample
+from specchat.bench.machine import describe
+from specchat.bench.plot import plot
+from specchat.bench.summary import PLAIN, Line, by_category, summarise
+from specchat.bench.table import categories_table, cost_table, lines_table, places_table
+from specchat.bench.verify_cost import VerifyCost
+from specchat.engine.api import PairInfo
+
+SCHEMA = 1
+PACKAGES = ("specchat", "torch", "transformers")
+GIB = 1 << 30
+
+
+@dataclass
+class Report:
+    """What was measured of a pair; `rivals` has, of another program, the contender of ours that does the same."""
+
+    info: PairInfo
+    machine: str
+    repeats: int
+    tokens: int
+    rivals: dict[str, str]
+    samples: list[Sample] = field(default_factory=list)
+    verify_cost: list[VerifyCost] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, info: PairInfo, contenders: Sequence[Contender], repeats: int, tokens: int) -> "Report":
+        ours = {c.name.partition(" ")[0]: c.name for c in reversed(contenders) if not c.rival}
+        rivals = {c.name: ours[c.rival] for c in contenders if c.rival in ours}
+        return cls(info, describe(PACKAGES), repeats, tokens, rivals)
+
+    @property
+    def lines(self) -> list[Line]:
+        return summarise(self.samples, self.rivals)
+
+    @property
+    def categories(self) -> dict[str, list[Line]]:
+        return by_category(self.samples, self.rivals)
+
+    @property
+    def different(self) -> list[str]:
+        """Contenders of ours whose text was not plain's, and on how many prompts."""
+        return [
+            f"{line.contender} on {line.prompts - line.identical} of {line.prompts} prompts"
+            for line in self.lines
+            if line.contender not in self.rivals and line.identical < line.prompts
+        ]
+
+    def text(self) -> str:
+        """All tables, with what they were measured on."""
+        i = self.info
+        cost = f"; a draft step costs {i.draft_cost:.3f} of a target step" if i.draft_cost else ""
+        head = f"{self.machine}\n{i.name} on {i.device}; {i.memory / GIB:.2f} GiB{cost}\n{i.exactness}\n"
+        lines = self.lines
+        if not lines:
+            return head + "Nothing was measured.\n"
+        prompts = max(line.prompts for line in lines)
+        parts = [
+            head,
+            f"{prompts} prompts, {self.repeats} replies each, at most {self.tokens} tokens; medians over prompts\n\n",
+            lines_table(lines, self.rivals),
+        ]
+        if places := places_table(lines):
+            parts += ["\n", places]
+        if len(self.categories) > 1:
+            parts += ["\n", categories_table(self.categories)]
+        if self.verify_cost:
+            parts += ["\nWhat a step costs that checks so many tokens:\n", cost_table(self.verify_cost)]
+        parts += [f"\n{note}" for note in self.notes]
+        return "".join(parts).rstrip("\n") + "\n"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "machine": self.machine,
+            "pair": asdict(self.info),
+            "repeats": self.repeats,
+            "tokens": self.tokens,
+            "rivals": self.rivals,
+            "notes": self.notes,
+            "contenders": [asdict(line) for line in self.lines],
+            "categories": {name: [asdict(line) for line in lines] for name, lines in self.categories.items()},
+            "verify_cost": [asdict(cost) for cost in self.verify_cost],
+            "replies": [
+                {
+                    "contender": s.contender,
+                    "prompt": s.prompt.id,
+                    "category": s.prompt.category,
+                    "repeat": s.repeat,
+                    **asdict(s.run),
+                    "tokens_per_second": s.run.speed,
+                }
+                for s in self.samples
+            ],
+        }
+
+
+def write_json(report: Report, path: Path) -> None:
+    """Write everything to `path`."""
+    path.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
+
+
+def write_plot(report: Report, path: Path) -> None:
+    """Draw speed-ups by category to `path`, a .png or .svg."""
+    title = f"{report.info.name}: {PLAIN} decoding = 1"
+    plot(report.categories, title, report.machine, path)

@@ -1,0 +1,202 @@
+"""Steps at the shapes of published models with random weights, and what they would give at an assumed acceptance.
+
+What a step costs does not depend on what the weights say; how many drafted tokens it keeps does. So costs are measured
+and the acceptance is assumed: a drafted token stays with the same probability wherever it stands, as in Leviathan et
+al. 2023, and a step of n drafted tokens gives (1 - a^(n + 1)) / (1 - a) tokens.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+from specchat.bench.published import Shapes
+from specchat.bench.summary import Spread
+from specchat.engine.api import Quant, Sampling
+from specchat.engine.decoding.step import Stepped
+from specchat.engine.runners.base import Runner
+
+LENGTHS = (0, 1, 3, 5, 7, 15)
+"""Draft lengths: with the pending token they fill the widths that a GPU verifies in, and the default is among them."""
+PROMPT = 256
+"""Tokens in the caches: a short chat."""
+WARM_UP = 2
+STEPS = 4
+ROUNDS = 6
+BUDGET_S = 90.0
+"""No further round is begun after so many seconds."""
+CONTEXT = PROMPT + (WARM_UP + STEPS + 1) * (max(LENGTHS) + 1)
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Milliseconds of a step that drafts `length` tokens, measured; `other` is what the host adds."""
+
+    length: int
+    draft_ms: Spread
+    verify_ms: Spread
+    other_ms: Spread
+    step_ms: Spread
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What steps of a cost would give if the assumed acceptance held."""
+
+    length: int
+    assumed_tokens_a_step: float
+    projected_tokens_per_second: float
+    projected_times_plain: float
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Measured costs, the acceptance that is assumed, and what follows from both."""
+
+    target: str
+    draft: str
+    cut: bool
+    quant: Quant | None
+    device: str
+    prompt: int
+    costs: tuple[StepCost, ...]
+    assumed_acceptance: float
+    projections: tuple[Projection, ...]
+
+    @property
+    def statement(self) -> str:
+        """What must be said with every figure."""
+        words = (
+            "SYNTHETIC: random weights at published shapes. That a drafted token is kept with probability "
+            f"{self.assumed_acceptance:.2f} is ASSUMED, not measured; speeds that follow from it are projections."
+        )
+        return words + (" Layers are left out: no figure is the whole model's." if self.cut else "")
+
+
+def tokens_a_step(acceptance: float, length: int) -> float:
+    """Expected tokens of a step that drafts `length` tokens, each kept with probability `acceptance` if all before are.
+
+    Leviathan et al. 2023, equation 1.
+    """
+    if acceptance == 1.0:
+        return length + 1.0
+    return float((1 - acceptance ** (length + 1)) / (1 - acceptance))
+
+
+def project(costs: Iterable[StepCost], acceptance: float) -> list[Projection]:
+    """What each draft length would give; plain decoding, length 0, must be among them."""
+    steps = list(costs)
+    plain = next(cost.step_ms.median for cost in steps if cost.length == 0)
+    projected = []
+    for cost in steps:
+        tokens = tokens_a_step(acceptance, cost.length)
+        speed = 1e3 * tokens / cost.step_ms.median
+        projected.append(Projection(cost.length, tokens, speed, tokens * plain / cost.step_ms.median))
+    return projected
+
+
+def step_costs(
+    runner: Runner, told: Callable[[float], None], wanted: Callable[[], bool], clock: Callable[[], float] = perf_counter
+) -> list[StepCost]:
+    """Measure steps of every draft length of LENGTHS in turn, after PROMPT tokens. Leaves the cache empty.
+
+    Ends early when it is no longer `wanted`; lengths that were not measured by then are left out.
+    """
+    prompt = [0] * PROMPT
+    timed: dict[int, list[tuple[float, Stepped]]] = {length: [] for length in LENGTHS}
+    runner.cache.begin(prompt)
+    begun = clock()
+    for turn in range(ROUNDS):
+        if turn and clock() - begun > BUDGET_S:
+            break
+        for place, length in enumerate(LENGTHS):
+            if not wanted():
+                break
+            told((turn * len(LENGTHS) + place) / (ROUNDS * len(LENGTHS)))
+            timed[length] += _steps(runner, prompt, length, clock)
+    runner.cache.keep(0)
+    return [cost for length, steps in timed.items() if (cost := _cost(length, steps)) is not None]
+
+
+def _steps(runner: Runner, prompt: list[int], length: int, clock: Callable[[], float]) -> list[tuple[float, Stepped]]:
+    """Milliseconds and outcome of STEPS steps after the warm-up; the cache is left with the prompt."""
+    drafter = runner.drafters["draft" if length else "plain"]
+    drafter.begin(prompt)
+    reply = runner.reply(Sampling(), list(prompt), ())
+    timed: list[tuple[float, Stepped]] = []
+    try:
+        for i in range(WARM_UP + STEPS):
+            start = clock()
+            stepped = reply.step(drafter, length, "coupled")
+            if i >= WARM_UP:
+                timed.append((1e3 * (clock() - start), stepped))
+    finally:
+        reply.close()
+        runner.cache.keep(len(prompt) - 1)
+    return timed
+
+
+def _cost(length: int, steps: list[tuple[float, Stepped]]) -> StepCost | None:
+    spreads = (
+        Spread.of([s.draft_ms for _, s in steps]),
+        Spread.of([s.verify_ms for _, s in steps]),
+        Spread.of([max(0.0, ms - s.draft_ms - s.verify_ms) for ms, s in steps]),
+        Spread.of([ms for ms, _ in steps]),
+    )
+    draft, verify, other, whole = spreads
+    if draft is None or verify is None or other is None or whole is None:
+        return None
+    return StepCost(length, draft, verify, other, whole)
+
+
+def synthetic(
+    shapes: Shapes, published: Shapes, quant: Quant | None, runner: Runner, costs: list[StepCost], acceptance: float
+) -> Synthetic:
+    """The report on `shapes`, cut from `published`."""
+
+    def told(name: str, layers: int, of: int) -> str:
+        return f"{name}, {layers} of {of} layers" if layers < of else f"{name}, {layers} layers"
+
+    return Synthetic(
+        target=told(shapes.target_name, shapes.target.layers, published.target.layers),
+        draft=told(shapes.draft_name, shapes.draft.layers, published.draft.layers),
+        cut=shapes.target.layers < published.target.layers,
+        quant=quant,
+        device=runner.device,
+        prompt=PROMPT,
+        costs=tuple(costs),
+        assumed_acceptance=acceptance,
+        projections=tuple(project(costs, acceptance)) if any(c.length == 0 for c in costs) else (),
+    )
+
+
+def text(report: Synthetic) -> str:
+    """The report as a table."""
+    names = ("drafted", "draft ms", "verify ms", "other ms", "step ms", "quartiles")
+    assumed = ("assumed tokens/step", "projected tok/s", "projected x plain")
+    lines = [
+        report.statement,
+        f"{report.target} ({report.quant or 'unquantised'}), draft {report.draft}; {report.device}; "
+        f"after {report.prompt} tokens",
+        "",
+        f"{names[0]:>7}{names[1]:>10}{names[2]:>11}{names[3]:>10}{names[4]:>9}{names[5]:>18}"
+        f"{assumed[0]:>21}{assumed[1]:>17}{assumed[2]:>19}",
+    ]
+    projected = {p.length: p for p in report.projections}
+    for c in report.costs:
+        quartiles = f"{c.step_ms.low:.2f}-{c.step_ms.high:.2f}"
+        line = (
+            f"{c.length:>7}{c.draft_ms.median:>10.2f}{c.verify_ms.median:>11.2f}{c.other_ms.median:>10.2f}"
+            f"{c.step_ms.median:>9.2f}{quartiles:>18}"
+        )
+        if (p := projected.get(c.length)) is not None:
+            line += f"{p.assumed_tokens_a_step:>21.2f}{p.projected_tokens_per_second:>17.1f}"
+            line += f"{p.projected_times_plain:>19.2f}"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def as_json(report: Synthetic) -> dict[str, Any]:
+    """All figures; those that rest on the assumption have "assumed" or "projected" in their names."""
+    return {"schema": SCHEMA, "synthetic": True, "statement": report.statement, **asdict(report)}

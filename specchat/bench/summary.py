@@ -1,0 +1,137 @@
+"""From replies to figures: medians over prompts of ratios within a prompt, with quartiles."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from specchat.bench.contender import Run
+from specchat.bench.interleaved import Sample
+
+PLAIN = "plain"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and quartiles of `n` values."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread | None":
+        """None where there are no values."""
+        if not values:
+            return None
+        low, _, high = quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+        return cls(median(values), low, high, len(values))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One contender on some prompts.
+
+    A prompt's figure is the median over its repeats; a spread is over prompts. Ratios are of tokens per second within
+    a prompt: `over_plain` to our plain decoding; `ours_over`, of another program, of our same way of drafting to it.
+    Milliseconds are of a step. `by_place[i]`: share of the drafts in place i that stayed, of those that were looked at.
+    """
+
+    contender: str
+    prompts: int
+    identical: int
+    """Prompts whose text is plain's in every repeat."""
+    tokens_per_second: Spread | None
+    over_plain: Spread | None
+    ours_over: Spread | None
+    first_ms: Spread | None
+    mean_acceptance_length: float | None
+    acceptance_rate: float | None
+    by_place: tuple[float, ...]
+    draft_ms: Spread | None
+    verify_ms: Spread | None
+    other_ms: Spread | None
+
+
+def summarise(samples: Iterable[Sample], rivals: dict[str, str]) -> list[Line]:
+    """A line a contender, ours first; `rivals` has, of another program, the contender of ours that does the same."""
+    replies: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    for sample in samples:
+        replies[sample.contender][sample.prompt.id].append(sample)
+    order = sorted(replies, key=lambda name: (name != PLAIN, name in rivals, list(replies).index(name)))
+    return [_line(name, replies, rivals.get(name, "")) for name in order]
+
+
+def by_category(samples: Sequence[Sample], rivals: dict[str, str]) -> dict[str, list[Line]]:
+    """`summarise` for each category of prompts."""
+    categories: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        categories[sample.prompt.category].append(sample)
+    return {category: summarise(of_it, rivals) for category, of_it in categories.items()}
+
+
+def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) -> Line:
+    mine = replies[name]
+    everything = [s.run for of_prompt in mine.values() for s in of_prompt]
+    stats = [run.stats for run in everything if run.stats is not None]
+    spoken = [s for s in stats if s.num_spec_steps]
+    steps = sum(s.num_spec_steps for s in spoken)
+    tested = sum(s.num_tested_draft_tokens for s in spoken)
+
+    def ratio(above: str, below: str) -> Spread | None:
+        if above == below or above not in replies or below not in replies:
+            return None
+        both = replies[above].keys() & replies[below].keys()
+        pairs = [(_speed(replies[above][p]), _speed(replies[below][p])) for p in both]
+        return Spread.of([a / b for a, b in pairs if a and b])
+
+    def each(figure: Callable[[Sample], float | None]) -> Spread | None:
+        values = [_median(map(figure, of_prompt)) for of_prompt in mine.values()]
+        return Spread.of([v for v in values if v is not None])
+
+    return Line(
+        contender=name,
+        prompts=len(mine),
+        identical=sum(_same(of_prompt, replies[PLAIN].get(p, [])) for p, of_prompt in mine.items()),
+        tokens_per_second=each(lambda s: s.run.speed),
+        over_plain=ratio(name, PLAIN),
+        ours_over=ratio(rival, name),
+        first_ms=each(lambda s: 1e3 * s.run.first_seconds),
+        mean_acceptance_length=sum(s.mean_acceptance_length * s.num_spec_steps for s in spoken) / steps
+        if steps
+        else None,
+        acceptance_rate=sum(s.num_accepted_draft_tokens for s in spoken) / tested if tested else None,
+        by_place=_by_place(everything),
+        draft_ms=each(lambda s: _a_step(s, "draft_ms")),
+        verify_ms=each(lambda s: _a_step(s, "verify_ms")),
+        other_ms=each(lambda s: _a_step(s, "other_ms")),
+    )
+
+
+def _speed(samples: Sequence[Sample]) -> float | None:
+    return _median(s.run.speed for s in samples)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return median(known) if known else None
+
+
+def _a_step(sample: Sample, figure: str) -> float | None:
+    stats = sample.run.stats
+    return getattr(stats, figure) / stats.num_steps if stats is not None and stats.num_steps else None
+
+
+def _same(samples: Sequence[Sample], plain: Sequence[Sample]) -> bool:
+    return bool(plain) and all(s.run.tokens == p.run.tokens for s in samples for p in plain)
+
+
+def _by_place(runs: Iterable[Run]) -> tuple[float, ...]:
+    tested: dict[int, int] = defaultdict(int)
+    accepted: dict[int, int] = defaultdict(int)
+    for run in runs:
+        for i, count in enumerate(run.tested):
+            tested[i] += count
+            accepted[i] += run.accepted[i]
+    return tuple(accepted[i] / tested[i] for i in sorted(tested))

@@ -1,0 +1,137 @@
+"""A pair of random weights at given shapes, for measuring steps where no weights can be had."""
+
+import json
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from specchat.bench.published import Shapes
+from specchat.engine.api import Quant
+from specchat.engine.errors import EngineError
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.plan import GIB, Model, Place, fits, plan
+from specchat.engine.runners.base import Runner
+from specchat.engine.runners.host import HostRunner
+
+
+def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, free: int | None) -> None:
+    """Pass when the pair fits `free` bytes on `place`; None is not known.
+
+    Raises:
+        EngineError: "memory": it does not.
+    """
+    target, draft = Model(shapes.target, place, quant), Model(shapes.draft, place)
+    wanted = plan(target, draft, context)
+    if not fits(wanted, {place: free}):
+        raise EngineError(
+            "memory",
+            f"{shapes.name} with {shapes.target.layers} layers needs {wanted.need(place).total / GIB:.1f} GiB and "
+            f"{(free or 0) / GIB:.1f} GiB are free. Ask for fewer with --layers, or for --quant nf4.",
+        )
+
+
+def on_device(shapes: Shapes, quant: Quant | None, context: int, device: torch.device, dtype: torch.dtype) -> Runner:
+    """The pair in the kernels that run on `device`, the target quantised, the draft in `dtype`."""
+    # Only here: Triton is not there on every system.
+    from specchat.engine.device.decoder import DeviceDecoder
+    from specchat.engine.device.weights import random
+    from specchat.engine.runners.device import DeviceRunner
+
+    def model(config: ModelConfig, how: Quant | None, seed: int) -> DeviceDecoder:
+        return DeviceDecoder(config, random(config, how, device, dtype, seed), context, device, dtype)
+
+    target, draft = model(shapes.target, quant, 0), model(shapes.draft, None, 1)
+    return DeviceRunner(target, draft, shapes.target.vocab, device)
+
+
+def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
+    """The pair in the CPU's decoder, read from random checkpoints that are written for it and removed again.
+
+    Raises:
+        EngineError: "memory": no room on the disk for them.
+    """
+    with TemporaryDirectory(prefix="specchat-random-") as kept:
+        needed, free = 2 * shapes.target.parameters(), shutil.disk_usage(kept).free
+        if needed > free:
+            raise EngineError(
+                "memory",
+                f"{shapes.name} with {shapes.target.layers} layers needs {needed / GIB:.1f} GiB in {Path(kept).parent} "
+                f"and {free / GIB:.1f} GiB are free. Ask for fewer with --layers.",
+            )
+        target = Decoder(write_random(Path(kept) / "target", shapes.target, 0), context, quant)
+        draft = Decoder(write_random(Path(kept) / "draft", shapes.draft, 1), context)
+    return HostRunner(target, draft)
+
+
+def write_random(folder: Path, config: ModelConfig, seed: int) -> Path:
+    """A checkpoint of random float16 weights, scaled so that activations stay finite; returns `folder`."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(_published(config)))
+    generator = torch.Generator().manual_seed(seed)
+    home: dict[str, str] = {}
+    # A file a layer: no more than one is in memory while writing.
+    for part, shapes in enumerate([_outside(config), *(_layer(config, i) for i in range(config.layers))]):
+        file = f"model-{part:05}.safetensors"
+        save_file({name: _drawn(name, shape, generator) for name, shape in shapes.items()}, folder / file)
+        home |= dict.fromkeys(shapes, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": home}))
+    return folder
+
+
+def _drawn(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    if len(shape) == 1:
+        return torch.zeros(shape) if name.endswith(".bias") else torch.ones(shape)
+    return torch.empty(shape, dtype=torch.float16).normal_(0, shape[1] ** -0.5, generator=generator)
+
+
+def _outside(c: ModelConfig) -> dict[str, tuple[int, ...]]:
+    table = (c.vocab, c.hidden)
+    head = {} if c.tied else {"lm_head.weight": table}
+    return {"model.embed_tokens.weight": table, "model.norm.weight": (c.hidden,)} | head
+
+
+def _layer(c: ModelConfig, index: int) -> dict[str, tuple[int, ...]]:
+    query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    matrices = {
+        "self_attn.q_proj": (query, c.hidden, c.qkv_bias),
+        "self_attn.k_proj": (key, c.hidden, c.qkv_bias),
+        "self_attn.v_proj": (key, c.hidden, c.qkv_bias),
+        "self_attn.o_proj": (c.hidden, query, c.out_bias),
+        "mlp.gate_proj": (c.intermediate, c.hidden, c.mlp_bias),
+        "mlp.up_proj": (c.intermediate, c.hidden, c.mlp_bias),
+        "mlp.down_proj": (c.hidden, c.intermediate, c.mlp_bias),
+    }
+    vectors = {"input_layernorm": c.hidden, "post_attention_layernorm": c.hidden}
+    if c.qk_norm:
+        vectors |= {"self_attn.q_norm": c.head_dim, "self_attn.k_norm": c.head_dim}
+    shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (size,) for name, size in vectors.items()}
+    for name, (outputs, inputs, bias) in matrices.items():
+        shapes[f"{name}.weight"] = (outputs, inputs)
+        if bias:
+            shapes[f"{name}.bias"] = (outputs,)
+    return {f"model.layers.{index}.{name}": shape for name, shape in shapes.items()}
+
+
+def _published(c: ModelConfig) -> dict[str, Any]:
+    """The config.json that reads back as `c`."""
+    return {
+        "model_type": c.family,
+        "hidden_size": c.hidden,
+        "intermediate_size": c.intermediate,
+        "num_hidden_layers": c.layers,
+        "num_attention_heads": c.heads,
+        "num_key_value_heads": c.kv_heads,
+        "head_dim": c.head_dim,
+        "vocab_size": c.vocab,
+        "max_position_embeddings": c.context,
+        "rms_norm_eps": c.norm_eps,
+        "rope_theta": c.rope.theta,
+        "tie_word_embeddings": c.tied,
+        "dtype": "float16",
+    }

@@ -1,0 +1,78 @@
+"""Figures as text."""
+
+from collections.abc import Sequence
+
+from specchat.bench.summary import Line, Spread
+from specchat.bench.verify_cost import VerifyCost
+
+HEAD = ("", "tok/s", "x plain", "quartiles", "AL", "kept", "first ms", "draft ms", "verify ms", "other ms", "same text")
+
+
+def lines_table(lines: Sequence[Line], names: dict[str, str]) -> str:
+    """A row a contender. `names` has of other programs the contender of ours that the last column compares with."""
+    rivals = any(line.ours_over for line in lines)
+    rows = [(*HEAD, *(("ours over it", "quartiles") if rivals else ()))]
+    for line in lines:
+        row = [
+            line.contender,
+            _number(line.tokens_per_second, 0),
+            _number(line.over_plain, 2) if line.contender != "plain" else "1.00",
+            _quartiles(line.over_plain),
+            "" if line.mean_acceptance_length is None else f"{line.mean_acceptance_length:.2f}",
+            "" if line.acceptance_rate is None else f"{line.acceptance_rate:.0%}",
+            _number(line.first_ms, 0),
+            *(_number(figure, 2) for figure in (line.draft_ms, line.verify_ms, line.other_ms)),
+            f"{line.identical}/{line.prompts}",
+        ]
+        if rivals:
+            ours = names.get(line.contender, "")
+            row += [f"{ours} {_number(line.ours_over, 2)}" if line.ours_over else "", _quartiles(line.ours_over)]
+        rows.append(tuple(row))
+    return _aligned(rows)
+
+
+def places_table(lines: Sequence[Line]) -> str:
+    """Acceptance by place in the draft, a row a strategy; empty where nothing drafted."""
+    drafting = [line for line in lines if line.by_place]
+    if not drafting:
+        return ""
+    widest = max(len(line.by_place) for line in drafting)
+    rows: list[tuple[str, ...]] = [("kept in place", *(str(i) for i in range(1, widest + 1)))]
+    rows += [(line.contender, *(f"{share:.0%}" for share in line.by_place)) for line in drafting]
+    return _aligned(rows)
+
+
+def categories_table(categories: dict[str, list[Line]]) -> str:
+    """Speed-up over plain by category, a column a contender."""
+    names = [line.contender for line in next(iter(categories.values()), []) if line.contender != "plain"]
+    rows: list[tuple[str, ...]] = [("x plain", *names)]
+    for category, lines in categories.items():
+        of = {line.contender: line.over_plain for line in lines}
+        rows.append((category, *(_number(of.get(name), 2) for name in names)))
+    return _aligned(rows)
+
+
+def cost_table(costs: Sequence[VerifyCost]) -> str:
+    """What a step costs by the number of tokens that it checks."""
+    rows: list[tuple[str, ...]] = [("tokens", "ms", "quartiles", "x one")]
+    rows += [(str(c.rows), f"{c.ms.median:.2f}", _quartiles(c.ms), f"{c.ratio:.2f}") for c in costs]
+    return _aligned(rows)
+
+
+def _number(spread: Spread | None, digits: int) -> str:
+    return "" if spread is None else f"{spread.median:.{digits}f}"
+
+
+def _quartiles(spread: Spread | None) -> str:
+    return "" if spread is None else f"{spread.low:.2f}-{spread.high:.2f}"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    width = max(len(row) for row in rows)
+    full = [(*row, *[""] * (width - len(row))) for row in rows]
+    widths = [max(len(row[i]) for row in full) for i in range(width)]
+    made = []
+    for row in full:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
+        made.append("  ".join(cells).rstrip())
+    return "\n".join(made) + "\n"

@@ -1,0 +1,278 @@
+"""`specchat bench`: how fast each strategy is here, and other programs with the same weights."""
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specchat.cli.bench_kernels import kernels
+from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.interrupt import Interrupt
+from specchat.cli.options import FOLDER, PAIR_OPTIONS, SAMPLING_OPTIONS, Asked, Named, with_options
+from specchat.cli.output import Output, Problem, Progress, quiet_pipe, told
+from specchat.cli.prompts import ChatPrompt, read_prompts, spread
+from specchat.cli.writable import WRITABLE
+from specchat.engine.api import Sampling, Speculation
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
+
+if TYPE_CHECKING:
+    from specchat.bench.contender import Contender, Prompt
+    from specchat.bench.report import Report
+    from specchat.engine.session import Session
+
+PEERS = {
+    "transformers": ("specchat.bench.peers.transformers", "transformers"),
+    "llama.cpp": ("specchat.bench.peers.llama_cpp", "llama-cpp-python"),
+}
+"""Where each other program is called, and the package it needs."""
+DEMO = "demo"
+"""The pair that comes with prompts of its own."""
+LIMIT, REPEATS, TOKENS = 16, 2, 96
+MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
+"""Spec-Bench reports these together, as one of its six categories."""
+
+
+class Case(click.ParamType[Speculation]):
+    """A strategy, or a strategy and its draft length: draft, draft:8."""
+
+    name = "strategy[:length]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Speculation:
+        if isinstance(value, Speculation):
+            return value
+        strategy, colon, length = str(value).partition(":")
+        Named(list(STRATEGIES)).convert(strategy, param, ctx)
+        if colon and not (length.isdigit() and 1 <= int(length) <= MAX_DRAFT_LENGTH):
+            self.fail(f'"{length}" is not a draft length from 1 to {MAX_DRAFT_LENGTH}.', param, ctx)
+        return Speculation.of(strategy, int(length) if colon else None)
+
+
+@click.group(invoke_without_command=True)
+@with_options(PAIR_OPTIONS)
+@click.option("--strategy", "cases", type=Case(), multiple=True, help="Measure this one; may be given again.")
+@with_options(SAMPLING_OPTIONS)
+@click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
+@click.option("--general", is_flag=True, help="Prompts for a real model instead of those in the demo pair's reach.")
+@click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="How many prompts.")
+@click.option("--repeats", type=click.IntRange(1), default=REPEATS, show_default=True, help="Replies to each prompt.")
+@click.option("--tokens", type=click.IntRange(2), default=TOKENS, show_default=True, help="The longest reply.")
+@click.option("--against", type=Named(list(PEERS)), multiple=True, help="Measure this program too, in the same run.")
+@click.option("--json", "json_file", type=WRITABLE, metavar="FILE", help="Write all figures and replies there.")
+@click.option("--plot", "plot_file", type=WRITABLE, metavar="FILE", help="Draw the speed-ups; .png or .svg.")
+@with_options(SHAPES_OPTIONS)
+@click.pass_context
+@told
+def bench(ctx: click.Context, /, **options: Any) -> None:
+    """Measure every strategy against plain decoding, side by side.
+
+    Each prompt is answered by every strategy in turn, from empty caches. Figures are medians over prompts of ratios
+    within a prompt; every text is compared with plain decoding's.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from specchat.cli.prepare import prepare, runnable
+
+    check_options(ctx)
+    _check_plot(options["plot_file"])
+    if options["shapes"]:
+        run_shapes(options["shapes"], options["layers"], options["quant"], options["assumed"], options["json_file"])
+        return
+    peers = [_peer(name) for name in options["against"]]
+    pair = runnable(prepare(Asked.of(options)).pair)
+    prompts = _prompts(options["prompts"], options["general"] or pair.id != DEMO, options["limit"])
+    sampling = _sampling(options)
+    with quiet_pipe(), Interrupt() as interrupt:
+        progress = Progress()
+        progress.show("importing torch")
+        from specchat.bench.report import write_json, write_plot
+        from specchat.engine.session import load
+
+        session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
+        usable = _usable(session, prompts, options["tokens"], progress)
+        contenders = _ours(session, options["cases"], pair.lengths, sampling)
+        for module in peers:
+            contenders += _theirs(module, session, pair.spec, sampling, progress)
+        report = _measure(session, contenders, usable, options, interrupt, progress)
+        progress.clear()
+        Output().write(report.text())
+        if options["json_file"]:
+            write_json(report, options["json_file"])
+        if options["plot_file"] and report.samples:
+            write_plot(report, options["plot_file"])
+    if report.different:
+        raise Problem(f"The text differs from plain decoding's: {', '.join(report.different)}.", ExitCode.DIFFERENT)
+    if interrupt.asked:
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+@bench.command("verify-cost")
+@with_options(PAIR_OPTIONS)
+@click.option("--json", "json_file", type=WRITABLE, metavar="FILE", help="Write the figures there.")
+@told
+def verify_cost_command(json_file: Path | None, **options: Any) -> None:
+    """Measure what a step costs that checks 1 to 16 tokens."""
+    from specchat.cli.prepare import prepare, runnable
+
+    pair = runnable(prepare(Asked.of(options)).pair)
+    with quiet_pipe(), Interrupt() as interrupt:
+        progress = Progress()
+        progress.show("importing torch")
+        from specchat.bench.machine import describe
+        from specchat.bench.report import PACKAGES
+        from specchat.bench.table import cost_table
+        from specchat.bench.verify_cost import verify_cost
+        from specchat.engine.session import load
+
+        session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
+        costs = verify_cost(
+            session.runner, lambda part: progress.show("checking 1 to 16 tokens", part), lambda: not interrupt.asked
+        )
+        progress.clear()
+        machine = describe(PACKAGES)
+        Output().write(f"{machine}\n{session.info.name} on {session.info.device}\n\n{cost_table(costs)}")
+        if json_file:
+            figures = {"schema": 1, "machine": machine, "pair": pair.id, "verify_cost": [asdict(c) for c in costs]}
+            json_file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if interrupt.asked:
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+bench.add_command(kernels)
+
+
+def _measure(
+    session: "Session",
+    contenders: "list[Contender]",
+    prompts: "list[Prompt]",
+    options: dict[str, Any],
+    interrupt: Interrupt,
+    progress: Progress,
+) -> "Report":
+    from specchat.bench.interleaved import measure
+    from specchat.bench.report import Report
+    from specchat.bench.verify_cost import verify_cost
+
+    report = Report.of(session.info, contenders, options["repeats"], options["tokens"])
+
+    def failed(contender: "Contender", error: Exception) -> None:
+        report.notes.append(f"{contender.name} failed and is left out from there: {type(error).__name__}: {error}")
+
+    try:
+        for sample in measure(
+            contenders,
+            prompts,
+            options["repeats"],
+            options["tokens"],
+            lambda at: progress.show(f"{at.prompt}: {at.contender}", at.fraction),
+            failed,
+        ):
+            report.samples.append(sample)
+            if interrupt.asked:
+                break
+    except KeyboardInterrupt:
+        # The second ctrl+c, while a reply was still being written: only that reply is lost.
+        interrupt.asked = True
+    finally:
+        for contender in contenders:
+            contender.close()
+    if interrupt.asked:
+        report.notes.append("interrupted: the figures are of the replies up to there")
+    report.notes += [f"{c.name}: {c.note}" for c in contenders if c.note]
+    if not interrupt.asked:
+        report.verify_cost = verify_cost(
+            session.runner, lambda part: progress.show("checking 1 to 16 tokens", part), lambda: not interrupt.asked
+        )
+    return report
+
+
+def _ours(
+    session: "Session", cases: tuple[Speculation, ...], lengths: Mapping[str, int], sampling: Sampling
+) -> "list[Contender]":
+    from specchat.bench.ours import Ours
+
+    available = [s.name for s in session.info.strategies if s.available]
+    chosen = list(cases) or [Speculation.of(name, lengths.get(name)) for name in available]
+    for case in chosen:
+        if case.strategy not in available:
+            status = session.info.strategy(case.strategy)
+            raise Problem(f"{case.strategy} cannot be measured: {status.reason}.", ExitCode.USAGE)
+    plain = Speculation()
+    return [Ours(session, case, sampling) for case in dict.fromkeys((plain, *chosen))]
+
+
+def _theirs(module: Any, session: "Session", pair: Any, sampling: Sampling, progress: Progress) -> "list[Contender]":
+    from specchat.bench.contender import Material
+    from specchat.engine.hub import locate
+
+    quiet = lambda _: None  # noqa: E731
+    progress.show("loading the models once more, for the other program")
+    material = Material(
+        target=locate(pair.target, quiet),
+        draft=locate(pair.draft, quiet) if pair.draft else None,
+        target_quant=pair.target.quant,
+        draft_quant=pair.draft.quant if pair.draft else None,
+        on_gpu=session.runner.place == "cuda",
+        eos=session.eos,
+        sampling=sampling,
+        context=session.info.context,
+        lookup_length=STRATEGIES["lookup"].draft_length,
+    )
+    return list(module.contenders(material))
+
+
+def _peer(name: str) -> Any:
+    module, package = PEERS[name]
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise Problem(f"--against {name} needs {package} ({error}). Install it first.", ExitCode.USAGE) from None
+
+
+def _prompts(path: Path | None, general: bool, limit: int) -> list[ChatPrompt]:
+    from specchat.bench.workloads import GENERAL
+    from specchat.config.paths import demo_model
+
+    chosen = path or (GENERAL if general else demo_model("target").parent / "prompts.jsonl")
+    return spread(read_prompts(chosen), limit)
+
+
+def _usable(session: "Session", prompts: list[ChatPrompt], tokens: int, progress: Progress) -> "list[Prompt]":
+    from specchat.bench.contender import Prompt
+
+    made = []
+    for prompt in prompts:
+        ids = tuple(session.tokenizer.prompt(prompt.messages))
+        category = "mt-bench" if prompt.category in MT_BENCH else prompt.category or "all"
+        if len(ids) + tokens <= session.info.context:
+            made.append(Prompt(prompt.id, category, prompt.messages, ids))
+    if not made:
+        raise Problem(
+            f"No prompt leaves room for {tokens} tokens in the context of {session.info.context}. Lower --tokens.",
+            ExitCode.CONTEXT,
+        )
+    if left_out := len(prompts) - len(made):
+        progress.line(f"{left_out} of {len(prompts)} prompts do not fit the context and are left out.")
+    return made
+
+
+def _sampling(options: dict[str, Any]) -> Sampling:
+    """Greedy, whatever the pair says, unless the command line asks for something else."""
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+    asked = {name: options[name] for name in names if options[name] is not None}
+    return Sampling(seed=options["seed"] or 0, **asked)
+
+
+def _check_plot(path: Path | None) -> None:
+    if path is None:
+        return
+    from specchat.bench.plot import ENDINGS
+
+    if path.suffix.lower() not in ENDINGS:
+        raise Problem(f"{path} must end in {' or '.join(ENDINGS)}.", ExitCode.USAGE)
+    if importlib.util.find_spec("matplotlib") is None:
+        raise Problem("--plot needs matplotlib: pip install 'specchat[bench]'.", ExitCode.USAGE)

@@ -1,0 +1,88 @@
+"""`specchat bench --shapes`: steps at published shapes with random weights, for machines without the weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.interrupt import Interrupt
+from specchat.cli.options import Named, Number
+from specchat.cli.output import Output, Progress, quiet_pipe
+
+SHAPES = ("qwen3-8b", "llama-3.1-8b", "qwen2.5-14b")
+QUANTS = ("nf4", "fp4", "int8", "none")
+ACCEPTANCE = 0.7
+OWN = ("shapes", "layers", "quant", "assumed")
+SHAPES_OPTIONS = (
+    click.option(
+        "--shapes",
+        type=Named(SHAPES),
+        help="Measure steps of this pair's shapes with random weights instead of a pair.",
+    ),
+    click.option("--layers", type=click.IntRange(1), metavar="N", help="With --shapes: only the first N layers."),
+    click.option("--quant", type=Named(QUANTS), help="With --shapes: how the target is quantised.  [default: nf4]"),
+    click.option(
+        "--acceptance",
+        "assumed",
+        type=Number(0, 1),
+        help=f"With --shapes: the share of drafted tokens assumed to be kept.  [default: {ACCEPTANCE}]",
+    ),
+)
+
+
+def check_options(ctx: click.Context) -> None:
+    """Refuse options that have no meaning with --shapes, and those that have none without it."""
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    options = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
+    if "shapes" not in given:
+        if stray := [options[name] for name in OWN if name in given]:
+            raise click.UsageError(f"{stray[0]} goes with --shapes.")
+    elif other := [options[name] for name in ctx.params if name in given and name not in (*OWN, "json_file")]:
+        raise click.UsageError(f"{other[0]} has no meaning with --shapes, which measures random weights.")
+
+
+def run_shapes(name: str, layers: int | None, quant: str | None, assumed: float | None, json_file: Path | None) -> None:
+    """Measure and write the report.
+
+    Raises:
+        EngineError: the shapes do not fit the memory.
+    """
+    with quiet_pipe(), Interrupt() as interrupt:
+        progress = Progress()
+        progress.show("importing torch")
+        from specchat.bench.published import PUBLISHED
+        from specchat.bench.shapes import as_json, step_costs, synthetic, text
+
+        published = PUBLISHED[name]
+        shapes = published.cut(layers)
+        how: Any = None if quant == "none" else quant or "nf4"
+        progress.show(f"making random weights of {name}")
+        runner = _runner(shapes, how)
+        costs = step_costs(runner, lambda part: progress.show("measuring steps", part), lambda: not interrupt.asked)
+        progress.clear()
+        report = synthetic(shapes, published, how, runner, costs, ACCEPTANCE if assumed is None else assumed)
+        Output().write(text(report))
+        if json_file:
+            json_file.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")
+    if interrupt.asked:
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _runner(shapes: Any, quant: Any) -> Any:
+    import torch
+
+    from specchat.bench.shapes import CONTEXT
+    from specchat.bench.synthetic import check_room, on_device, on_host
+    from specchat.engine.model.devices import find_gpu, free_memory
+    from specchat.engine.threads import leave_one_core
+
+    gpu = find_gpu()
+    if not isinstance(gpu, str):
+        check_room(shapes, quant, CONTEXT, "cuda", gpu.free)
+        return on_device(shapes, quant, CONTEXT, torch.device("cuda"), torch.bfloat16)
+    leave_one_core()
+    check_room(shapes, quant, CONTEXT, "cpu", free_memory())
+    return on_host(shapes, quant, CONTEXT)

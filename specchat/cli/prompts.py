@@ -1,0 +1,54 @@
+"""Files of prompts: a JSON object a line, as chats or in the form of MT-Bench and Spec-Bench."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import Problem
+from specchat.engine.api import Message
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """A chat to answer; `category` is empty where the file names none."""
+
+    id: str
+    category: str
+    messages: tuple[Message, ...]
+
+
+def read_prompts(path: Path) -> list[ChatPrompt]:
+    """The prompts of a file: `messages` as in a chat, or `turns`, of which the first is asked.
+
+    Raises:
+        Problem: the file cannot be read or holds something else, with the line.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise Problem(f"{path} cannot be read ({reason}). Check the path.", ExitCode.USAGE) from None
+    prompts = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            data = json.loads(line)
+            turns = data.get("messages") or [{"role": "user", "content": data["turns"][0]}]
+            name = str(data.get("id") or data.get("question_id") or number)
+            messages = tuple(Message(turn["role"], str(turn["content"])) for turn in turns)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise Problem(
+                f'{path}, line {number}: expected a JSON object with "messages" or "turns".', ExitCode.USAGE
+            ) from None
+        prompts.append(ChatPrompt(name, str(data.get("category") or ""), messages))
+    if not prompts:
+        raise Problem(f"{path} holds no prompts.", ExitCode.USAGE)
+    return prompts
+
+
+def spread(prompts: list[ChatPrompt], limit: int) -> list[ChatPrompt]:
+    """At most `limit` prompts, evenly over the list: files are often sorted by category."""
+    count = min(limit, len(prompts))
+    return [prompts[i * len(prompts) // count] for i in range(count)]

@@ -1,0 +1,71 @@
+"""The order in which contenders take turns, and what happens to one that fails."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from specchat.bench.contender import Contender, Prompt, Run
+from specchat.bench.interleaved import Progress, measure
+from tests.bench.samples import prompt, run
+
+
+@dataclass
+class Scripted:
+    name: str
+    calls: list[str]
+    rival: str = ""
+    fails_at: int = -1
+    note: str = ""
+    runs: int = field(default=0)
+
+    def warm_up(self, prompt: Prompt) -> None:
+        self.calls.append(f"warm {self.name}")
+        if self.fails_at == 0:
+            raise RuntimeError("no such kernel")
+
+    def run(self, prompt: Prompt, most: int) -> Run:
+        self.runs += 1
+        if self.runs == self.fails_at:
+            raise RuntimeError("out of luck")
+        self.calls.append(f"{self.name} {prompt.id}")
+        return run(10.0)
+
+    def close(self) -> None:
+        pass
+
+
+def test_contenders_take_turns_and_each_begins_once() -> None:
+    calls: list[str] = []
+    contenders = [Scripted(name, calls) for name in "xyz"]
+    told: list[Progress] = []
+    samples = list(measure(contenders, [prompt("a"), prompt("b")], 2, 8, told.append, lambda *_: None))
+    assert calls[:3] == ["warm x", "warm y", "warm z"]
+    assert calls[3:] == [
+        *("x a", "y a", "z a"),
+        *("y a", "z a", "x a"),
+        *("z b", "x b", "y b"),
+        *("x b", "y b", "z b"),
+    ]
+    assert [(s.contender, s.prompt.id, s.repeat) for s in samples[3:6]] == [("y", "a", 1), ("z", "a", 1), ("x", "a", 1)]
+    fractions = [at.fraction for at in told]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] < 1.0
+
+
+@pytest.mark.parametrize("fails_at", [0, 2])
+def test_another_program_that_fails_is_left_out(fails_at: int) -> None:
+    calls: list[str] = []
+    contenders = [Scripted("ours", calls), Scripted("theirs", calls, rival="plain", fails_at=fails_at)]
+    failed: list[tuple[Contender, Exception]] = []
+    samples = list(
+        measure(contenders, [prompt("a"), prompt("b"), prompt("c")], 1, 8, lambda _: None, lambda *f: failed.append(f))
+    )
+    assert [s.prompt.id for s in samples if s.contender == "ours"] == ["a", "b", "c"]
+    assert sum(s.contender == "theirs" for s in samples) == (0 if fails_at == 0 else 1)
+    assert [contender.name for contender, _ in failed] == ["theirs"]
+
+
+def test_an_error_of_ours_is_not_hidden() -> None:
+    contenders = [Scripted("ours", [], fails_at=1)]
+    with pytest.raises(RuntimeError, match="out of luck"):
+        list(measure(contenders, [prompt()], 1, 8, lambda _: None, lambda *_: None))

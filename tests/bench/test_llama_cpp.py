@@ -1,0 +1,280 @@
+"""llama.cpp as a contender: the export against others' formulas, the loop with a scripted model, then the real one."""
+
+import builtins
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from specchat.bench.contender import Material, Prompt
+from specchat.bench.peers import llama_cpp as peer
+from specchat.bench.peers.gguf_export import export, llama3_factors, pairwise
+from specchat.config.paths import demo_model
+from specchat.engine.api import Message, Sampling
+from specchat.engine.errors import EngineError
+from specchat.engine.model.config import Rope
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.tokenizer import Tokenizer
+from tests.engine.tiny import checkpoint
+
+needs_gguf = pytest.mark.skipif(find_spec("gguf") is None, reason="needs the package gguf")
+needs_llama = pytest.mark.skipif(
+    find_spec("llama_cpp") is None or find_spec("gguf") is None, reason="needs llama-cpp-python and gguf"
+)
+
+
+def material(folder: Path, eos: frozenset[int] = frozenset({256}), length: int = 4) -> Material:
+    return Material(folder, None, None, None, False, eos, Sampling(), 256, length)
+
+
+def asked(*tokens: int) -> Prompt:
+    return Prompt("one", "chat", (), tokens)
+
+
+def greedy(decoder: Decoder, prompt: Prompt, most: int, eos: frozenset[int]) -> tuple[int, ...]:
+    """The reference: argmax after argmax of our decoder."""
+    decoder.cache.truncate(0)
+    text: list[int] = []
+    fed = list(prompt.tokens)
+    while len(text) < most and not (text and text[-1] in eos):
+        fed = [int(decoder.logits(decoder.prefill(fed)[-1:])[0].argmax())]
+        text += fed
+    return tuple(text)
+
+
+# The layout that llama.cpp rotates.
+
+
+def test_turning_neighbours_in_the_exported_rows_is_turning_halves_in_ours() -> None:
+    heads, dim, hidden = 3, 8, 5
+    rows, x = torch.randn(heads * dim, hidden, dtype=torch.float64), torch.randn(hidden, dtype=torch.float64)
+    angle = torch.rand(dim // 2, dtype=torch.float64) * 6
+    cos, sin = angle.cos(), angle.sin()
+    a, b = (rows @ x).view(heads, 2, dim // 2).unbind(1)
+    ours = torch.stack((a * cos - b * sin, b * cos + a * sin), 1)
+    c, d = (pairwise(rows, heads) @ x).view(heads, dim // 2, 2).unbind(2)
+    theirs = torch.stack((c * cos - d * sin, d * cos + c * sin), 1)
+    torch.testing.assert_close(theirs, ours)
+
+
+def test_architectures_that_turn_halves_keep_their_rows() -> None:
+    rows = torch.randn(8, 3)
+    assert pairwise(rows, None) is rows
+
+
+def test_frequencies_of_llama_3_are_divided_as_transformers_divides_them() -> None:
+    options = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    scaled = {"rope_type": "llama3", "rope_theta": 500000.0, **options}
+    config = LlamaConfig(
+        hidden_size=128, num_attention_heads=1, head_dim=128, max_position_embeddings=131072, rope_parameters=scaled
+    )
+    expected, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    plain = 500000.0 ** -(torch.arange(0, 128, 2, dtype=torch.float64) / 128)
+    torch.testing.assert_close((plain / llama3_factors(Rope(500000.0, "llama3", options), 128)).float(), expected)
+
+
+# The loop, with a scripted model in llama.cpp's place.
+
+
+class Scripted:
+    """Writes 10, 11, 12, ...; the clock says one second a token with one thread, two with more."""
+
+    now = 0.0
+    pace = 1.0
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, path: str, **options: Any) -> None:
+        assert Path(path).exists()
+        self.ctx = self
+        self.made = options
+        self.resets = 0
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def set_seed(self, seed: int) -> None:
+        assert 0 <= seed < 2**32
+
+    def generate(self, tokens: list[int], **options: Any) -> Iterator[int]:
+        Scripted.options = options
+        for token in range(10, 1000):
+            Scripted.now += Scripted.pace
+            yield token
+
+    def close(self) -> None:
+        pass
+
+
+def choose_threads(_: Scripted, threads: int, __: int) -> None:
+    Scripted.pace = 1.0 if threads == 1 else 2.0
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("llama_cpp")
+    vars(module).update(
+        Llama=Scripted, llama_set_n_threads=choose_threads, llama_supports_gpu_offload=lambda: False, __spec__=object()
+    )
+    speculative = ModuleType("llama_cpp.llama_speculative")
+    vars(speculative)["LlamaPromptLookupDecoding"] = SimpleNamespace
+    monkeypatch.setitem(sys.modules, "llama_cpp", module)
+    monkeypatch.setitem(sys.modules, "llama_cpp.llama_speculative", speculative)
+    monkeypatch.setattr(peer, "find_spec", lambda _: object())
+    monkeypatch.setattr(peer, "export", lambda _, file, *__: file.write_bytes(b"GGUF"))
+    monkeypatch.setattr(peer.os, "cpu_count", lambda: 4)
+
+
+@pytest.mark.usefixtures("scripted")
+def test_plain_and_lookup_are_timed_by_the_clock_and_end_at_the_limit_or_the_end_token(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    plain, lookup = peer.contenders(material(folder, frozenset({14})), clock=lambda: Scripted.now)
+    assert (plain.rival, lookup.rival, lookup.name) == ("plain", "lookup", "llama.cpp lookup x4")
+    plain.warm_up(asked(1, 2))
+    assert plain.note == "1 of 4 threads, the faster in its warm-up, f32"
+    run = plain.run(asked(1, 2), 3)
+    assert (run.tokens, run.seconds, run.first_seconds, run.speed) == ((10, 11, 12), 3.0, 1.0, 1.0)
+    assert plain.run(asked(1, 2), 50).tokens == (10, 11, 12, 13, 14)
+    assert Scripted.options["temp"] == 0
+    plain.close()
+    assert lookup.run(asked(1), 1).tokens == (10,)
+    lookup.close()
+
+
+@pytest.mark.usefixtures("scripted")
+def test_the_exported_file_goes_with_the_last_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "files"))
+    (tmp_path / "files").mkdir()
+    plain, lookup = peer.contenders(material(checkpoint(tmp_path / "model")))
+    plain.close()
+    plain.close()
+    assert list((tmp_path / "files").rglob("*.gguf"))
+    lookup.close()
+    assert not list((tmp_path / "files").iterdir())
+
+
+@pytest.mark.usefixtures("scripted")
+def test_weights_that_llama_cpp_refuses_are_told_and_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("Failed to load model from file")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "files"))
+    (tmp_path / "files").mkdir()
+    monkeypatch.setattr(sys.modules["llama_cpp"], "Llama", refuse)
+    with pytest.raises(EngineError, match=r"llama\.cpp cannot load the exported weights"):
+        peer.contenders(material(checkpoint(tmp_path / "model")))
+    assert not list((tmp_path / "files").iterdir())
+
+
+def test_without_the_package_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "find_spec", lambda _: None)
+    with pytest.raises(EngineError, match=r'llama-cpp-python, which is not installed: pip install "specchat\[gguf\]"'):
+        peer.contenders(material(tmp_path))
+
+
+def test_without_gguf_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "gguf":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(EngineError, match="gguf, which is not installed"):
+        export(checkpoint(tmp_path), tmp_path / "x.gguf", "f32")
+
+
+@needs_gguf
+def test_yarn_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    with pytest.raises(EngineError, match="yarn"):
+        export(checkpoint(tmp_path, rope_scaling=scaling), tmp_path / "x.gguf", "f32")
+
+
+# llama.cpp itself.
+
+WIDE = {"hidden_size": 64, "intermediate_size": 128}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {"num_key_value_heads": 2, "tie_word_embeddings": False},
+    "llama-3": {
+        "rope_scaling": {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        }
+    },
+    "linear": {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": None},
+    "qwen2": {"model_type": "qwen2", "num_key_value_heads": 2},
+    "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 32},
+}
+
+
+def exact_logits(file: Path, tokens: list[int]) -> Tensor:
+    """llama.cpp's logits after the last token, computed and cached in float32."""
+    import llama_cpp
+
+    model = llama_cpp.Llama(
+        str(file), n_ctx=256, logits_all=True, type_k=0, type_v=0, n_threads=1, n_threads_batch=1, verbose=False
+    )
+    model.eval(tokens)
+    logits = torch.from_numpy(model.scores[len(tokens) - 1].copy())
+    model.close()
+    return logits
+
+
+@needs_llama
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_logits_of_every_family_are_ours(family: str, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", **WIDE | FAMILIES[family])
+    export(folder, tmp_path / "x.gguf", "f32")
+    tokens = [int(t) for t in torch.randint(0, 256, (100,), generator=torch.Generator().manual_seed(1))]
+    decoder = Decoder(folder)
+    expected = decoder.logits(decoder.prefill(tokens)[-1:])[0]
+    torch.testing.assert_close(exact_logits(tmp_path / "x.gguf", tokens), expected, atol=1e-4, rtol=1e-4)
+
+
+@needs_llama
+def test_weights_quantised_on_load_are_exported_quantised(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", **WIDE)
+    export(folder, tmp_path / "x.gguf", "f32", "nf4")
+    tokens = list(range(60, 90))
+    decoder = Decoder(folder, quant="nf4")
+    expected = decoder.logits(decoder.prefill(tokens)[-1:])[0]
+    torch.testing.assert_close(exact_logits(tmp_path / "x.gguf", tokens), expected, atol=1e-3, rtol=1e-3)
+
+
+@needs_llama
+def test_the_demo_target_writes_our_greedy_texts() -> None:
+    folder = demo_model("target")
+    tokenizer, decoder = Tokenizer(folder), Decoder(folder)
+    eos = decoder.config.eos | tokenizer.eos
+    texts = (
+        "hi, computer",
+        "Say cat.",
+        "Write a story about a fox.",
+        "Count to five.",
+        "Copy this: one two three one two",
+    )
+    prompts = [Prompt(text, "chat", (), tuple(tokenizer.prompt([Message("user", text)]))) for text in texts]
+    plain, lookup = peer.contenders(material(folder, eos))
+    try:
+        for contender in (plain, lookup):
+            same = [contender.run(p, 48).tokens == greedy(decoder, p, 48, eos) for p in prompts]
+            # Its caches are float16: on another processor a near-tie may fall the other way.
+            assert sum(same) >= len(prompts) - 1, (contender.name, same)
+    finally:
+        plain.close()
+        lookup.close()

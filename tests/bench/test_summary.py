@@ -1,0 +1,94 @@
+"""Figures from replies: paired ratios, spreads, counts."""
+
+from dataclasses import replace
+
+import pytest
+
+from specchat.bench.contender import Run
+from specchat.bench.summary import Spread, by_category, summarise
+from specchat.bench.table import categories_table, lines_table, places_table
+from tests.bench.samples import STATS, run, sample
+
+
+def test_speed_leaves_the_first_delivery_out() -> None:
+    assert Run((1, 2, 3, 4, 5), seconds=3.0, first_seconds=1.0, first_tokens=3).speed == pytest.approx(1.0)
+    assert Run((1, 2, 3), seconds=1.0, first_seconds=1.0, first_tokens=3).speed is None
+
+
+def test_spreads() -> None:
+    assert Spread.of([]) is None
+    assert Spread.of([2.0]) == Spread(2.0, 2.0, 2.0, 1)
+    assert Spread.of([1.0, 2.0, 3.0, 4.0, 5.0]) == Spread(3.0, 2.0, 4.0, 5)
+
+
+def test_ratios_are_within_a_prompt() -> None:
+    """The medians of the speeds would say 100 / 100; each prompt says 2, 2 and 5."""
+    samples = [
+        *(sample("plain", speed, name) for name, speed in (("a", 10.0), ("b", 100.0), ("c", 200.0))),
+        *(sample("draft x5", speed, name) for name, speed in (("a", 50.0), ("b", 200.0), ("c", 400.0))),
+    ]
+    plain, draft = summarise(samples, {})
+    assert draft.over_plain is not None
+    assert (draft.over_plain.median, draft.over_plain.high) == (pytest.approx(2.0), pytest.approx(3.5))
+    assert plain.over_plain is None
+
+
+def test_repeats_count_by_their_median() -> None:
+    samples = [sample("plain", speed, repeat=i) for i, speed in enumerate((10.0, 90.0, 20.0))]
+    (plain,) = summarise(samples, {})
+    assert plain.tokens_per_second == Spread(pytest.approx(20.0), pytest.approx(20.0), pytest.approx(20.0), 1)
+
+
+def test_other_programs_come_last_and_are_held_against_ours() -> None:
+    samples = [sample("theirs", 20.0), sample("draft x5", 60.0), sample("plain", 30.0)]
+    lines = summarise(samples, {"theirs": "draft x5"})
+    assert [line.contender for line in lines] == ["plain", "draft x5", "theirs"]
+    assert lines[2].ours_over is not None
+    assert lines[2].ours_over.median == pytest.approx(3.0)
+    assert lines[1].ours_over is None
+    assert "draft x5 3.00" in lines_table(lines, {"theirs": "draft x5"})
+
+
+def test_a_text_counts_as_the_same_only_in_every_repeat() -> None:
+    samples = [
+        *(sample("plain", 10.0, name, r) for name in "ab" for r in (0, 1)),
+        *(sample("draft x5", 10.0, "a", r) for r in (0, 1)),
+        sample("draft x5", 10.0, "b", 0),
+        sample("draft x5", 10.0, "b", 1, tokens=(5, 6, 8)),
+    ]
+    lines = summarise(samples, {})
+    assert [(line.identical, line.prompts) for line in lines] == [(2, 2), (1, 2)]
+
+
+def test_engine_figures_are_pooled_over_steps() -> None:
+    longer = replace(STATS, num_spec_steps=8, mean_acceptance_length=5.0, num_tested_draft_tokens=36)
+    samples = [
+        sample("plain", 10.0),
+        replace(sample("draft x5", 10.0), run=replace(run(10.0, stats=STATS), tested=(2, 2), accepted=(2, 1))),
+        replace(sample("draft x5", 10.0, "b"), run=replace(run(10.0, stats=longer), tested=(2,), accepted=(1,))),
+    ]
+    _, draft = summarise(samples, {})
+    assert draft.mean_acceptance_length == pytest.approx((2 * 2.5 + 8 * 5.0) / 10)
+    assert draft.acceptance_rate == pytest.approx(6 / 40)
+    assert draft.by_place == (pytest.approx(3 / 4), pytest.approx(1 / 2))
+    assert draft.verify_ms is not None
+    assert draft.verify_ms.median == pytest.approx(10.0)
+    assert "75%" in places_table([draft])
+
+
+def test_categories_stand_apart() -> None:
+    samples = [
+        sample(name, speed * factor, category, category=category)
+        for category, factor in (("chat", 1.0), ("copy", 3.0))
+        for name, speed in (("plain", 10.0), ("lookup x8", 10.0 * factor))
+    ]
+    table = categories_table(by_category(samples, {})).splitlines()
+    assert [line.split() for line in table[1:]] == [["chat", "1.00"], ["copy", "3.00"]]
+
+
+def test_a_strategy_missing_on_some_prompts_is_compared_where_both_are() -> None:
+    samples = [sample("plain", 10.0), sample("plain", 10.0, "b"), sample("theirs", 5.0, "b")]
+    _, theirs = summarise(samples, {"theirs": "plain"})
+    assert theirs.prompts == 1
+    assert theirs.ours_over is not None
+    assert theirs.ours_over.n == 1

@@ -1,0 +1,146 @@
+"""`specchat bench` on small random models."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specchat.bench.ours import Ours
+from specchat.cli.exit_codes import ExitCode
+from tests.cli.conftest import Run
+from tests.engine.tiny import checkpoint, perturbed
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    root = tmp_path_factory.mktemp("pair")
+    target = checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False)
+    draft = perturbed(root / "draft", target, 0.05)
+    return ["--target", str(target), "--draft", str(draft)]
+
+
+@pytest.fixture
+def quick(folders: list[str], tmp_path: Path) -> list[str]:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(
+        '{"id": "hi", "category": "chat", "messages": [{"role": "user", "content": "hi"}]}\n'
+        '{"question_id": 81, "category": "writing", "turns": ["write", "again"]}\n'
+    )
+    return ["bench", *folders, "--prompts", str(path), "--tokens", "8", "--repeats", "1"]
+
+
+def test_every_strategy_is_measured(run: Run, quick: list[str], tmp_path: Path) -> None:
+    figures, picture = tmp_path / "out.json", tmp_path / "out.svg"
+    result = run(*quick, "--json", str(figures), "--plot", str(picture))
+    assert result.exit_code == 0, result.output
+    for words in ("plain", "draft x5", "lookup x8", "mt-bench", "2 prompts, 1 replies each", "x one"):
+        assert words in result.stdout
+    assert result.stderr == ""
+    data = json.loads(figures.read_text())
+    assert {line["contender"] for line in data["contenders"]} >= {"plain", "draft x5", "lookup x8"}
+    assert all(line["identical"] == line["prompts"] == 2 for line in data["contenders"])
+    assert len(data["verify_cost"]) == 16
+    assert picture.stat().st_size > 2000
+
+
+def test_chosen_strategies_and_sampling(run: Run, quick: list[str], tmp_path: Path) -> None:
+    figures = tmp_path / "out.json"
+    arguments = ("--strategy", "draft:2", "--strategy", "lookup:3", "--temperature", "0.8", "--seed", "3")
+    result = run(*quick, *arguments, "--json", str(figures))
+    assert result.exit_code == 0, result.output
+    names = [line["contender"] for line in json.loads(figures.read_text())["contenders"]]
+    assert names == ["plain", "draft x2", "lookup x3"]
+
+
+def test_transformers_takes_part(run: Run, quick: list[str]) -> None:
+    result = run(*quick, "--strategy", "plain", "--against", "transformers")
+    assert result.exit_code == 0, result.output
+    for words in ("transformers, assisted", "transformers, lookup", "ours over it"):
+        assert words in result.stdout
+
+
+def test_a_different_text_is_loud(run: Run, quick: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    honest = Ours.run
+
+    def lying(self: Ours, *arguments: object) -> object:
+        made = honest(self, *arguments)  # type: ignore[arg-type]
+        if self.speculation.strategy == "draft":
+            object.__setattr__(made, "tokens", (*made.tokens[:-1], made.tokens[-1] + 1))
+        return made
+
+    monkeypatch.setattr(Ours, "run", lying)
+    figures = tmp_path / "out.json"
+    result = run(*quick, "--json", str(figures))
+    assert result.exit_code == ExitCode.DIFFERENT
+    assert "differs from plain decoding's: draft x5 on 2 of 2 prompts" in result.stderr
+    assert figures.is_file()
+
+
+def test_ctrl_c_keeps_what_was_measured(
+    run: Run, quick: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    honest = Ours.run
+    runs = 0
+
+    def interrupted(self: Ours, *arguments: object) -> object:
+        nonlocal runs
+        runs += 1
+        # Four warm-ups at most, then three replies.
+        if runs == 7:
+            raise KeyboardInterrupt
+        return honest(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Ours, "run", interrupted)
+    figures = tmp_path / "out.json"
+    result = run(*quick, "--json", str(figures))
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert "interrupted: the figures are of the replies up to there" in result.stdout
+    data = json.loads(figures.read_text())
+    assert 1 <= len(data["replies"]) < 6
+    assert data["verify_cost"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--strategy", "draft:99"], '"99" is not a draft length from 1 to 15'),
+        (["--strategy", "drafts"], "Did you mean"),
+        (["--against", "vllm"], '"vllm" is not one of'),
+        (["--plot", "p.jpg"], "must end in .png or .svg"),
+        (["--json", "/no/such/folder/x.json"], "there is no folder /no/such/folder"),
+        (["--prompts", "/no/such.jsonl"], "/no/such.jsonl cannot be read"),
+    ],
+)
+def test_wrong_options_are_told(run: Run, quick: list[str], arguments: list[str], words: str) -> None:
+    result = run(*quick, *arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert words in result.stderr
+
+
+def test_a_strategy_that_cannot_run_is_told(run: Run, quick: list[str]) -> None:
+    without_draft = [word for word in quick if word != "--draft" and not word.endswith("draft")]
+    result = run(*without_draft, "--strategy", "draft")
+    assert result.exit_code == ExitCode.USAGE
+    assert "draft cannot be measured: this pair has no draft model" in result.stderr
+
+
+def test_a_wrong_line_of_a_prompts_file_is_named(run: Run, quick: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "wrong.jsonl"
+    path.write_text('{"turns": ["a"]}\n{"turns": []}\n')
+    result = run(*quick, "--prompts", str(path))
+    assert result.exit_code == ExitCode.USAGE
+    assert f"{path}, line 2" in result.stderr
+
+
+def test_prompts_that_do_not_fit_are_told(run: Run, quick: list[str]) -> None:
+    result = run(*quick, "--tokens", "100000")
+    assert result.exit_code == ExitCode.CONTEXT
+    assert "Lower --tokens" in result.stderr
+
+
+def test_verify_cost_alone(run: Run, folders: list[str], tmp_path: Path) -> None:
+    figures = tmp_path / "cost.json"
+    result = run("bench", "verify-cost", *folders, "--json", str(figures))
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 2 + 1 + 17
+    assert [cost["rows"] for cost in json.loads(figures.read_text())["verify_cost"]] == list(range(1, 17))
