@@ -46,6 +46,11 @@ class Run:
         more, time = len(self.tokens) - self.first_tokens, self.seconds - self.first_seconds
         return more / time if more > 0 and time > 0 else None
 
+    @property
+    def whole_speed(self) -> float | None:
+        """Tokens per second of the whole reply, with the prompt's time in it; None where no token came."""
+        return len(self.tokens) / self.seconds if self.tokens and self.seconds > 0 else None
+
 
 class Contender(Protocol):
     """One way of writing."""

@@ -12,7 +12,7 @@ SCHEMA = 1
 def heading(machine: Machine) -> str:
     """What was measured on, and what the columns mean."""
     return (
-        f"{machine.device}, {machine.bandwidth / 1e9:.0f} GB/s copying within its memory\n"
+        f"{machine.host}\n{machine.device}, {machine.bandwidth / 1e9:.0f} GB/s copying within its memory\n"
         "us: microseconds a call in a captured graph, median and quartiles. x 1: over one row of the same.\n"
         "memory: share of that bandwidth at which weights or cache come in. alone: each row is bit for bit what it is "
         "alone.\n"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 
@@ -16,6 +17,7 @@ from specchat.bench.kernel_steps import (
     rowwise_cases,
     verify_cases,
 )
+from specchat.bench.machine import describe
 from specchat.bench.published import QWEN3_8B
 from specchat.bench.summary import Spread
 from specchat.engine.errors import EngineError
@@ -23,6 +25,8 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.devices import Gpu
 
 QUICK_ROWS = (1, 8, 16)
+PACKAGES = ("specchat", "torch", "triton", "bitsandbytes")
+"""Whose versions make a difference."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Measured:
 class Machine:
     """What was measured on; `bandwidth` is bytes a second of a copy within the device's memory."""
 
+    host: str
     device: str
     bandwidth: float
 
@@ -56,7 +61,7 @@ class Machine:
 def on_this_gpu(gpu: Gpu, quick: bool) -> tuple[Machine, Iterator[Measured]]:
     """Measure on the GPU at hand, one figure after the other."""
     timer = CudaTimer(QUICK_RUNS if quick else RUNS)
-    machine = Machine(gpu.name, timer.bandwidth())
+    machine = Machine(describe([name for name in PACKAGES if find_spec(name)]), gpu.name, timer.bandwidth())
     device = torch.device("cuda")
     return machine, measure(QWEN3_8B, device, torch.bfloat16, timer, machine.bandwidth, quick, CYCLED)
 

@@ -24,7 +24,8 @@ def plot(categories: dict[str, list[Line]], title: str, note: str, path: Path) -
     width = 0.8 / max(1, len(names))
     for k, name in enumerate(names):
         spreads = [
-            next((line.over_plain for line in lines if line.contender == name), None) for lines in categories.values()
+            next((line.speedup_vs_plain for line in lines if line.contender == name), None)
+            for lines in categories.values()
         ]
         shown = [(i, s) for i, s in enumerate(spreads) if s is not None]
         axes.bar(
@@ -41,5 +42,5 @@ def plot(categories: dict[str, list[Line]], title: str, note: str, path: Path) -
     axes.set_ylabel("times plain decoding (median, quartiles)")
     axes.set_title(title)
     axes.legend(frameon=False, fontsize="small", ncols=2)
-    figure.text(0.01, 0.0, note, fontsize=6, color="#666666", va="bottom")
+    axes.set_xlabel(note, fontsize=6, color="#666666", loc="left")
     figure.savefig(path, dpi=150)

@@ -99,6 +99,7 @@ class Report:
                     "repeat": s.repeat,
                     **asdict(s.run),
                     "tokens_per_second": s.run.speed,
+                    "whole_tokens_per_second": s.run.whole_speed,
                 }
                 for s in self.samples
             ],

@@ -57,6 +57,7 @@ class Synthetic:
     target: str
     draft: str
     cut: bool
+    machine: str
     quant: Quant | None
     device: str
     prompt: int
@@ -151,9 +152,15 @@ def _cost(length: int, steps: list[tuple[float, Stepped]]) -> StepCost | None:
 
 
 def synthetic(
-    shapes: Shapes, published: Shapes, quant: Quant | None, runner: Runner, costs: list[StepCost], acceptance: float
+    shapes: Shapes,
+    published: Shapes,
+    quant: Quant | None,
+    runner: Runner,
+    costs: list[StepCost],
+    acceptance: float,
+    machine: str,
 ) -> Synthetic:
-    """The report on `shapes`, cut from `published`."""
+    """The report on `shapes`, cut from `published`, measured on `machine`."""
 
     def told(name: str, layers: int, of: int) -> str:
         return f"{name}, {layers} of {of} layers" if layers < of else f"{name}, {layers} layers"
@@ -162,6 +169,7 @@ def synthetic(
         target=told(shapes.target_name, shapes.target.layers, published.target.layers),
         draft=told(shapes.draft_name, shapes.draft.layers, published.draft.layers),
         cut=shapes.target.layers < published.target.layers,
+        machine=machine,
         quant=quant,
         device=runner.device,
         prompt=PROMPT,
@@ -177,6 +185,7 @@ def text(report: Synthetic) -> str:
     assumed = ("assumed tokens/step", "projected tok/s", "projected x plain")
     lines = [
         report.statement,
+        report.machine,
         f"{report.target} ({report.quant or 'unquantised'}), draft {report.draft}; {report.device}; "
         f"after {report.prompt} tokens",
         "",

@@ -34,8 +34,9 @@ class Line:
     """One contender on some prompts.
 
     A prompt's figure is the median over its repeats; a spread is over prompts. Ratios are of tokens per second within
-    a prompt: `over_plain` to our plain decoding; `ours_over`, of another program, of our same way of drafting to it.
-    Milliseconds are of a step. `by_place[i]`: share of the drafts in place i that stayed, of those that were looked at.
+    a prompt: `speedup_vs_plain` to our plain decoding; `ours_over`, of another program, of our same way of drafting to
+    it. The `whole_` ones are the same with the prompt's time and the first delivery in it. Milliseconds are of a step.
+    `by_place[i]`: share of the drafts in place i that stayed, of those that were looked at.
     """
 
     contender: str
@@ -43,11 +44,13 @@ class Line:
     identical: int
     """Prompts whose text is plain's in every repeat."""
     tokens_per_second: Spread | None
-    over_plain: Spread | None
+    speedup_vs_plain: Spread | None
+    whole_speedup_vs_plain: Spread | None
     ours_over: Spread | None
-    first_ms: Spread | None
+    whole_ours_over: Spread | None
+    ttft_ms: Spread | None
     mean_acceptance_length: float | None
-    acceptance_rate: float | None
+    draft_acceptance_rate: float | None
     by_place: tuple[float, ...]
     draft_ms: Spread | None
     verify_ms: Spread | None
@@ -79,11 +82,11 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
     steps = sum(s.num_spec_steps for s in spoken)
     tested = sum(s.num_tested_draft_tokens for s in spoken)
 
-    def ratio(above: str, below: str) -> Spread | None:
+    def ratio(above: str, below: str, speed: Callable[[Sequence[Sample]], float | None]) -> Spread | None:
         if above == below or above not in replies or below not in replies:
             return None
         both = replies[above].keys() & replies[below].keys()
-        pairs = [(_speed(replies[above][p]), _speed(replies[below][p])) for p in both]
+        pairs = [(speed(replies[above][p]), speed(replies[below][p])) for p in both]
         return Spread.of([a / b for a, b in pairs if a and b])
 
     def each(figure: Callable[[Sample], float | None]) -> Spread | None:
@@ -95,13 +98,15 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
         prompts=len(mine),
         identical=sum(_same(of_prompt, replies[PLAIN].get(p, [])) for p, of_prompt in mine.items()),
         tokens_per_second=each(lambda s: s.run.speed),
-        over_plain=ratio(name, PLAIN),
-        ours_over=ratio(rival, name),
-        first_ms=each(lambda s: 1e3 * s.run.first_seconds),
+        speedup_vs_plain=ratio(name, PLAIN, _speed),
+        whole_speedup_vs_plain=ratio(name, PLAIN, _whole_speed),
+        ours_over=ratio(rival, name, _speed),
+        whole_ours_over=ratio(rival, name, _whole_speed),
+        ttft_ms=each(lambda s: 1e3 * s.run.first_seconds),
         mean_acceptance_length=sum(s.mean_acceptance_length * s.num_spec_steps for s in spoken) / steps
         if steps
         else None,
-        acceptance_rate=sum(s.num_accepted_draft_tokens for s in spoken) / tested if tested else None,
+        draft_acceptance_rate=sum(s.num_accepted_draft_tokens for s in spoken) / tested if tested else None,
         by_place=_by_place(everything),
         draft_ms=each(lambda s: _a_step(s, "draft_ms")),
         verify_ms=each(lambda s: _a_step(s, "verify_ms")),
@@ -111,6 +116,10 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
 
 def _speed(samples: Sequence[Sample]) -> float | None:
     return _median(s.run.speed for s in samples)
+
+
+def _whole_speed(samples: Sequence[Sample]) -> float | None:
+    return _median(s.run.whole_speed for s in samples)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

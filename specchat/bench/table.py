@@ -5,28 +5,30 @@ from collections.abc import Sequence
 from specchat.bench.summary import Line, Spread
 from specchat.bench.verify_cost import VerifyCost
 
-HEAD = ("", "tok/s", "x plain", "quartiles", "AL", "kept", "first ms", "draft ms", "verify ms", "other ms", "same text")
+HEAD = ("", "tok/s", "x plain", "quartiles", "whole", "AL", "kept", "first ms", "draft ms", "verify ms", "other ms")
 
 
 def lines_table(lines: Sequence[Line], names: dict[str, str]) -> str:
     """A row a contender. `names` has of other programs the contender of ours that the last column compares with."""
     rivals = any(line.ours_over for line in lines)
-    rows = [(*HEAD, *(("ours over it", "quartiles") if rivals else ()))]
+    rows = [(*HEAD, "same text", *(("ours over it", "quartiles", "whole") if rivals else ()))]
     for line in lines:
         row = [
             line.contender,
             _number(line.tokens_per_second, 0),
-            _number(line.over_plain, 2) if line.contender != "plain" else "1.00",
-            _quartiles(line.over_plain),
+            _number(line.speedup_vs_plain, 2) if line.contender != "plain" else "1.00",
+            _quartiles(line.speedup_vs_plain),
+            _number(line.whole_speedup_vs_plain, 2) if line.contender != "plain" else "1.00",
             "" if line.mean_acceptance_length is None else f"{line.mean_acceptance_length:.2f}",
-            "" if line.acceptance_rate is None else f"{line.acceptance_rate:.0%}",
-            _number(line.first_ms, 0),
+            "" if line.draft_acceptance_rate is None else f"{line.draft_acceptance_rate:.0%}",
+            _number(line.ttft_ms, 0),
             *(_number(figure, 2) for figure in (line.draft_ms, line.verify_ms, line.other_ms)),
             f"{line.identical}/{line.prompts}",
         ]
         if rivals:
             ours = names.get(line.contender, "")
-            row += [f"{ours} {_number(line.ours_over, 2)}" if line.ours_over else "", _quartiles(line.ours_over)]
+            row += [f"{ours} {_number(line.ours_over, 2)}" if line.ours_over else ""]
+            row += [_quartiles(line.ours_over), _number(line.whole_ours_over, 2)]
         rows.append(tuple(row))
     return _aligned(rows)
 
@@ -47,7 +49,7 @@ def categories_table(categories: dict[str, list[Line]]) -> str:
     names = [line.contender for line in next(iter(categories.values()), []) if line.contender != "plain"]
     rows: list[tuple[str, ...]] = [("x plain", *names)]
     for category, lines in categories.items():
-        of = {line.contender: line.over_plain for line in lines}
+        of = {line.contender: line.speedup_vs_plain for line in lines}
         rows.append((category, *(_number(of.get(name), 2) for name in names)))
     return _aligned(rows)
 

@@ -1,6 +1,7 @@
 """`specchat bench`: how fast each strategy is here, and other programs with the same weights."""
 
 import importlib
+import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -22,6 +23,7 @@ from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 if TYPE_CHECKING:
     from specchat.bench.contender import Contender, Prompt
+    from specchat.bench.interleaved import Progress as Turn
     from specchat.bench.report import Report
     from specchat.engine.session import Session
 
@@ -82,7 +84,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     if options["shapes"]:
         run_shapes(options["shapes"], options["layers"], options["quant"], options["assumed"], options["json_file"])
         return
-    peers = [_peer(name) for name in options["against"]]
+    peers = {name: _peer(name) for name in options["against"]}
     pair = runnable(prepare(Asked.of(options)).pair)
     prompts = _prompts(options["prompts"], options["general"] or pair.id != DEMO, options["limit"])
     sampling = _sampling(options)
@@ -95,9 +97,14 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
         usable = _usable(session, prompts, options["tokens"], progress)
         contenders = _ours(session, options["cases"], pair.lengths, sampling)
-        for module in peers:
-            contenders += _theirs(module, session, pair.spec, sampling, progress)
+        notes = []
+        for name, module in peers.items():
+            try:
+                contenders += _theirs(module, session, pair.spec, sampling, progress)
+            except Exception as error:
+                notes.append(f"{name} could not be loaded and is left out: {_reason(error)}")
         report = _measure(session, contenders, usable, options, interrupt, progress)
+        report.notes += notes
         progress.clear()
         Output().write(report.text())
         if options["json_file"]:
@@ -159,23 +166,20 @@ def _measure(
 
     report = Report.of(session.info, contenders, options["repeats"], options["tokens"])
 
+    def tell(at: "Turn") -> None:
+        # Between two replies, warm-ups too, the first ctrl+c is enough.
+        if interrupt.asked:
+            raise KeyboardInterrupt
+        progress.show(f"{at.prompt}: {at.contender}", at.fraction)
+
     def failed(contender: "Contender", error: Exception) -> None:
-        report.notes.append(f"{contender.name} failed and is left out from there: {type(error).__name__}: {error}")
+        report.notes.append(f"{contender.name} failed and is left out from there: {_reason(error)}")
 
     try:
-        for sample in measure(
-            contenders,
-            prompts,
-            options["repeats"],
-            options["tokens"],
-            lambda at: progress.show(f"{at.prompt}: {at.contender}", at.fraction),
-            failed,
-        ):
+        for sample in measure(contenders, prompts, options["repeats"], options["tokens"], tell, failed):
             report.samples.append(sample)
-            if interrupt.asked:
-                break
     except KeyboardInterrupt:
-        # The second ctrl+c, while a reply was still being written: only that reply is lost.
+        # From `tell`, or the second ctrl+c while a reply was still being written: only that reply is lost.
         interrupt.asked = True
     finally:
         for contender in contenders:
@@ -223,6 +227,12 @@ def _theirs(module: Any, session: "Session", pair: Any, sampling: Sampling, prog
         lookup_length=STRATEGIES["lookup"].draft_length,
     )
     return list(module.contenders(material))
+
+
+def _reason(error: Exception) -> str:
+    """An error of another program in a line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _peer(name: str) -> Any:

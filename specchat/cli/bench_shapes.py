@@ -15,6 +15,8 @@ from specchat.cli.output import Output, Progress, quiet_pipe
 SHAPES = ("qwen3-8b", "llama-3.1-8b", "qwen2.5-14b")
 QUANTS = ("nf4", "fp4", "int8", "none")
 ACCEPTANCE = 0.7
+PACKAGES = ("specchat", "torch")
+"""Whose versions make a difference."""
 OWN = ("shapes", "layers", "quant", "assumed")
 SHAPES_OPTIONS = (
     click.option(
@@ -53,6 +55,7 @@ def run_shapes(name: str, layers: int | None, quant: str | None, assumed: float 
     with quiet_pipe(), Interrupt() as interrupt:
         progress = Progress()
         progress.show("importing torch")
+        from specchat.bench.machine import describe
         from specchat.bench.published import PUBLISHED
         from specchat.bench.shapes import as_json, step_costs, synthetic, text
 
@@ -63,7 +66,8 @@ def run_shapes(name: str, layers: int | None, quant: str | None, assumed: float 
         runner = _runner(shapes, how)
         costs = step_costs(runner, lambda part: progress.show("measuring steps", part), lambda: not interrupt.asked)
         progress.clear()
-        report = synthetic(shapes, published, how, runner, costs, ACCEPTANCE if assumed is None else assumed)
+        acceptance = ACCEPTANCE if assumed is None else assumed
+        report = synthetic(shapes, published, how, runner, costs, acceptance, describe(PACKAGES))
         Output().write(text(report))
         if json_file:
             json_file.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")

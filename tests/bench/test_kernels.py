@@ -160,7 +160,7 @@ def test_a_row_that_depends_on_its_neighbours_is_noticed() -> None:
 
 # What is shown.
 
-MACHINE = Machine("A card", 1e12)
+MACHINE = Machine("a host, torch 2", "A card", 1e12)
 
 
 def test_the_table_has_ratios_to_one_row_and_to_ours() -> None:
@@ -198,7 +198,7 @@ def test_the_summary_counts_rows_equal_to_rows_alone() -> None:
 
 def test_the_json_names_units_by_fields_that_can_be_read_back() -> None:
     data = json.loads(json.dumps(as_json(MACHINE, [figure()])))
-    assert data["machine"] == {"device": "A card", "bandwidth": 1e12}
+    assert data["machine"] == {"host": "a host, torch 2", "device": "A card", "bandwidth": 1e12}
     assert data["kernels"][0]["us"] == {"median": 4.0, "low": 3.0, "high": 6.0, "n": 50}
     assert "1000 GB/s" in heading(MACHINE)
 

@@ -50,6 +50,15 @@ def greedy(decoder: Decoder, prompt: Prompt, most: int, eos: frozenset[int]) -> 
     return tuple(text)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Threads that share a core with another program wait for each other at every product."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 # The layout that llama.cpp rotates.
 
 
@@ -95,16 +104,18 @@ class Scripted:
         assert Path(path).exists()
         self.ctx = self
         self.made = options
-        self.resets = 0
+        self.empty = False
 
     def reset(self) -> None:
-        self.resets += 1
+        self.empty = True
 
     def set_seed(self, seed: int) -> None:
         assert 0 <= seed < 2**32
 
     def generate(self, tokens: list[int], **options: Any) -> Iterator[int]:
         Scripted.options = options
+        assert self.empty, "a reply must not find the last one in the cache"
+        self.empty = False
         for token in range(10, 1000):
             Scripted.now += Scripted.pace
             yield token

@@ -51,7 +51,7 @@ def test_json_holds_figures_and_replies(report: Report, tmp_path: Path) -> None:
     data = json.loads(path.read_text())
     assert data["schema"] == 1
     by_name = {line["contender"]: line for line in data["contenders"]}
-    assert by_name["draft x5"]["over_plain"]["median"] == pytest.approx(2.5)
+    assert by_name["draft x5"]["speedup_vs_plain"]["median"] == pytest.approx(2.5)
     assert by_name["theirs"]["ours_over"]["median"] == pytest.approx(1.25)
     assert set(data["categories"]) == {"chat", "copy"}
     assert data["verify_cost"][0]["rows"] == 1

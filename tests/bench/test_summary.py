@@ -15,6 +15,20 @@ def test_speed_leaves_the_first_delivery_out() -> None:
     assert Run((1, 2, 3), seconds=1.0, first_seconds=1.0, first_tokens=3).speed is None
 
 
+def test_the_whole_reply_has_the_prompt_in_it() -> None:
+    """A reply that comes at once has no speed after its first delivery, and counts as a whole all the same."""
+    at_once = Run((1, 2, 3, 4), seconds=1.0, first_seconds=1.0, first_tokens=4)
+    plain = Run((1, 2, 3, 4), seconds=4.0, first_seconds=1.0, first_tokens=1)
+    assert (plain.speed, plain.whole_speed, at_once.whole_speed) == (1.0, 1.0, 4.0)
+    samples = [replace(sample(name, 1.0), run=run) for name, run in (("plain", plain), ("draft x5", at_once))]
+    _, draft = summarise(samples, {})
+    assert draft.speedup_vs_plain is None
+    assert draft.whole_speedup_vs_plain == Spread(4.0, 4.0, 4.0, 1)
+    (_, theirs) = summarise([replace(s, contender=s.contender.replace("draft x5", "theirs")) for s in samples],
+                            {"theirs": "plain"})  # fmt: skip
+    assert theirs.whole_ours_over == Spread(0.25, 0.25, 0.25, 1)
+
+
 def test_spreads() -> None:
     assert Spread.of([]) is None
     assert Spread.of([2.0]) == Spread(2.0, 2.0, 2.0, 1)
@@ -28,9 +42,9 @@ def test_ratios_are_within_a_prompt() -> None:
         *(sample("draft x5", speed, name) for name, speed in (("a", 50.0), ("b", 200.0), ("c", 400.0))),
     ]
     plain, draft = summarise(samples, {})
-    assert draft.over_plain is not None
-    assert (draft.over_plain.median, draft.over_plain.high) == (pytest.approx(2.0), pytest.approx(3.5))
-    assert plain.over_plain is None
+    assert draft.speedup_vs_plain is not None
+    assert (draft.speedup_vs_plain.median, draft.speedup_vs_plain.high) == (pytest.approx(2.0), pytest.approx(3.5))
+    assert plain.speedup_vs_plain is None
 
 
 def test_repeats_count_by_their_median() -> None:
@@ -69,7 +83,7 @@ def test_engine_figures_are_pooled_over_steps() -> None:
     ]
     _, draft = summarise(samples, {})
     assert draft.mean_acceptance_length == pytest.approx((2 * 2.5 + 8 * 5.0) / 10)
-    assert draft.acceptance_rate == pytest.approx(6 / 40)
+    assert draft.draft_acceptance_rate == pytest.approx(6 / 40)
     assert draft.by_place == (pytest.approx(3 / 4), pytest.approx(1 / 2))
     assert draft.verify_ms is not None
     assert draft.verify_ms.median == pytest.approx(10.0)

@@ -1,6 +1,7 @@
 """`specchat bench` on small random models."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,36 @@ def test_transformers_takes_part(run: Run, quick: list[str]) -> None:
     assert result.exit_code == 0, result.output
     for words in ("transformers, assisted", "transformers, lookup", "ours over it"):
         assert words in result.stdout
+
+
+def test_a_program_that_does_not_load_is_told_and_left_out(
+    run: Run, quick: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> object:
+        raise OSError("no kernel for this machine\nand more")
+
+    monkeypatch.setattr("specchat.bench.peers.transformers.contenders", broken)
+    result = run(*quick, "--strategy", "plain", "--against", "transformers")
+    assert result.exit_code == 0, result.output
+    note = "transformers could not be loaded and is left out: OSError: no kernel for this machine\n"
+    assert note in result.stdout
+    assert "plain" in result.stdout
+
+
+def test_the_first_ctrl_c_ends_before_the_next_warm_up(
+    run: Run, quick: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def asked_while_warming(self: Ours, *_: object) -> None:
+        calls.append(self.name)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Ours, "warm_up", asked_while_warming)
+    result = run(*quick)
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert calls == ["plain"]
+    assert "Nothing was measured" in result.stdout
 
 
 def test_a_different_text_is_loud(run: Run, quick: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import pytest
 import torch
 import transformers
 
+from specchat.engine.model import decoder as decoder_module
 from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.layers import blocks, scripted
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint
 
 
@@ -99,3 +101,26 @@ def test_the_context_is_a_limit(tmp_path: Path) -> None:
     decoder.forward(tokens(10))
     with pytest.raises(ValueError, match="do not fit"):
         decoder.forward([1])
+
+
+@pytest.mark.parametrize("family", FAMILY)
+def test_scripted_blocks_are_the_plain_ones_bit_for_bit(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoint(tmp_path, **FAMILY[family])
+    fast = Decoder(folder)
+    monkeypatch.setattr(decoder_module, "scripted", lambda: None)
+    plain = Decoder(folder)
+    assert plain._blocks is blocks
+    skip = Skip(attention=frozenset({1}), mlp=frozenset({0}))
+    # Across a boundary of the cache's blocks, in odd and even numbers of rows, whole and with sub-layers left out.
+    for count, left_out in ((61, Skip()), (1, Skip()), (2, skip), (5, Skip()), (16, skip)):
+        tokens = list(range(3, 3 + count))
+        assert torch.equal(fast.forward(tokens, left_out), plain.forward(tokens, left_out)), (count, left_out)
+
+
+def test_dense_products_are_scripted_here(tmp_path: Path) -> None:
+    """Otherwise the test above compares plain Python with itself."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch has no oneDNN")
+    assert Decoder(checkpoint(tmp_path))._blocks is scripted()

@@ -92,6 +92,8 @@ class LlamaCpp:
                 str(file),
                 n_ctx=material.context,
                 n_gpu_layers=-1 if material.on_gpu else 0,
+                n_threads=1,
+                n_threads_batch=1,
                 draft_model=draft,
                 logits_all=draft is not None,
                 verbose=False,

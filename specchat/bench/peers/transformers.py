@@ -54,6 +54,10 @@ class Transformers:
                 "top_p": s.top_p,
                 "min_p": s.min_p or None,
             }
+        if s.repetition_penalty != 1.0:
+            self._sampling["repetition_penalty"] = s.repetition_penalty
+        if s.presence_penalty or s.frequency_penalty:
+            self._add("transformers has no presence and frequency penalties: written without")
 
     def warm_up(self, prompt: Prompt) -> None:
         """On the CPU the faster of one thread and all cores is kept."""
@@ -66,7 +70,7 @@ class Transformers:
             self._threads = threads
             speeds[threads] = max(self.run(prompt, TRIAL).speed or 0.0 for _ in range(2))
         self._threads = max(speeds, key=lambda threads: speeds[threads])
-        self.note = f"{self._threads} of {cores} threads, the faster in its warm-up"
+        self._add(f"{self._threads} of {cores} threads, the faster in its warm-up")
 
     def run(self, prompt: Prompt, most: int) -> Run:
         device = self._model.device
@@ -91,6 +95,9 @@ class Transformers:
         finally:
             torch.set_num_threads(self._outside)
         return Run(tokens, seconds, watch.first_seconds, watch.first_tokens)
+
+    def _add(self, note: str) -> None:
+        self.note += ("; " if self.note else "") + note
 
     def close(self) -> None:
         self._model = None

@@ -1,18 +1,20 @@
 """The Llama-family decoder in plain torch: Llama, Mistral, Qwen2, Qwen3 and what shares their shape."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, silu
+from torch.nn.functional import embedding
 
 from specchat.engine.api import Quant
 from specchat.engine.kernels.formats import Weight
-from specchat.engine.model.attention import Attention, Span
+from specchat.engine.model.attention import causal_masks, proved_together
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.config import ModelConfig, load_config
+from specchat.engine.model.layers import blocks, scripted
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear, linear_of
@@ -48,21 +50,6 @@ class Layer:
     down: Product
 
 
-@dataclass(frozen=True)
-class Pass:
-    """What all layers of a forward pass share.
-
-    `cos` and `sin` float32 [rows, 1, head_dim] of the rows' positions, the spans that they attend, and each layer's
-    slots of the cache float32 [rows, kv_heads, head_dim].
-    """
-
-    cos: Tensor
-    sin: Tensor
-    spans: list[Span]
-    keys: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
-
-
 class Decoder:
     """A loaded model with its cache. Not thread-safe: one sequence at a time."""
 
@@ -85,8 +72,7 @@ class Decoder:
             head = self.embed if config.tied else weights.get("lm_head.weight", config.vocab, config.hidden)
             self.head = Linear(head, drafting=drafting)
         self.cache = KVCache(config.layers, config.kv_heads, config.head_dim, self.context)
-        self.attention = Attention(self.cache, config.heads // config.kv_heads)
-        self.cos, self.sin = tables(config, self.cache.capacity)
+        self._blocks, self._fixed = self._prepared()
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], skip: Skip = NOTHING) -> Tensor:
@@ -100,21 +86,15 @@ class Decoder:
         if start + rows > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         end = start + rows
-        at = Pass(
-            self.cos[start:end, None],
-            self.sin[start:end, None],
-            self.attention.spans(start, rows),
-            *cache.slots(start, rows),
+        hidden = self._blocks(
+            embedding(torch.tensor(tokens), self.embed),
+            start,
+            *self._fixed,
+            [i not in skip.attention for i in range(self.config.layers)],
+            [i not in skip.mlp for i in range(self.config.layers)],
         )
-        x = embedding(torch.tensor(tokens), self.embed)
-        for i, layer in enumerate(self.layers):
-            if i not in skip.attention:
-                x += self._attention(i, layer, layer.attention_norm(x), at)
-            if i not in skip.mlp:
-                gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, -1)
-                x += layer.down(silu(gate).mul_(up))
         cache.length = end
-        return x
+        return hidden
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
@@ -127,19 +107,6 @@ class Decoder:
         for first in range(0, len(tokens), PREFILL_ROWS):
             hidden = self.forward(tokens[first : first + PREFILL_ROWS])
         return hidden
-
-    def _attention(self, index: int, layer: Layer, x: Tensor, at: Pass) -> Tensor:
-        heads, kv, dim = self.config.heads, self.config.kv_heads, self.config.head_dim
-        rows = x.shape[0]
-        qk, value = layer.qkv(x).view(rows, heads + 2 * kv, dim).split((heads + kv, kv), 1)
-        if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = qk.split((heads, kv), 1)
-            qk = torch.cat((layer.query_norm(query), layer.key_norm(key)), 1)
-        query, key = torch.addcmul(qk * at.cos, qk.roll(dim // 2, -1), at.sin).split((heads, kv), 1)
-        at.keys[index].copy_(key)
-        at.values[index].copy_(value)
-        mixed = self.attention(query.unflatten(1, (kv, heads // kv)), index, at.spans)
-        return layer.out(mixed.reshape(rows, heads * dim))
 
     def parameters(self) -> int:
         """Number of weights, a tied head counted once."""
@@ -154,6 +121,33 @@ class Decoder:
         products = sum(p.memory() for p in self._products())
         norms = 4 * self.config.hidden * (2 * self.config.layers + 1)
         return products + norms + 4 * self.embed.numel() + self.cache.memory()
+
+    def _prepared(self) -> tuple[Callable[..., Tensor], tuple[Any, ...]]:
+        """`blocks`, by TorchScript where it can make all of the products, and what it takes that never changes."""
+        c = self.config
+        products: list[Any] = self._products()[1:]
+        biases: list[Tensor | None] = [None] * len(products)
+        run: Callable[..., Tensor] = blocks
+        operands = [p.operands for p in products if isinstance(p, Linear) and p.operands is not None]
+        if len(operands) == len(products) and (fast := scripted()) is not None:
+            run, products, biases = fast, [weight for weight, _ in operands], [bias for _, bias in operands]
+        norms = [norm.weight for layer in self.layers for norm in (layer.attention_norm, layer.mlp_norm)]
+        of_heads = [norm for layer in self.layers for norm in (layer.query_norm, layer.key_norm) if norm is not None]
+        return run, (
+            causal_masks(self.cache.capacity),
+            proved_together(c.kv_heads, c.heads // c.kv_heads, c.head_dim),
+            self.cache.all_keys,
+            self.cache.all_values,
+            *tables(c, self.cache.capacity),
+            c.heads,
+            c.kv_heads,
+            norms,
+            self.norm.eps,
+            [norm.weight for norm in of_heads],
+            of_heads[0].eps if of_heads else self.norm.eps,
+            products,
+            biases,
+        )
 
     def _products(self) -> list[Product]:
         return [self.head, *(p for layer in self.layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down))]

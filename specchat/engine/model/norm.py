@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.linalg import vector_norm
 
 
 class RMSNorm:
@@ -14,9 +13,14 @@ class RMSNorm:
     def __init__(self, weight: Tensor, eps: float) -> None:
         """`weight` float32 [size]."""
         size = weight.shape[0]
-        self._weight = weight * size**0.5
-        self._eps = torch.full((1,), (size * eps) ** 0.5)
+        self.weight = weight * size**0.5
+        self.eps = torch.full((1,), (size * eps) ** 0.5)
 
     def __call__(self, x: Tensor) -> Tensor:
-        # sqrt(size) * sqrt(mean(x^2) + eps) is the length of x with one more component, sqrt(size * eps).
-        return x.div(torch.hypot(vector_norm(x, dim=-1, keepdim=True), self._eps)).mul_(self._weight)
+        return normed(x, self.weight, self.eps)
+
+
+def normed(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
+    """The norm with `weight` and `eps` as `RMSNorm` keeps them: times sqrt(size), and sqrt(size * eps)."""
+    # sqrt(size) * sqrt(mean(x^2) + eps) is the length of x with one more component.
+    return x.div(torch.hypot(torch.linalg.vector_norm(x, 2.0, [-1], True), eps)).mul_(weight)
