@@ -14,7 +14,15 @@ from specchat.cli.bench_kernels import kernels
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.options import FOLDER, PAIR_OPTIONS, SAMPLING_OPTIONS, Asked, Named, with_options
+from specchat.cli.options import (
+    FOLDER,
+    PAIR_OPTIONS,
+    SAMPLING_OPTIONS,
+    Asked,
+    Named,
+    refuse_options_before_command,
+    with_options,
+)
 from specchat.cli.output import Output, Problem, Progress, quiet_pipe, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
 from specchat.cli.writable import WRITABLE
@@ -76,6 +84,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     within a prompt; every text is compared with plain decoding's.
     """
     if ctx.invoked_subcommand is not None:
+        refuse_options_before_command(ctx)
         return
     from specchat.cli.prepare import prepare, runnable
 

@@ -128,6 +128,20 @@ DECODING_OPTIONS = (
 )
 
 
+def refuse_options_before_command(ctx: click.Context) -> None:
+    """Refuse options that were given to a group and would be lost on the command that was given after them.
+
+    Raises:
+        click.UsageError: with the order that works.
+    """
+    for parameter in ctx.command.params:
+        if parameter.name and ctx.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+            option = parameter.opts[0]
+            raise click.UsageError(
+                f"{option} belongs behind the command: {ctx.command_path} {ctx.invoked_subcommand} {option} ..."
+            )
+
+
 def with_options(*groups: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:
     """Give a command all options of these groups, in this order."""
 

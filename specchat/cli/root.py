@@ -5,7 +5,6 @@ import traceback
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from specchat import __version__
 from specchat.cli.app import run_app
@@ -14,7 +13,7 @@ from specchat.cli.bench import bench
 from specchat.cli.check import check
 from specchat.cli.exit_codes import MEANINGS, ExitCode
 from specchat.cli.models import models
-from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, Asked, with_options
+from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, Asked, refuse_options_before_command, with_options
 from specchat.cli.paths import paths
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
@@ -33,12 +32,7 @@ def specchat(ctx: click.Context, /, theme: str | None, **options: Any) -> None:
     if ctx.invoked_subcommand is None:
         run_app(Asked.of(options), theme)
         return
-    for name in ctx.params:
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            option = "--" + name.replace("_", "-")
-            raise click.UsageError(
-                f"{option} belongs behind the command: specchat {ctx.invoked_subcommand} {option} ..."
-            )
+    refuse_options_before_command(ctx)
 
 
 for command in (ask, models, check, bench, paths):
