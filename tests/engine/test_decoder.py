@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from specchat.engine.model import decoder as decoder_module
 from specchat.engine.model.decoder import Decoder, Skip
 from specchat.engine.model.layers import blocks, scripted
+from specchat.engine.model.rows import fits_half
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint
 
 
@@ -124,3 +126,28 @@ def test_dense_products_are_scripted_here(tmp_path: Path) -> None:
     if not torch.backends.mkldnn.is_available():
         pytest.skip("this torch has no oneDNN")
     assert Decoder(checkpoint(tmp_path))._blocks is scripted()
+
+
+def test_checkpoints_of_16_bits_are_multiplied_in_16_bits_here(tmp_path: Path) -> None:
+    """Random float32 weights are not representable, and the same rounded to bfloat16 are."""
+    if "fbgemm" not in torch.backends.quantized.supported_engines:
+        pytest.skip("this torch has no FBGEMM")
+    folder = checkpoint(tmp_path, seed=4, **FAMILY["qwen2"])
+    assert not any(name.startswith("half") for name in Decoder(folder).arrangements())
+    tensors = {name: t.to(torch.bfloat16) for name, t in load_file(folder / "model.safetensors").items()}
+    save_file(tensors, folder / "model.safetensors")
+    half = Decoder(folder)
+    assert half.arrangements() == {"half"}
+    assert half._blocks is scripted()
+    ids = tokens(40)
+    torch.testing.assert_close(whole(half, ids), reference(folder, ids), atol=1e-4, rtol=1e-4)
+    together, alone = half.forward(ids[:9]), []
+    half.cache.truncate(40)
+    for token in ids[:9]:
+        alone.append(half.forward([token]))
+    assert torch.equal(together, torch.cat(alone))
+
+
+@pytest.mark.parametrize(("value", "fits"), [(0.1, False), (0.09997558593750, True), (1e-7, True), (1e5, False)])
+def test_what_float16_holds(value: float, fits: bool) -> None:
+    assert fits_half(torch.tensor([[0.0, value]])) == fits

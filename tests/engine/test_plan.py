@@ -15,6 +15,7 @@ from specchat.engine.errors import EngineError
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.model.config import ModelConfig, load_config
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.devices import half_on_cpu
 from specchat.engine.model.plan import GIB, Model, Need, Place, Plan, check_fits, misfit, need, plan
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear
@@ -75,7 +76,7 @@ def test_the_demo_pair_takes_what_was_planned(which: str, quant: Quant | None) -
     if quant:
         pytest.importorskip("bitsandbytes")
     decoder = Decoder(demo_model(which), quant=quant)
-    planned = need(Model(decoder.config, "cpu", quant), decoder.context)
+    planned = need(Model(decoder.config, "cpu", quant, half=half_on_cpu(demo_model(which))), decoder.context)
     assert planned.weights + planned.cache == pytest.approx(decoder.memory(), rel=WITHIN)
 
 

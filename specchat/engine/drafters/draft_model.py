@@ -10,9 +10,16 @@ from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.model.decoder import Decoder, shared_prefix
 
+UNSURE = 0.5
+"""A draft ends with a token that it gave less than this probability: what follows is rarely reached."""
+
 
 class DraftModelDrafter:
-    """Samples with the target's options and the target's noise, so that both mostly choose alike."""
+    """Samples with the target's options and the target's noise, so that both mostly choose alike.
+
+    Whether it goes on depends on what it has drafted and not on what it would draft next, so that the ratio test stays
+    exact.
+    """
 
     name = "draft"
 
@@ -41,6 +48,8 @@ class DraftModelDrafter:
                 history.push(token)
                 if ratio:
                     distributions.append(sampler.probabilities(scores))
+                if float((scores[token] - scores.logsumexp(0)).exp()) < UNSURE:
+                    break
         finally:
             for drafted in draft.tokens:
                 history.pop(drafted)

@@ -12,7 +12,7 @@ import torch
 from specchat.engine.api import Device, ModelSource, PairSpec
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.kernels import limits
-from specchat.engine.model.config import ModelConfig, load_config
+from specchat.engine.model.config import ModelConfig, load_config, read_json
 from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, misfit, plan
 from specchat.engine.model.stored import nested_scales, settled, stored_quant
 
@@ -195,4 +195,11 @@ def _model(source: ModelSource, folder: Path) -> Model:
                 f'{source.label}: quant = "{quant}" needs matrices whose inputs are a multiple of 32, and one has '
                 f'{inputs}. Say quant = "int8", or leave quant out.'
             )
-    return Model(config, "cpu", quant, fixed, nested_scales(folder))
+    return Model(config, "cpu", quant, fixed, nested_scales(folder), half_on_cpu(folder))
+
+
+def half_on_cpu(folder: Path) -> bool:
+    """Whether a checkpoint has 16 bits a weight and this torch multiplies those on the CPU."""
+    raw = read_json(folder / "config.json")
+    stored = raw.get("dtype", raw.get("torch_dtype"))
+    return stored in ("float16", "bfloat16") and "fbgemm" in torch.backends.quantized.supported_engines

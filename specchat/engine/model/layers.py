@@ -45,7 +45,8 @@ def blocks(
         cos, sin: float32 [capacity, head_dim].
         norms: for each layer the weights of both norms, as `RMSNorm` keeps them; `head_norms` those of query and key
             heads, or nothing.
-        products: for each layer qkv, out, gate-up, down: dense float32 or packed by oneDNN; in plain Python callables.
+        products: for each layer qkv, out, gate-up, down: dense float32, or packed by oneDNN or FBGEMM; in plain Python
+            callables.
         attends, feeds: which layers' attention and MLP take part.
     """
     rows = x.shape[0]
@@ -119,6 +120,8 @@ def span_mask(masks: Tensor, group: int, start: int, rows: int) -> Tensor:
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x @ weight^T + bias; in plain Python `weight` is a callable that knows its bias."""
     if torch.jit.is_scripting():
+        if weight.dtype == torch.uint8:
+            return torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation(x, weight, bias)
         if weight.is_mkldnn:
             return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return linear(x, weight, bias)

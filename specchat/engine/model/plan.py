@@ -34,7 +34,8 @@ GPU_TOKEN = 9
 class Model:
     """One model as it is to be loaded; `fixed` says that the checkpoint itself is quantised so.
 
-    `nested` tells whether the scales of 4-bit weights are quantised themselves; on the CPU they never are.
+    `nested` tells whether the scales of 4-bit weights are quantised themselves; on the CPU they never are. `half` says
+    that the CPU multiplies with the dense weights as float16, which a checkpoint of 16 bits a weight allows.
     """
 
     config: ModelConfig
@@ -42,6 +43,7 @@ class Model:
     quant: Quant | None = None
     fixed: bool = False
     nested: bool = True
+    half: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,14 +193,14 @@ def _weights(model: Model) -> int:
     )
     norms = 4 * (2 * c.hidden + (2 * c.head_dim if c.qk_norm else 0))
     # The CPU looks a tied table up as it is and multiplies with a copy that is laid out for that.
-    tables = 1 if c.tied and not on_cpu else 2
-    return c.layers * (layer + norms) + 4 * c.hidden + tables * c.vocab * c.hidden * dense
+    tables = (dense + (2 if model.half else 4)) if on_cpu else dense if c.tied else 2 * dense
+    return c.layers * (layer + norms) + 4 * c.hidden + tables * c.vocab * c.hidden
 
 
 def _matrix(model: Model, parts: tuple[int, ...], inputs: int) -> int:
     outputs, on_cpu = sum(parts), model.place == "cpu"
     if model.quant is None:
-        return outputs * inputs * (4 if on_cpu else 2)
+        return outputs * inputs * (4 if on_cpu and not model.half else 2)
     if model.quant == "int8":
         return outputs * inputs + 4 * outputs
     blocks = inputs // (block_for(inputs) or inputs)

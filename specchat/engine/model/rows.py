@@ -5,7 +5,8 @@ get other logits than the same token alone, and near-ties would flip. Each produ
 happen, and the arrangement is proved on the machine at hand, for each shape, before it is used.
 """
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ FOUR = 4
 
 SMALL = 1 << 18
 """Weights of a product whose call costs more than its arithmetic: oneDNN takes 12 microseconds before it starts."""
+HALF_ERROR = 2.0**-25
 LARGE = 1 << 20
 """Weights of a matrix that caches do not hold from step to step."""
 
@@ -37,11 +39,11 @@ class Linear:
         With `drafting` a small product takes the shortest way, whatever it rounds to: no text depends on it.
         """
         self._product: Product
-        if drafting and weight.numel() <= SMALL:
+        self.arrangement, self._product = arrange(weight, bias)
+        if drafting and weight.numel() <= SMALL and not self.arrangement.startswith("half"):
             self.arrangement, self._product = "library", Library(weight, bias)
-        else:
-            self.arrangement, self._product = arrange(weight, bias)
-        self._numbers = weight.numel() + (0 if bias is None else bias.numel())
+        width = 2 if self.arrangement.startswith("half") else 4
+        self._bytes = width * weight.numel() + (0 if bias is None else 4 * bias.numel())
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._product(x)
@@ -49,11 +51,41 @@ class Linear:
     @property
     def operands(self) -> tuple[Tensor, Tensor | None] | None:
         """Weight and bias for a caller that makes the product itself; None where there is more to it."""
-        return self._product.operands if isinstance(self._product, Library | Packed) else None
+        return self._product.operands if isinstance(self._product, Half | Library | Packed) else None
 
     def memory(self) -> int:
         """Bytes held between calls: float32, laid out anew or as it was."""
-        return 4 * self._numbers
+        return self._bytes
+
+
+class Half:
+    """FBGEMM, weights packed as float16, activations and sums float32: half the bytes, and hardly any cost of a call.
+
+    Not spread over threads: for matrices that a core goes through in microseconds.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        with warnings.catch_warnings():
+            # Both say once that they are deprecated; where they are gone, the next arrangement takes over.
+            warnings.simplefilter("ignore")
+            self.operands = torch.fbgemm_pack_gemm_matrix_fp16(weight.contiguous()), bias
+            torch.fbgemm_linear_fp16_weight_fp32_activation(torch.zeros(1, weight.shape[1]), *self.operands)
+        self._run = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._run(x, *self.operands)  # type: ignore[no-any-return]
+
+
+def half_threaded(weight: Tensor, bias: Tensor | None) -> Product:
+    """The same arithmetic as `Half`, spread over threads."""
+    packed = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), bias)
+    run = torch.ops.quantized.linear_dynamic_fp16.default
+    return lambda x: run(x, packed)
+
+
+def fits_half(weight: Tensor) -> bool:
+    """Whether float16 holds a matrix: exactly, or but for bits of bfloat16 below 2**-25."""
+    return bool((weight.half().float() - weight).abs().max() <= HALF_ERROR)
 
 
 class Library:
@@ -110,6 +142,8 @@ def one_by_one(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 ARRANGEMENTS: dict[str, Callable[[Tensor, Tensor | None], Product]] = {
+    "half": Half,
+    "half-threaded": half_threaded,
     "packed": Packed,
     "packed-four": packed_four,
     "tiled": tiled,
@@ -117,23 +151,20 @@ ARRANGEMENTS: dict[str, Callable[[Tensor, Tensor | None], Product]] = {
 }
 
 
-_proved: dict[tuple[int, int, int], str] = {}
-"""(outputs, inputs, torch threads) -> the arrangement that was proved row-invariant for this shape here."""
+_proved: dict[tuple[int, int, bool, int], str] = {}
+"""(outputs, inputs, fits float16, torch threads) -> the arrangement that was proved row-invariant here."""
 
 
 def arrange(weight: Tensor, bias: Tensor | None) -> tuple[str, Product]:
     """The first arrangement that is row-invariant for this shape on this machine, and the product so arranged."""
-    key = (weight.shape[0], weight.shape[1], torch.get_num_threads())
+    half = fits_half(weight)
+    key = (weight.shape[0], weight.shape[1], half, torch.get_num_threads())
     if key in _proved:
         return _proved[key], ARRANGEMENTS[_proved[key]](weight, bias)
     x = torch.randn(max(PROBED_ROWS), weight.shape[1], generator=torch.Generator().manual_seed(0))
-    names = sorted(ARRANGEMENTS, key=lambda name: name != "packed-four") if weight.numel() >= LARGE else ARRANGEMENTS
-    for name in names:
-        make = ARRANGEMENTS[name]
-        if name.startswith("packed") and not torch.backends.mkldnn.is_available():
-            continue
+    for name in _candidates(weight.numel() >= LARGE, half):
         try:
-            product = make(weight, bias)
+            product = ARRANGEMENTS[name](weight, bias)
             proved = row_invariant(product, x)
         except (AttributeError, RuntimeError):  # a build of torch without these kernels
             continue
@@ -141,6 +172,15 @@ def arrange(weight: Tensor, bias: Tensor | None) -> tuple[str, Product]:
             _proved[key] = name
             return name, product
     raise AssertionError("one-by-one is row-invariant by construction")
+
+
+def _candidates(large: bool, half: bool) -> Iterator[str]:
+    """Names of arrangements, the fastest first."""
+    if half:
+        yield "half-threaded" if large else "half"
+    if torch.backends.mkldnn.is_available():
+        yield from ("packed-four", "packed") if large else ("packed", "packed-four")
+    yield from ("tiled", "one-by-one")
 
 
 def row_invariant(product: Product, x: Tensor) -> bool:
