@@ -51,7 +51,7 @@ class Shape:
 
     def on_cpu(self, context: int, quantised: bool) -> float:
         layers = self.parameters - self.embedding * (1 if self.tied else 2)
-        weights = layers * (NF4_CPU_BYTES if quantised else 4) + 2 * self.embedding * 4
+        weights = layers * (NF4_CPU_BYTES if quantised else 2) + self.embedding * (4 + 2)
         return weights + self.cache(context, 4)
 
 

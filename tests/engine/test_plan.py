@@ -122,7 +122,7 @@ def test_shipped_needs_agree_with_the_plan(pair: Pair, shape: Callable[..., Mode
     assert pair.spec.draft is not None
     sources = (pair.spec.target, pair.spec.draft)
     for place, stated in (("cuda", pair.requires.vram_gib), ("cpu", pair.requires.ram_gib)):
-        target, draft = (Model(of(SHAPES[s.repo or ""], shape()), place, s.quant) for s in sources)
+        target, draft = (Model(of(SHAPES[s.repo or ""], shape()), place, s.quant, half=True) for s in sources)
         planned = plan(target, draft, pair.spec.context or 0).need(place)
         assert (planned.weights + planned.cache) / GIB + OVERHEAD_GIB == pytest.approx(stated, rel=0.02)
         if place == "cuda":

@@ -10,7 +10,7 @@ from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.model.decoder import Decoder, shared_prefix
 
-UNSURE = 0.5
+UNSURE = 0.7
 """A draft ends with a token that it gave less than this probability: what follows is rarely reached."""
 
 
@@ -48,7 +48,7 @@ class DraftModelDrafter:
                 history.push(token)
                 if ratio:
                     distributions.append(sampler.probabilities(scores))
-                if float((scores[token] - scores.logsumexp(0)).exp()) < UNSURE:
+                if float(scores.softmax(0)[token]) < UNSURE:
                     break
         finally:
             for drafted in draft.tokens:
