@@ -24,6 +24,8 @@ FOUR = 4
 SMALL = 1 << 18
 """Weights of a product whose call costs more than its arithmetic: oneDNN takes 12 microseconds before it starts."""
 HALF_ERROR = 2.0**-25
+SHARED = 1 << 19
+"""Weights of a matrix that is worth the start of several threads."""
 LARGE = 1 << 20
 """Weights of a matrix that caches do not hold from step to step."""
 
@@ -61,7 +63,7 @@ class Linear:
 class Half:
     """FBGEMM, weights packed as float16, activations and sums float32: half the bytes, and hardly any cost of a call.
 
-    Not spread over threads: for matrices that a core goes through in microseconds.
+    Not spread over threads: for one thread, or matrices that a core goes through in microseconds.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -85,7 +87,8 @@ def half_threaded(weight: Tensor, bias: Tensor | None) -> Product:
 
 def fits_half(weight: Tensor) -> bool:
     """Whether float16 holds a matrix: exactly, or but for bits of bfloat16 below 2**-25."""
-    return bool((weight.half().float() - weight).abs().max() <= HALF_ERROR)
+    slabs = weight.split(max(1, LARGE // weight.shape[1]))
+    return all(bool((slab.half().float() - slab).abs().max() <= HALF_ERROR) for slab in slabs)
 
 
 class Library:
@@ -162,7 +165,7 @@ def arrange(weight: Tensor, bias: Tensor | None) -> tuple[str, Product]:
     if key in _proved:
         return _proved[key], ARRANGEMENTS[_proved[key]](weight, bias)
     x = torch.randn(max(PROBED_ROWS), weight.shape[1], generator=torch.Generator().manual_seed(0))
-    for name in _candidates(weight.numel() >= LARGE, half):
+    for name in _candidates(weight.numel(), half):
         try:
             product = ARRANGEMENTS[name](weight, bias)
             proved = row_invariant(product, x)
@@ -174,12 +177,12 @@ def arrange(weight: Tensor, bias: Tensor | None) -> tuple[str, Product]:
     raise AssertionError("one-by-one is row-invariant by construction")
 
 
-def _candidates(large: bool, half: bool) -> Iterator[str]:
-    """Names of arrangements, the fastest first."""
+def _candidates(size: int, half: bool) -> Iterator[str]:
+    """Names of arrangements for a matrix of `size` weights, the fastest first."""
     if half:
-        yield "half-threaded" if large else "half"
+        yield "half-threaded" if torch.get_num_threads() > 1 and size >= SHARED else "half"
     if torch.backends.mkldnn.is_available():
-        yield from ("packed-four", "packed") if large else ("packed", "packed-four")
+        yield from ("packed-four", "packed") if size >= LARGE else ("packed", "packed-four")
     yield from ("tiled", "one-by-one")
 
 
