@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from specchat.engine.model import decoder as decoder_module
 from specchat.engine.model.decoder import Decoder, Skip
 from specchat.engine.model.layers import blocks, scripted
-from specchat.engine.model.rows import fits_half
+from specchat.engine.model.rows import Half, fits_half, half_threaded, half_works, row_invariant
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint
 
 
@@ -123,15 +123,16 @@ def test_scripted_blocks_are_the_plain_ones_bit_for_bit(
 
 def test_dense_products_are_scripted_here(tmp_path: Path) -> None:
     """Otherwise the test above compares plain Python with itself."""
-    if not torch.backends.mkldnn.is_available():
-        pytest.skip("this torch has no oneDNN")
-    assert Decoder(checkpoint(tmp_path))._blocks is scripted()
+    decoder = Decoder(checkpoint(tmp_path))
+    if not decoder.arrangements() <= {"half", "packed"}:
+        pytest.skip(f"on this processor products are arranged otherwise: {decoder.arrangements()}")
+    assert decoder._blocks is scripted()
 
 
 def test_checkpoints_of_16_bits_are_multiplied_in_16_bits_here(tmp_path: Path) -> None:
     """Random float32 weights are not representable, and the same rounded to bfloat16 are."""
-    if "fbgemm" not in torch.backends.quantized.supported_engines:
-        pytest.skip("this torch has no FBGEMM")
+    if not half_works():
+        pytest.skip("FBGEMM is not here, or not row-invariant on this processor")
     folder = checkpoint(tmp_path, seed=4, **FAMILY["qwen2"])
     assert not any(name.startswith("half") for name in Decoder(folder).arrangements())
     tensors = {name: t.to(torch.bfloat16) for name, t in load_file(folder / "model.safetensors").items()}
@@ -151,3 +152,15 @@ def test_checkpoints_of_16_bits_are_multiplied_in_16_bits_here(tmp_path: Path) -
 @pytest.mark.parametrize(("value", "fits"), [(0.1, False), (0.09997558593750, True), (1e-7, True), (1e5, False)])
 def test_what_float16_holds(value: float, fits: bool) -> None:
     assert fits_half(torch.tensor([[0.0, value]])) == fits
+
+
+def test_products_shared_between_threads_are_row_invariant_too() -> None:
+    if not half_works():
+        pytest.skip("FBGEMM is not here, or not row-invariant on this processor")
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(1024, 640, generator=generator).half().float()
+    bias, x = torch.randn(1024, generator=generator), torch.randn(128, 640, generator=generator)
+    shared = half_threaded(weight, bias)
+    assert row_invariant(shared, x)
+    torch.testing.assert_close(shared(x), x @ weight.T + bias, atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(Half(weight, bias)(x), x @ weight.T + bias, atol=1e-3, rtol=1e-4)

@@ -14,6 +14,7 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.kernels import limits
 from specchat.engine.model.config import ModelConfig, load_config, read_json
 from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, misfit, plan
+from specchat.engine.model.rows import half_works
 from specchat.engine.model.stored import nested_scales, settled, stored_quant
 
 OLDEST = (8, 0)
@@ -202,4 +203,4 @@ def half_on_cpu(folder: Path) -> bool:
     """Whether a checkpoint has 16 bits a weight and this torch multiplies those on the CPU."""
     raw = read_json(folder / "config.json")
     stored = raw.get("dtype", raw.get("torch_dtype"))
-    return stored in ("float16", "bfloat16") and "fbgemm" in torch.backends.quantized.supported_engines
+    return stored in ("float16", "bfloat16") and half_works()

@@ -7,6 +7,7 @@ happen, and the arrangement is proved on the machine at hand, for each shape, be
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -184,6 +185,16 @@ def _candidates(size: int, half: bool) -> Iterator[str]:
     if torch.backends.mkldnn.is_available():
         yield from ("packed-four", "packed") if size >= LARGE else ("packed", "packed-four")
     yield from ("tiled", "one-by-one")
+
+
+@cache
+def half_works() -> bool:
+    """Whether this torch and processor multiply with float16 weights row-invariantly, tried on one matrix."""
+    weight, x = torch.ones(96, 320), torch.randn(max(PROBED_ROWS), 320, generator=torch.Generator().manual_seed(0))
+    try:
+        return row_invariant(Half(weight, None), x)
+    except (AttributeError, RuntimeError):
+        return False
 
 
 def row_invariant(product: Product, x: Tensor) -> bool:
