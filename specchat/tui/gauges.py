@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from specchat.chat.record import Tally
+from specchat.chat.reply import Reply
 from specchat.engine.api import PairInfo
 from specchat.tui import figures
-from specchat.tui.reply import Reply, Tally
 
 RECENT = 64
 """Steps kept for the sparkline."""

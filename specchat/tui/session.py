@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal
 
+from specchat.chat.reply import Reply
+from specchat.chat.tree import Conversation, Turn
 from specchat.clean import clean, one_line
 from specchat.engine.api import (
     Cancel,
@@ -27,9 +29,7 @@ from specchat.engine.api import (
 )
 from specchat.engine.port import EnginePort
 from specchat.engine.strategies import STRATEGIES
-from specchat.tui.conversation import Conversation, Turn
 from specchat.tui.launch import Launch, Pair
-from specchat.tui.reply import Reply
 from specchat.tui.settings import ChatSettings
 
 _DEATHS = 2
@@ -125,9 +125,7 @@ class Session:
         """Ask for a reply to `text`; gives the refusal if there is one."""
         if refusal := self.refusal(text):
             return refusal
-        turn = Turn(text)
-        self.conversation.turns.append(turn)
-        self._answer(turn)
+        self._answer(self.conversation.ask(text))
         return ""
 
     def regenerate(self) -> str:
@@ -188,7 +186,7 @@ class Session:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
         name = self.pair.spec.name if self.pair else ""
         reply = Reply(next(self._ids), one_line(name, 40), settings.sampling_with(None), settings.speculation)
-        turn.replies.append(reply)
+        self.conversation.answer(turn, reply)
         self.reply, self.stopping = reply, False
         if self.info is not None:
             self._ask(reply)
@@ -200,7 +198,7 @@ class Session:
         reply.state = "reading"
         reply.speculation = self.settings.speculation
         reply.plain_tokens_per_second = self.info.plain_tokens_per_second if self.info else 0.0
-        messages = self.conversation.messages(turn.prompt, before=turn)
+        messages = self.conversation.messages(turn)
         self.engine.send(Generate(reply.id, messages, reply.sampling, self.settings.limits, reply.speculation))
 
     # The prompt's length
@@ -211,7 +209,7 @@ class Session:
             return False
         request = next(self._ids)
         self._count = (request, text)
-        self.engine.send(Count(request, self.conversation.messages(text)))
+        self.engine.send(Count(request, self.conversation.messages(prompt=text)))
         return True
 
     # Events
@@ -321,6 +319,6 @@ class Session:
         if reply.raw or turn is None or turn.reply is not reply:
             return Update("ended", reply.error)
         if len(turn.replies) > 1:
-            turn.replies.pop()
+            self.conversation.drop(turn, reply)
             return Update("ended", reply.error)
         return Update("ended", reply.error, turn.prompt)

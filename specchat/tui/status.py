@@ -2,10 +2,11 @@
 
 from textual.content import Content
 
+from specchat.chat.record import speculation_label
+from specchat.chat.reply import Reply
 from specchat.clean import one_line
 from specchat.engine.api import Loading
 from specchat.tui import figures
-from specchat.tui.reply import Reply, speculation_label
 from specchat.tui.session import Session
 from specchat.tui.text.lines import EMPTY, styled
 

@@ -1,6 +1,6 @@
 """The chat through the keyboard, over the scripted engine."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -571,7 +571,7 @@ async def test_help_and_palette_open_and_close() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("f1")
-        await until_shown(pilot, app, "Answer the same prompt again with a new seed.")
+        await until_shown(pilot, app, "Answer again with a new seed, as a branch.")
         assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape", "ctrl+p", *"lookup")
         await until_shown(pilot, app, "Strategy: Prompt lookup")
@@ -589,8 +589,8 @@ async def test_the_palette_reaches_every_key(monkeypatch: pytest.MonkeyPatch, tm
         assert {"Stop", "Settings", "Token view", "Help", "Models", "New chat", "Regenerate", "Copy reply"} <= set(
             entries
         )
-        run: Callable[[], object] = entries["Save chat"]
-        run()
+        run: Callable[[], Awaitable[None]] = entries["Save chat"]
+        await run()
         assert "small fox" in (tmp_path / "specchat-1.md").read_text()
 
 

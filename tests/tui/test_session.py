@@ -190,7 +190,7 @@ def test_a_reply_that_fails_unanswered_gives_its_prompt_back() -> None:
     assert session.last_reply is not None
     assert session.last_reply.outcome == "too long for the context"
     session.send("shorter")
-    assert session.conversation.messages("x") == (Message("user", "x"),)
+    assert session.conversation.messages(prompt="x") == (Message("user", "x"),)
 
 
 def test_a_second_reply_that_fails_leaves_the_first() -> None:

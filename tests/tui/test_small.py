@@ -9,15 +9,15 @@ from conftest import PROBLEMS, ROOT, THEMES
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specchat.chat.reply import Reply
 from specchat.engine.api import Changed, Finished, Sampling, Speculation, Started
 from specchat.engine.fake import INFO, stats, steps
 from specchat.engine.strategies import SOURCES as ENGINE_SOURCES
 from specchat.tui import figures
+from specchat.tui.actions.table import ACTIONS, as_markdown
 from specchat.tui.gauges import footer, gauges
 from specchat.tui.history import PromptHistory
-from specchat.tui.keys import KEYS, as_markdown
 from specchat.tui.pastes import Pastes
-from specchat.tui.reply import Reply
 from specchat.tui.settings import FIELDS, ChatSettings, InvalidValue, nudged
 from specchat.tui.text.sources import SOURCES
 from specchat.tui.themes import SPEC_DEFAULTS, textual_theme
@@ -25,12 +25,21 @@ from specchat.tui.widgets.panel import WIDTH, one_row, panel_rows
 
 
 def test_the_key_page_is_current() -> None:
-    assert (ROOT / "docs" / "keys.md").read_text() == as_markdown(), "run: python -m specchat.tui.keys > docs/keys.md"
+    assert (ROOT / "docs" / "keys.md").read_text() == as_markdown(), (
+        "python -m specchat.tui.actions.table > docs/keys.md"
+    )
 
 
 def test_no_key_is_bound_twice() -> None:
-    keys = [key for entry in KEYS for key in entry.keys]
-    assert len(keys) == len(set(keys))
+    for where in ("prompt", "transcript"):
+        keys = [key for action in ACTIONS for key in action.keys if action.where in ("anywhere", where)]
+        assert len(keys) == len(set(keys))
+
+
+def test_actions_are_told_apart() -> None:
+    assert len({action.id for action in ACTIONS}) == len(ACTIONS)
+    slashes = [action.slash for action in ACTIONS if action.slash]
+    assert len(slashes) == len(set(slashes))
 
 
 def test_every_source_has_a_look_and_a_colour() -> None:

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.content import Content
 
+from specchat.chat.reply import Reply
+from specchat.chat.tree import Turn
 from specchat.engine.api import Changed, Finished, Piece, Sampling, Speculation, Stats, Step
-from specchat.tui.conversation import Turn
-from specchat.tui.reply import Reply
 from specchat.tui.text.blocks import split
 from specchat.tui.text.code import OpenCode, box, code_lines, highlight, language_of
 from specchat.tui.text.lines import Line, Section
@@ -39,6 +39,12 @@ def a_reply(*steps: Step) -> Reply:
     for each in steps:
         reply.step(each)
     return reply
+
+
+def answered(prompt: str, reply: Reply) -> Turn:
+    turn = Turn(prompt)
+    turn.replies.add(reply)
+    return turn
 
 
 def test_inline_styles() -> None:
@@ -139,20 +145,20 @@ def shown(view: TurnView, width: int = 60) -> list[str]:
 def test_streamed_and_finished_turns_look_the_same() -> None:
     text = "# Head\n\nSome *text* here.\n\n- a\n- b\n\n```py\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nend"
     live, once = a_reply(), a_reply(step((text, "draft")))
-    turn = Turn("prompt", [live])
+    turn = answered("prompt", live)
     view = TurnView(turn, first=True, token_view=False)
     for char in text:
         live.step(step((char, "draft")))
         view.sections()
     for reply in (live, once):
         reply.finished(Finished(1, "stop", text, (), Stats()))
-    fresh = TurnView(Turn("prompt", [once]), first=True, token_view=False)
+    fresh = TurnView(answered("prompt", once), first=True, token_view=False)
     assert shown(view) == shown(fresh)
 
 
 def test_closed_blocks_stay_the_same_objects() -> None:
     reply = a_reply(step(("one\n\ntwo", "draft")))
-    view = TurnView(Turn("prompt", [reply]), first=True, token_view=False)
+    view = TurnView(answered("prompt", reply), first=True, token_view=False)
     before = view.sections()
     reply.step(step((" and more", "draft")))
     after = view.sections()
@@ -166,7 +172,7 @@ def test_the_token_view_shows_sources_and_ghosts() -> None:
         step((" time\n", "bonus"), accepted=5),
         step(("The end", "plain"), drafted=0),
     )
-    view = TurnView(Turn("p", [reply]), first=True, token_view=True)
+    view = TurnView(answered("p", reply), first=True, token_view=True)
     lines = [line for section in view.sections() for line in section.lines(60)]
     assert lines[-2].content.plain == "Once upon the day a time↵"
     looks = [styles_at(lines[-2], text) for text in ("Once", " upon", " the day", " a t", " time")]
@@ -180,7 +186,7 @@ def test_a_change_of_strategy_is_marked_where_it_fell(token_view: bool) -> None:
     reply.changed(Changed(1, Speculation.of("lookup"), 7))
     reply.step(step(("Two.\n\n", "lookup")))
     reply.step(step(("Three.", "lookup")))
-    text = "\n".join(shown(TurnView(Turn("p", [reply]), first=True, token_view=token_view)))
+    text = "\n".join(shown(TurnView(answered("p", reply), first=True, token_view=token_view)))
     mark = "⟨draft x5 → lookup x8 at token 7⟩"
     assert text.index("One.") < text.index(mark) < text.index("Three.")
 
@@ -193,7 +199,7 @@ def test_heat_stands_beside_the_rows_it_belongs_to() -> None:
     )
     reply.finished(Finished(1, "stop", reply.text, (), Stats()))
     heats = {}
-    for section in TurnView(Turn("p", [reply]), first=True, token_view=False).sections():
+    for section in TurnView(answered("p", reply), first=True, token_view=False).sections():
         for row, line in enumerate(section.lines(40)):
             heats[line.content.plain] = section.heat_of(row)
     assert (heats["good."], heats["bad."], heats["x"], heats["p"]) == (1.0, 0.0, None, None)

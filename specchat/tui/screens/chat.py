@@ -14,10 +14,10 @@ from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.clean import one_line
+from specchat.tui.actions.table import ACTIONS, BY_ID
 from specchat.tui.clipboard import copy_natively
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
-from specchat.tui.keys import KEYS
 from specchat.tui.launch import Catalog, Pair
 from specchat.tui.session import Session, Update
 from specchat.tui.status import header_sides, loading_words, status_sides
@@ -47,7 +47,9 @@ _MESSAGE_FOR = 6.0
 class ChatScreen(Screen[None]):
     """Draws the session. Its timer runs only while events are to be expected."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in KEYS if key.bound]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        action.binding() for action in ACTIONS if action.run and action.keys and action.where == "anywhere"
+    ]
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (100, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-low"), (18, "-tall")]  # noqa: RUF012
 
@@ -218,9 +220,18 @@ class ChatScreen(Screen[None]):
         if self.prompt.text.strip() and self.session.count(self.prompt.prompt):
             self.watch_engine()
 
-    # Keys
+    # Actions
 
-    def action_stop(self) -> None:
+    async def action_do(self, action: str) -> None:
+        await self.do(action)
+
+    async def do(self, action: str, argument: str = "") -> None:
+        """Run one of the actions."""
+        run = BY_ID[action].run
+        if run is not None and (waiting := run(self, argument)) is not None:
+            await waiting
+
+    def stop(self) -> None:
         if self.session.reply is None:
             self.clear_selection()
             self.say("")
@@ -231,30 +242,27 @@ class ChatScreen(Screen[None]):
         self.redraw()
         self.watch_engine()
 
-    def action_new_chat(self) -> None:
+    def new_chat(self) -> None:
         self.session.new_chat()
         self.transcript.show(self.session.conversation)
         self.say("")
         self.redraw()
         self.watch_engine()
 
-    def action_regenerate(self) -> None:
+    def regenerate(self) -> None:
         if refusal := self.session.regenerate():
             self.say(refusal, bad=True)
             return
         self.redraw()
         self.watch_engine()
 
-    def action_token_view(self) -> None:
+    def toggle_token_view(self) -> None:
         token_view = not self.transcript.token_view
         self.set_class(token_view, "-tokens")
         self.transcript.show(self.session.conversation, token_view=token_view)
         self.say("token view: ctrl+t goes back" if token_view else "")
 
-    def action_follow(self) -> None:
-        self.transcript.follow()
-
-    def action_copy_reply(self) -> None:
+    def copy_reply(self) -> None:
         reply = self.session.last_reply
         if reply is None or not reply.text:
             self.say("there is no reply to copy yet", bad=True)
@@ -277,12 +285,12 @@ class ChatScreen(Screen[None]):
             self.say(f"opening {event.url}")
             self.app.open_url(event.url)
 
-    def action_settings(self) -> None:
+    def open_settings(self) -> None:
         from specchat.tui.screens.settings import SettingsScreen
 
         self.app.push_screen(SettingsScreen(self.session), lambda _: self.redraw())
 
-    def action_pairs(self) -> None:
+    def open_pairs(self) -> None:
         from specchat.tui.screens.pairs import PairsScreen
 
         self.app.push_screen(PairsScreen(self.session, self._catalog), self._pair_chosen)
@@ -306,7 +314,7 @@ class ChatScreen(Screen[None]):
             self.say(refusal, bad=True)
         self.redraw()
 
-    def action_help(self) -> None:
+    def open_help(self) -> None:
         from specchat.tui.screens.help import HelpScreen
 
         self.app.push_screen(HelpScreen())

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from specchat.tui.keys import KEYS
+from specchat.tui.actions.table import ACTIONS
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import EMPTY, Line, hang, styled
 from specchat.tui.text.sources import REJECTED, SOURCES
@@ -30,7 +30,7 @@ class HelpText(Plain):
     }  # fmt: skip
 
     def on_resize(self) -> None:
-        entries = [(key.shown, Content(key.help)) for key in KEYS]
+        entries = [(action.shown, Content(action.help)) for action in ACTIONS if action.keys]
         legend = [(source.name, styled(source.words, source.style)) for source in (*SOURCES.values(), REJECTED)]
         rows = [
             *hang(styled(_ABOUT, ".quiet"), self.content_size.width),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
+from specchat.chat.reply import Reply
 from specchat.clean import clean
-from specchat.tui.reply import Reply
 
 EMPTY = Content()
 

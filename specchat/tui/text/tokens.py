@@ -2,8 +2,8 @@
 
 from textual.content import Content, Span
 
+from specchat.chat.reply import Reply
 from specchat.clean import clean
-from specchat.tui.reply import Reply
 from specchat.tui.text.lines import Line, Section, hang
 from specchat.tui.text.sources import REJECTED, style_of
 

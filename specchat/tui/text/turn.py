@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from specchat.chat.reply import Reply
+from specchat.chat.tree import Turn
 from specchat.clean import clean
-from specchat.tui.conversation import Turn
 from specchat.tui.gauges import footer
-from specchat.tui.reply import Reply
 from specchat.tui.text.blocks import Block, Splitter
 from specchat.tui.text.code import OpenCode, code_lines, language_of
 from specchat.tui.text.lines import BLANK, Line, Section, hang, styled
@@ -124,7 +124,8 @@ class TurnView:
         if reply is not self._reply or reply.rewritten != self._rewritten:
             self._reply, self._rewritten = reply, reply.rewritten
             self._view = TokenView(reply) if self._token_view else MarkdownView(reply)
-            again = f"  reply {len(self.turn.replies)}" if len(self.turn.replies) > 1 else ""
+            replies = self.turn.replies
+            again = f"  reply {replies.number} of {len(replies)}" if len(replies) > 1 else ""
             self._head = [_ornament((reply.name or "model") + again, ".role-model", above=True)]
         view = self._view
         if view is None:

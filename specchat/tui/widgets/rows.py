@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from textual.content import Content
 
-from specchat.tui.keys import KEYS, key_name
+from specchat.tui.actions.action import key_name
+from specchat.tui.actions.table import ACTIONS
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.sources import REJECTED, SOURCES
 from specchat.tui.widgets.plain import Plain
@@ -44,9 +45,9 @@ class Hints(Plain):
     def on_resize(self) -> None:
         width = self.content_size.width
         row = EMPTY
-        for key in KEYS:
-            if key.hint:
-                entry = styled(key_name(key.keys[0]), ".key") + styled(f" {key.hint}", ".word")
+        for action in ACTIONS:
+            if action.hint:
+                entry = styled(key_name(action.keys[0]), ".key") + styled(f" {action.hint}", ".word")
                 wider = row + ("   " if row else "") + entry
                 if wider.cell_length > width:
                     break

@@ -14,7 +14,7 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from specchat.tui.conversation import Conversation, Turn
+from specchat.chat.tree import Conversation, Turn
 from specchat.tui.text.lines import Line, Section
 from specchat.tui.text.markdown import is_web_link
 from specchat.tui.text.turn import TurnView

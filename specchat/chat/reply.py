@@ -1,10 +1,17 @@
 """A reply as its events build it up."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from specchat.chat.fork import Fork, new_key
+from specchat.chat.record import Mark, Record, Tally
 from specchat.clean import clean
 from specchat.engine.api import Changed, Failed, Finished, FinishReason, Sampling, Speculation, Started, Stats, Step
+
+if TYPE_CHECKING:
+    from specchat.chat.tree import Turn
 
 State = Literal["queued", "reading", "writing", "finished", "failed"]
 
@@ -16,66 +23,12 @@ _REASONS: dict[FinishReason, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A change of speculation, `offset` characters into the reply, before verify step number `step`."""
-
-    offset: int
-    step: int
-    tokens: int
-    text: str
-
-
-def speculation_label(speculation: Speculation) -> str:
-    """`draft x5`, `plain`, `lookup x8 ratio`."""
-    if speculation.strategy == "plain":
-        return "plain"
-    ratio = "" if speculation.acceptance == "coupled" else f" {speculation.acceptance}"
-    return f"{speculation.strategy} x{speculation.draft_length}{ratio}"
-
-
-@dataclass
-class Tally:
-    """Sums over a reply's verify steps, kept current at constant cost a step. Times in milliseconds."""
-
-    steps: int = 0
-    speculative: int = 0
-    tokens: int = 0
-    drafted: int = 0
-    tested: int = 0
-    accepted: int = 0
-    spec_tokens: int = 0
-    draft_ms: float = 0.0
-    verify_ms: float = 0.0
-    other_ms: float = 0.0
-    context_used: int = 0
-    histogram: list[int] = field(default_factory=list)
-
-    def add(self, step: Step) -> None:
-        self.steps += 1
-        self.tokens += step.emitted
-        self.draft_ms += step.draft_ms
-        self.verify_ms += step.verify_ms
-        self.other_ms += step.other_ms
-        self.context_used = step.context_used
-        if step.drafted:
-            self.speculative += 1
-            self.drafted += step.drafted
-            self.tested += step.tested
-            self.accepted += step.accepted
-            self.spec_tokens += step.emitted
-            missing = step.accepted + 1 - len(self.histogram)
-            self.histogram += [0] * missing
-            self.histogram[step.accepted] += 1
-
-    @property
-    def milliseconds(self) -> float:
-        return self.draft_ms + self.verify_ms + self.other_ms
-
-
-@dataclass
+@dataclass(eq=False)
 class Reply:
-    """One answer, complete or not. All text in it is cleaned; `raw` is what the model gets to see again."""
+    """One answer, complete or not. All text in it is cleaned; `raw` is what the model gets to see again.
+
+    A reply from the database reads its record when it is first looked at (`load`).
+    """
 
     id: int
     name: str
@@ -84,13 +37,6 @@ class Reply:
     state: State = "queued"
     prompt_tokens: int = 0
     reused: int = 0
-    steps: list[Step] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    """Where in `text` each step begins."""
-    marks: list[Mark] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
-    stretch: Tally = field(default_factory=Tally)
-    """The sums since the latest change of speculation."""
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
@@ -98,9 +44,44 @@ class Reply:
     """Measured for the pair when the reply was made; 0 when unknown."""
     rewritten: bool = False
     """The engine's final text is not what its steps added up to; `text` is the final one."""
+    key: str = field(default_factory=new_key)
+    created: float = field(default_factory=time.time)
+    turn: "Turn | None" = field(default=None, repr=False)
+    """The prompt it answers."""
+    turns: Fork["Turn"] = field(default_factory=Fork, repr=False)
+    """What was asked after it."""
+    load: Callable[[], Record] | None = field(default=None, repr=False)
+    _record: Record | None = field(default=None, repr=False)
     _parts: list[str] = field(default_factory=list)
     _raw: list[str] = field(default_factory=list)
     _length: int = 0
+
+    @property
+    def record(self) -> Record:
+        """Its steps."""
+        if self._record is None:
+            self._record = self.load() if self.load is not None else Record(self.speculation)
+        return self._record
+
+    @property
+    def steps(self) -> list[Step]:
+        return self.record.steps
+
+    @property
+    def offsets(self) -> list[int]:
+        return self.record.offsets
+
+    @property
+    def marks(self) -> list[Mark]:
+        return self.record.marks
+
+    @property
+    def tally(self) -> Tally:
+        return self.record.tally
+
+    @property
+    def stretch(self) -> Tally:
+        return self.record.stretch
 
     @property
     def text(self) -> str:
@@ -136,13 +117,11 @@ class Reply:
         self.state = "writing"
         self.prompt_tokens, self.reused = event.prompt_tokens, event.reused
         self.speculation = event.speculation
+        self._record = Record(event.speculation)
 
     def step(self, event: Step) -> None:
         self.state = "writing"
-        self.offsets.append(self._length)
-        self.steps.append(event)
-        self.tally.add(event)
-        self.stretch.add(event)
+        self.record.add(event, self._length)
         for piece in event.pieces:
             self._raw.append(piece.text)
             text = clean(piece.text)
@@ -150,9 +129,8 @@ class Reply:
             self._length += len(text)
 
     def changed(self, event: Changed) -> None:
-        label = f"{speculation_label(self.speculation)} → {speculation_label(event.speculation)}"
-        self.speculation, self.stretch = event.speculation, Tally()
-        self.marks.append(Mark(self._length, len(self.steps), event.tokens, f"{label} at token {event.tokens}"))
+        self.record.change(event, self._length)
+        self.speculation = event.speculation
 
     def finished(self, event: Finished) -> None:
         self.state, self.reason, self.stats = "finished", event.reason, event.stats
@@ -164,3 +142,8 @@ class Reply:
 
     def failed(self, event: Failed) -> None:
         self.state, self.error = "failed", clean(event.message)
+
+    def restore(self, raw: str) -> None:
+        """Take the text as it was saved."""
+        text = clean(raw)
+        self._parts, self._raw, self._length = [text], [raw], len(text)

@@ -1,0 +1,91 @@
+"""The recorded steps of a reply, and what they add up to."""
+
+from dataclasses import dataclass, field
+
+from specchat.engine.api import Changed, Speculation, Step
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A change of speculation, `offset` characters into the reply, before verify step number `step`."""
+
+    offset: int
+    step: int
+    tokens: int
+    text: str
+
+
+def speculation_label(speculation: Speculation) -> str:
+    """`draft x5`, `plain`, `lookup x8 ratio`."""
+    if speculation.strategy == "plain":
+        return "plain"
+    ratio = "" if speculation.acceptance == "coupled" else f" {speculation.acceptance}"
+    return f"{speculation.strategy} x{speculation.draft_length}{ratio}"
+
+
+@dataclass
+class Tally:
+    """Sums over a reply's verify steps, kept current at constant cost a step. Times in milliseconds."""
+
+    steps: int = 0
+    speculative: int = 0
+    tokens: int = 0
+    drafted: int = 0
+    tested: int = 0
+    accepted: int = 0
+    spec_tokens: int = 0
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    other_ms: float = 0.0
+    context_used: int = 0
+    histogram: list[int] = field(default_factory=list)
+
+    def add(self, step: Step) -> None:
+        self.steps += 1
+        self.tokens += step.emitted
+        self.draft_ms += step.draft_ms
+        self.verify_ms += step.verify_ms
+        self.other_ms += step.other_ms
+        self.context_used = step.context_used
+        if step.drafted:
+            self.speculative += 1
+            self.drafted += step.drafted
+            self.tested += step.tested
+            self.accepted += step.accepted
+            self.spec_tokens += step.emitted
+            missing = step.accepted + 1 - len(self.histogram)
+            self.histogram += [0] * missing
+            self.histogram[step.accepted] += 1
+
+    @property
+    def milliseconds(self) -> float:
+        return self.draft_ms + self.verify_ms + self.other_ms
+
+
+@dataclass
+class Record:
+    """Verify steps and changes of speculation in their order. Offsets are characters of the reply's cleaned text."""
+
+    speculation: Speculation
+    """The latest one in use."""
+    steps: list[Step] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    """Where in the text each step begins."""
+    marks: list[Mark] = field(default_factory=list)
+    changes: list[tuple[int, Changed]] = field(default_factory=list)
+    """Each change with the number of steps before it."""
+    tally: Tally = field(default_factory=Tally)
+    stretch: Tally = field(default_factory=Tally)
+    """The sums since the latest change of speculation."""
+
+    def add(self, step: Step, offset: int) -> None:
+        self.steps.append(step)
+        self.offsets.append(offset)
+        self.tally.add(step)
+        self.stretch.add(step)
+
+    def change(self, event: Changed, offset: int) -> None:
+        label = f"{speculation_label(self.speculation)} → {speculation_label(event.speculation)}"
+        self.speculation, self.stretch = event.speculation, Tally()
+        self.changes.append((len(self.steps), event))
+        self.marks.append(Mark(offset, len(self.steps), event.tokens, f"{label} at token {event.tokens}"))

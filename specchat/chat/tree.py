@@ -1,0 +1,149 @@
+"""A chat as a tree: prompts, the replies made to each, and what was asked after each reply."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from specchat.attachments import Attachment, with_attachments
+from specchat.chat.fork import Fork, new_key
+from specchat.chat.reply import Reply
+from specchat.clean import one_line
+from specchat.engine.api import Message
+
+UNTITLED = "new chat"
+
+
+@dataclass(eq=False)
+class Turn:
+    """A prompt and the replies made to it. `parent` is the reply it follows, None at the start of the chat."""
+
+    prompt: str
+    attachments: tuple[Attachment, ...] = ()
+    parent: Reply | None = None
+    key: str = field(default_factory=new_key)
+    created: float = field(default_factory=time.time)
+    replies: Fork[Reply] = field(default_factory=Fork)
+
+    @property
+    def reply(self) -> Reply | None:
+        """The reply that is shown."""
+        return self.replies.shown
+
+    @property
+    def content(self) -> str:
+        """The prompt as the model gets it, with what was attached."""
+        return with_attachments(self.prompt, self.attachments) if self.attachments else self.prompt
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is any text to go on from."""
+        return self.reply is not None and bool(self.reply.raw)
+
+
+@dataclass(eq=False)
+class Conversation:
+    """A tree of turns under an optional system prompt, of which one path is shown."""
+
+    system: str = ""
+    key: str = field(default_factory=new_key)
+    name: str = ""
+    """Given by the user, or made from the first exchange; empty before."""
+    created: float = field(default_factory=time.time)
+    first: Fork[Turn] = field(default_factory=Fork)
+    _path: list[Turn] | None = field(default=None, repr=False)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns shown, oldest first."""
+        if self._path is None:
+            self._path = []
+            turn = self.first.shown
+            while turn is not None:
+                self._path.append(turn)
+                turn = turn.reply.turns.shown if turn.reply else None
+        return self._path
+
+    @property
+    def title(self) -> str:
+        return self.name or (one_line(self.turns[0].prompt, 60) if self.turns else UNTITLED)
+
+    @property
+    def last(self) -> Turn | None:
+        return self.turns[-1] if self.turns else None
+
+    # Growing
+
+    def ask(self, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
+        """A new prompt at the end of the path."""
+        return self.add(Turn(prompt, attachments, self.last.reply if self.last else None))
+
+    def edit(self, turn: Turn, prompt: str) -> Turn:
+        """Another prompt in the place of `turn`, which stays as a branch."""
+        return self.add(Turn(prompt, turn.attachments, turn.parent))
+
+    def answer(self, turn: Turn, reply: Reply) -> None:
+        """Another reply to `turn`, shown from now on."""
+        reply.turn = turn
+        turn.replies.add(reply)
+        self._path = None
+
+    def drop(self, turn: Turn, reply: Reply) -> None:
+        """Take out a reply that came to nothing; an earlier one shows again."""
+        turn.replies.drop(reply)
+        self._path = None
+
+    def add(self, turn: Turn) -> Turn:
+        """A turn made elsewhere, in the place its parent says; shown from now on."""
+        self.siblings(turn).add(turn)
+        self._path = None
+        return turn
+
+    # Branches
+
+    def siblings(self, turn: Turn) -> Fork[Turn]:
+        """The prompts at the place of `turn`, itself among them."""
+        return turn.parent.turns if turn.parent is not None else self.first
+
+    def show(self, shown: Turn | Reply) -> None:
+        """Put a prompt or a reply on the path, with all that leads to it and what is shown below it."""
+        at: Turn | None = shown if isinstance(shown, Turn) else shown.turn
+        if isinstance(shown, Reply) and at is not None:
+            at.replies.show(shown)
+        while at is not None:
+            self.siblings(at).show(at)
+            above = at.parent
+            at = above.turn if above else None
+            if at is not None and above is not None:
+                at.replies.show(above)
+        self._path = None
+
+    def find(self, key: str) -> Turn | Reply | None:
+        """The prompt or reply `key`, on any branch."""
+        for turn in self.every_turn():
+            if turn.key == key:
+                return turn
+            for reply in turn.replies:
+                if reply.key == key:
+                    return reply
+        return None
+
+    def every_turn(self) -> Iterator[Turn]:
+        """All turns of all branches, parents before children."""
+        waiting = [list(self.first)]
+        while waiting:
+            level = waiting.pop()
+            for turn in level:
+                yield turn
+                waiting += [list(reply.turns) for reply in turn.replies if len(reply.turns)]
+
+    # What the engine is asked
+
+    def messages(self, turn: Turn | None = None, prompt: str = "") -> tuple[Message, ...]:
+        """What the engine is asked to answer: the answered turns before `turn`, then `turn`; or `prompt` after all."""
+        messages = [Message("system", self.system)] if self.system else []
+        for earlier in self.turns:
+            if earlier is turn:
+                break
+            if earlier.answered and earlier.reply is not None:
+                messages += [Message("user", earlier.content), Message("assistant", earlier.reply.raw)]
+        return (*messages, Message("user", turn.content if turn else prompt))

@@ -1,0 +1,58 @@
+"""What the user can do. An `Action` gives a key, a palette command, a slash command, a hint and a line of help."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from textual.binding import Binding
+
+if TYPE_CHECKING:
+    from specchat.tui.screens.chat import ChatScreen
+
+Run = Callable[["ChatScreen", str], Awaitable[None] | None]
+"""Does it; the text is what followed the slash command, empty otherwise."""
+
+Where = Literal["anywhere", "transcript", "prompt"]
+
+
+@dataclass(frozen=True)
+class Action:
+    """`keys` as Textual names them, the first being the one shown; `hint` is its word in the line at the bottom.
+
+    `id` names it in keys.toml. `slash` is its command in the prompt, `argument` what may follow, in words. Without
+    `run` the key is handled by the prompt or by Textual itself and cannot be moved.
+    """
+
+    id: str
+    label: str
+    help: str
+    run: Run | None = None
+    keys: tuple[str, ...] = ()
+    hint: str = ""
+    slash: str = ""
+    argument: str = ""
+    where: Where = "anywhere"
+    """Where its keys work: `transcript` means while the transcript has the focus."""
+
+    @property
+    def shown(self) -> str:
+        return shown_keys(self.keys)
+
+    def binding(self) -> Binding:
+        return Binding(
+            ",".join(self.keys),
+            f"screen.do('{self.id}')",
+            self.label,
+            show=False,
+            priority=self.where == "anywhere",
+            id=self.id,
+        )
+
+
+def shown_keys(keys: tuple[str, ...]) -> str:
+    return " or ".join(key_name(key) for key in keys)
+
+
+def key_name(key: str) -> str:
+    """A key as people write it."""
+    return key.upper() if key[0] == "f" and key[1:].isdigit() else key.replace("escape", "esc")

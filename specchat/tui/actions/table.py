@@ -1,0 +1,30 @@
+"""All actions in one table."""
+
+from specchat.tui.actions.action import Action, key_name
+from specchat.tui.actions.chat import CHAT
+from specchat.tui.actions.chats import CHATS
+
+ACTIONS: tuple[Action, ...] = (*CHAT, *CHATS)
+BY_ID = {action.id: action for action in ACTIONS}
+BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
+
+
+def as_markdown() -> str:
+    """docs/keys.md; `python -m specchat.tui.actions.table > docs/keys.md` writes it."""
+    parts = ["# Keys and commands\n\nWritten from `specchat/tui/actions`. `id` is the name in `keys.toml`.\n"]
+    for title, where in (("Everywhere", "anywhere"), ("In the prompt", "prompt"), ("In the transcript", "transcript")):
+        rows = [_row(action) for action in ACTIONS if action.where == where]
+        if rows:
+            head = "| Key | Slash | | What it does | id |\n|---|---|---|---|---|"
+            parts.append("\n".join([f"## {title}\n", head, *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def _row(action: Action) -> str:
+    keys = " or ".join(f"`{key_name(key)}`" for key in action.keys)
+    slash = f"`/{action.slash}{f' {action.argument}' * bool(action.argument)}`" if action.slash else ""
+    return f"| {keys} | {slash} | {action.label} | {action.help} | {f'`{action.id}`' if action.run else ''} |"
+
+
+if __name__ == "__main__":
+    print(as_markdown(), end="")
