@@ -66,8 +66,8 @@ class Tally:
 class Record:
     """Verify steps and changes of speculation in their order. Offsets are characters of the reply's cleaned text."""
 
-    speculation: Speculation
-    """The latest one in use."""
+    first: Speculation
+    """What it began with."""
     steps: list[Step] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     """Where in the text each step begins."""
@@ -78,6 +78,11 @@ class Record:
     stretch: Tally = field(default_factory=Tally)
     """The sums since the latest change of speculation."""
 
+    @property
+    def speculation(self) -> Speculation:
+        """The latest one in use."""
+        return self.changes[-1][1].speculation if self.changes else self.first
+
     def add(self, step: Step, offset: int) -> None:
         self.steps.append(step)
         self.offsets.append(offset)
@@ -86,6 +91,6 @@ class Record:
 
     def change(self, event: Changed, offset: int) -> None:
         label = f"{speculation_label(self.speculation)} → {speculation_label(event.speculation)}"
-        self.speculation, self.stretch = event.speculation, Tally()
+        self.stretch = Tally()
         self.changes.append((len(self.steps), event))
         self.marks.append(Mark(offset, len(self.steps), event.tokens, f"{label} at token {event.tokens}"))

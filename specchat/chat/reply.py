@@ -1,7 +1,7 @@
 """A reply as its events build it up."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -27,7 +27,7 @@ _REASONS: dict[FinishReason, str] = {
 class Reply:
     """One answer, complete or not. All text in it is cleaned; `raw` is what the model gets to see again.
 
-    A reply from the database reads its record when it is first looked at (`load`).
+    A reply from the database reads its record when it is first looked at.
     """
 
     id: int
@@ -50,7 +50,8 @@ class Reply:
     """The prompt it answers."""
     turns: Fork["Turn"] = field(default_factory=Fork, repr=False)
     """What was asked after it."""
-    load: Callable[[], Record] | None = field(default=None, repr=False)
+    _load: Callable[[], Record | None] | None = field(default=None, repr=False)
+    _marks: tuple[Mark, ...] = ()
     _record: Record | None = field(default=None, repr=False)
     _parts: list[str] = field(default_factory=list)
     _raw: list[str] = field(default_factory=list)
@@ -60,7 +61,7 @@ class Reply:
     def record(self) -> Record:
         """Its steps."""
         if self._record is None:
-            self._record = self.load() if self.load is not None else Record(self.speculation)
+            self._record = (self._load() if self._load is not None else None) or Record(self.speculation)
         return self._record
 
     @property
@@ -72,8 +73,8 @@ class Reply:
         return self.record.offsets
 
     @property
-    def marks(self) -> list[Mark]:
-        return self.record.marks
+    def marks(self) -> Sequence[Mark]:
+        return self._marks if self._record is None else self._record.marks
 
     @property
     def tally(self) -> Tally:
@@ -143,7 +144,8 @@ class Reply:
     def failed(self, event: Failed) -> None:
         self.state, self.error = "failed", clean(event.message)
 
-    def restore(self, raw: str) -> None:
-        """Take the text as it was saved."""
+    def restore(self, raw: str, marks: tuple[Mark, ...], load: Callable[[], Record | None]) -> None:
+        """Take the text as it was saved; `load` gets the record when it is first looked at."""
         text = clean(raw)
         self._parts, self._raw, self._length = [text], [raw], len(text)
+        self._marks, self._load = marks, load

@@ -1,0 +1,168 @@
+"""Chats as rows of the database, which are also what a JSON export holds."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Any, Literal, TypeVar, cast
+
+from pydantic import TypeAdapter
+
+from specchat.attachments import Attachment
+from specchat.chat.record import Mark, Record
+from specchat.chat.reply import Reply
+from specchat.chat.tree import Conversation, Turn
+from specchat.engine.api import FinishReason, Sampling, Speculation, Stats
+
+INTERRUPTED = "interrupted: specchat ended while this was being written"
+
+RowState = Literal["sent", "writing", "finished", "failed"]
+
+
+@dataclass(frozen=True)
+class ChatRow:
+    """A chat without its messages. Times in seconds since 1970; `view` is what the app wants to find again."""
+
+    key: str
+    name: str = ""
+    title: str = ""
+    system: str = ""
+    pinned: bool = False
+    created: float = 0.0
+    updated: float = 0.0
+    view: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MessageRow:
+    """A prompt or a reply; `parent` is the message it follows. `meta` is the JSON of a `Sent` or `Answered`."""
+
+    key: str
+    parent: str | None
+    role: Literal["user", "assistant"]
+    text: str
+    created: float
+    state: RowState
+    meta: str = "{}"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a prompt has beside its text."""
+
+    attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a reply has beside its text."""
+
+    name: str = ""
+    sampling: Sampling = field(default_factory=Sampling)
+    speculation: Speculation = field(default_factory=Speculation)
+    prompt_tokens: int = 0
+    reused: int = 0
+    reason: FinishReason | None = None
+    error: str = ""
+    stats: Stats | None = None
+    plain_tokens_per_second: float = 0.0
+    marks: tuple[Mark, ...] = ()
+
+
+Meta = TypeVar("Meta", Sent, Answered)
+
+
+def chat_row(chat: Conversation, updated: float, view: Mapping[str, Any]) -> ChatRow:
+    """A chat as it is now; it is pinned by `Store.pin` alone."""
+    return ChatRow(chat.key, chat.name, chat.title, chat.system, False, chat.created, updated, with_leaf(view, chat))
+
+
+def with_leaf(view: Mapping[str, Any], chat: Conversation) -> dict[str, Any]:
+    """`view` with the end of the path that is shown."""
+    leaf = chat.last.reply or chat.last if chat.last else None
+    return {**view, "leaf": leaf.key if leaf else ""}
+
+
+def turn_row(turn: Turn) -> MessageRow:
+    parent = turn.parent.key if turn.parent else None
+    meta = json.dumps(asdict(Sent(turn.attachments))) if turn.attachments else "{}"
+    return MessageRow(turn.key, parent, "user", turn.prompt, turn.created, "sent", meta)
+
+
+def reply_row(reply: Reply) -> MessageRow:
+    """A reply as it is now."""
+    state: RowState = "writing"
+    if reply.ended:
+        state = "failed" if reply.state == "failed" else "finished"
+    meta = Answered(
+        reply.name,
+        reply.sampling,
+        reply.speculation,
+        reply.prompt_tokens,
+        reply.reused,
+        reply.reason,
+        reply.error,
+        reply.stats,
+        reply.plain_tokens_per_second,
+        tuple(reply.marks) if reply.ended else (),
+    )
+    parent = reply.turn.key if reply.turn else None
+    return MessageRow(reply.key, parent, "assistant", reply.raw, reply.created, state, json.dumps(asdict(meta)))
+
+
+def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Callable[[str], Record | None]) -> Conversation:
+    """The chat that the rows hold. Rows whose parent is missing are left out.
+
+    `record` gives a reply's record by its key, when it is asked for.
+    """
+    chat = Conversation(row.system, row.key, row.name, row.created)
+    children: dict[str | None, list[MessageRow]] = {}
+    for message in messages:
+        children.setdefault(message.parent, []).append(message)
+    waiting: deque[tuple[MessageRow, Turn | Reply | None]] = deque((root, None) for root in children.get(None, ()))
+    while waiting:
+        message, parent = waiting.popleft()
+        made: Turn | Reply
+        if isinstance(parent, Turn):
+            made = _reply(message, record)
+            chat.answer(parent, made)
+        else:
+            attachments = _read(Sent, message.meta).attachments
+            made = chat.add(Turn(message.text, attachments, parent, message.key, message.created))
+        waiting += [(child, made) for child in children.get(message.key, ())]
+    leaf = row.view.get("leaf")
+    if isinstance(leaf, str) and (shown := chat.find(leaf)) is not None:
+        chat.show(shown)
+    return chat
+
+
+def _reply(row: MessageRow, record: Callable[[str], Record | None]) -> Reply:
+    meta = _read(Answered, row.meta)
+    reply = Reply(0, meta.name, meta.sampling, meta.speculation, key=row.key, created=row.created)
+    reply.state = "finished" if row.state == "finished" else "failed"
+    reply.error = INTERRUPTED if row.state == "writing" else meta.error
+    reply.prompt_tokens, reply.reused, reply.reason, reply.stats = (
+        meta.prompt_tokens,
+        meta.reused,
+        meta.reason,
+        meta.stats,
+    )
+    reply.plain_tokens_per_second = meta.plain_tokens_per_second
+    reply.restore(row.text, meta.marks, lambda: record(row.key))
+    return reply
+
+
+def _read(kind: type[Meta], text: str) -> Meta:
+    """The JSON as a `kind`; its defaults where it cannot be read, for the message counts more than its figures."""
+    if text == "{}":
+        return kind()
+    try:
+        return cast(Meta, _adapters()[kind.__name__].validate_json(text))
+    except ValueError:
+        return kind()
+
+
+@cache
+def _adapters() -> dict[str, TypeAdapter[Any]]:
+    return {kind.__name__: TypeAdapter(kind) for kind in (Sent, Answered)}

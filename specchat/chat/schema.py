@@ -1,0 +1,186 @@
+"""The database file: how it is opened, what its tables are, and how older ones are brought up to date."""
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+APPLICATION_ID = 0x53504543
+"""Marks the file as ours in its header."""
+BUSY_S = 2.0
+"""How long a statement waits for another program's lock."""
+
+MIGRATIONS = (
+    """
+    CREATE TABLE chat (
+        id INTEGER PRIMARY KEY,
+        key TEXT NOT NULL UNIQUE,
+        name TEXT NOT NULL,
+        title TEXT NOT NULL,
+        system TEXT NOT NULL,
+        pinned INTEGER NOT NULL,
+        created REAL NOT NULL,
+        updated REAL NOT NULL,
+        deleted REAL,
+        view TEXT NOT NULL
+    );
+    CREATE TABLE message (
+        id INTEGER PRIMARY KEY,
+        key TEXT NOT NULL UNIQUE,
+        chat TEXT NOT NULL REFERENCES chat (key) ON DELETE CASCADE,
+        parent TEXT,
+        role TEXT NOT NULL,
+        text TEXT NOT NULL,
+        created REAL NOT NULL,
+        state TEXT NOT NULL,
+        flushed REAL NOT NULL,
+        meta TEXT NOT NULL
+    );
+    CREATE INDEX message_of_chat ON message (chat, id);
+    CREATE INDEX chat_by_date ON chat (updated);
+    CREATE TABLE trace (
+        message TEXT PRIMARY KEY REFERENCES message (key) ON DELETE CASCADE,
+        steps BLOB NOT NULL
+    );
+
+    CREATE VIRTUAL TABLE chat_words USING fts5 (
+        title, content = 'chat', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
+    );
+    CREATE TRIGGER chat_added AFTER INSERT ON chat BEGIN
+        INSERT INTO chat_words (rowid, title) VALUES (new.id, new.title);
+    END;
+    CREATE TRIGGER chat_removed AFTER DELETE ON chat BEGIN
+        INSERT INTO chat_words (chat_words, rowid, title) VALUES ('delete', old.id, old.title);
+    END;
+    CREATE TRIGGER chat_retitled AFTER UPDATE OF title ON chat BEGIN
+        INSERT INTO chat_words (chat_words, rowid, title) VALUES ('delete', old.id, old.title);
+        INSERT INTO chat_words (rowid, title) VALUES (new.id, new.title);
+    END;
+
+    CREATE VIRTUAL TABLE message_words USING fts5 (
+        text, content = 'message', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
+    );
+    CREATE TRIGGER message_added AFTER INSERT ON message WHEN new.state <> 'writing' BEGIN
+        INSERT INTO message_words (rowid, text) VALUES (new.id, new.text);
+    END;
+    CREATE TRIGGER message_removed AFTER DELETE ON message WHEN old.state <> 'writing' BEGIN
+        INSERT INTO message_words (message_words, rowid, text) VALUES ('delete', old.id, old.text);
+    END;
+    CREATE TRIGGER message_unlisted AFTER UPDATE OF text, state ON message WHEN old.state <> 'writing' BEGIN
+        INSERT INTO message_words (message_words, rowid, text) VALUES ('delete', old.id, old.text);
+    END;
+    CREATE TRIGGER message_listed AFTER UPDATE OF text, state ON message WHEN new.state <> 'writing' BEGIN
+        INSERT INTO message_words (rowid, text) VALUES (new.id, new.text);
+    END;
+    """,
+)
+"""Script number n brings a database of schema n to n + 1. Words of a reply are indexed once it has ended."""
+
+
+class StoreError(Exception):
+    """The database cannot be used; the message is a sentence that names the file and says what to do."""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a database that is known to be usable."""
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def prepare(path: Path) -> None:
+    """Make the file where there is none, check it, and bring its schema up to date.
+
+    Raises:
+        StoreError: not ours, damaged, made by a newer specchat, locked, or not writable. The file stays as it is.
+    """
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with closing(connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            _migrate(connection, path)
+    except sqlite3.Error as error:
+        raise StoreError(in_words(error, path)) from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened ({error.strerror}). Check the folder's permissions.") from None
+
+
+def prepare_memory(connection: sqlite3.Connection) -> None:
+    """The newest schema in an empty database."""
+    for script in MIGRATIONS:
+        connection.executescript(script)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    version = _version(connection)
+    if version == len(MIGRATIONS) and _is_ours(connection):
+        connection.execute("BEGIN IMMEDIATE")  # fails here rather than at the first message
+        connection.execute("ROLLBACK")
+        return
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"{path} was written by a newer specchat (schema {version}, this one knows {len(MIGRATIONS)}). "
+            "Update specchat, or set SPECCHAT_HOME to another folder."
+        )
+    if not _is_ours(connection) and _has_tables(connection):
+        raise StoreError(f"{path} is a database of another program. Move it away.")
+    if version:
+        _back_up(connection, path.with_name(f"{path.name}.v{version}"))
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        for script in MIGRATIONS[_version(connection) :]:  # read again: another copy may have been quicker
+            for statement in _statements(script):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a script: `executescript` would end the transaction they belong in."""
+    statements, current = [], ""
+    for part in script.split(";"):
+        current += part + ";"
+        if sqlite3.complete_statement(current):
+            statements.append(current)
+            current = ""
+    return [statement for statement in statements if statement.strip(" \n;")]
+
+
+def _back_up(connection: sqlite3.Connection, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as copy:
+        connection.backup(copy)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _is_ours(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID)
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
+
+
+def in_words(error: sqlite3.Error, path: Path | None) -> str:
+    """What went wrong with the database, and what to do."""
+    name = str(path or "the chats' database")
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    match code:
+        case sqlite3.SQLITE_FULL:
+            return f"The disk of {name} is full: chats are not saved until there is room."
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return f"{name} is locked by another program. Close that one."
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN:
+            return f"{name} cannot be written. Check the permissions of the file and its folder."
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return f"{name} is damaged or no database of specchat. It was left as it is; move it away to start anew."
+        case _:
+            return f"{name} cannot be used ({error})."

@@ -1,0 +1,88 @@
+"""Full-text search over titles and messages."""
+
+import re
+import sqlite3
+from dataclasses import dataclass
+from typing import Literal
+
+from specchat.clean import clean, one_line
+
+_OPEN, _CLOSE = "\x02", "\x03"
+_WORDS = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A chat that was found, by its title (`message` None) or by a message.
+
+    `snippet` is one line around the find, whose words are at `found` as (start, end).
+    """
+
+    chat: str
+    title: str
+    updated: float
+    message: str | None
+    role: Literal["title", "user", "assistant"]
+    snippet: str
+    found: tuple[tuple[int, int], ...] = ()
+
+
+_TITLES = """
+    SELECT chat.key, chat.title, chat.updated, NULL, 'title', highlight(chat_words, 0, ?, ?)
+    FROM chat_words JOIN chat ON chat.id = chat_words.rowid
+    WHERE chat_words MATCH ? AND deleted IS NULL ORDER BY rank LIMIT ?
+"""
+_MESSAGES = """
+    SELECT chat.key, chat.title, chat.updated, message.key, role, snippet(message_words, 0, ?, ?, '…', 14)
+    FROM message_words JOIN message ON message.id = message_words.rowid JOIN chat ON chat.key = message.chat
+    WHERE message_words MATCH ? AND deleted IS NULL ORDER BY rank * (CASE role WHEN 'user' THEN 2 ELSE 1 END) LIMIT ?
+"""
+_PLAIN = """
+    SELECT chat.key, chat.title, chat.updated, message.key, role,
+        substr(text, max(instr(lower(text), lower(?)) - 30, 1), 120)
+    FROM message JOIN chat ON chat.key = message.chat
+    WHERE text LIKE ? ESCAPE '\\' AND deleted IS NULL ORDER BY message.id DESC LIMIT ?
+"""
+
+
+def find(db: sqlite3.Connection, text: str, limit: int) -> list[Hit]:
+    """Titles first, then messages by rank, prompts above replies. The last word may be unfinished.
+
+    Scripts without spaces, and signs, are found as they are written where the words find nothing.
+    """
+    query = match_expression(text)
+    hits: list[Hit] = []
+    if query:
+        for statement in (_TITLES, _MESSAGES):
+            rows = db.execute(statement, (_OPEN, _CLOSE, query, limit)).fetchall()
+            hits += [_hit(*row) for row in rows]
+    if not hits and text.strip():
+        pattern = re.sub(r"([\\%_])", r"\\\1", text.strip())
+        rows = db.execute(_PLAIN, (text.strip(), f"%{pattern}%", limit)).fetchall()
+        hits = [_hit(*row) for row in rows]
+    return hits[:limit]
+
+
+def match_expression(text: str) -> str:
+    """The words of `text` for FTS5, all of which must be there; none of its operators work."""
+    words = _WORDS.findall(text)
+    if not words:
+        return ""
+    last = "" if text[-1:].isspace() else "*"
+    return " ".join(f'"{word}"' for word in words) + last
+
+
+def _hit(chat: str, title: str, updated: float, message: str | None, role: str, marked: str) -> Hit:
+    found: list[tuple[int, int]] = []
+    parts: list[str] = []
+    length = 0
+    for index, part in enumerate(re.split(f"[{_OPEN}{_CLOSE}]", " ".join(marked.split()))):
+        shown = clean(part)
+        if index % 2:
+            found.append((length, length + len(shown)))
+        parts.append(shown)
+        length += len(shown)
+    known: Literal["title", "user", "assistant"] = (
+        "title" if role == "title" else "user" if role == "user" else "assistant"
+    )
+    return Hit(chat, one_line(title, 80), updated, message, known, "".join(parts), tuple(found))

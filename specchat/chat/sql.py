@@ -1,0 +1,112 @@
+"""The statements behind the store."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from specchat.chat.rows import ChatRow, MessageRow
+
+ABANDONED_S = 10.0
+"""A reply that says it is being written, and was not for this long, was interrupted."""
+
+
+def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
+    """Add or change a chat; whether it is pinned, and a name given meanwhile elsewhere, stay."""
+    db.execute(
+        "INSERT INTO chat (key, name, title, system, pinned, created, updated, view) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (key) DO UPDATE SET system = excluded.system, updated = excluded.updated, view = excluded.view, "
+        "name = CASE WHEN excluded.name = '' THEN name ELSE excluded.name END, "
+        "title = CASE WHEN excluded.name = '' AND name <> '' THEN title ELSE excluded.title END",
+        (row.key, row.name, row.title, row.system, row.pinned, row.created, row.updated, json.dumps(dict(row.view))),
+    )
+
+
+def put_view(db: sqlite3.Connection, key: str, view: Mapping[str, Any]) -> None:
+    db.execute("UPDATE chat SET view = ? WHERE key = ?", (json.dumps(view), key))
+
+
+def put_message(db: sqlite3.Connection, chat: str, row: MessageRow) -> None:
+    db.execute(
+        "INSERT INTO message (key, chat, parent, role, text, created, state, flushed, meta) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+        "text = excluded.text, state = excluded.state, flushed = excluded.flushed, meta = excluded.meta",
+        (row.key, chat, row.parent, row.role, row.text, row.created, row.state, time.time(), row.meta),
+    )
+
+
+def put_trace(db: sqlite3.Connection, key: str, blob: bytes) -> None:
+    db.execute("INSERT OR REPLACE INTO trace (message, steps) VALUES (?, ?)", (key, blob))
+
+
+def drop_message(db: sqlite3.Connection, key: str) -> None:
+    db.execute("DELETE FROM message WHERE key = ?", (key,))
+
+
+def rename(db: sqlite3.Connection, key: str, name: str) -> None:
+    db.execute("UPDATE chat SET name = ?, title = ? WHERE key = ?", (name, name, key))
+
+
+def pin(db: sqlite3.Connection, key: str, pinned: bool) -> None:
+    db.execute("UPDATE chat SET pinned = ? WHERE key = ?", (pinned, key))
+
+
+def delete(db: sqlite3.Connection, key: str, at: float | None) -> None:
+    db.execute("UPDATE chat SET deleted = ? WHERE key = ?", (at, key))
+
+
+def tidy(db: sqlite3.Connection, deleted_before: float) -> None:
+    """Remove chats deleted long ago, and close replies that a killed process left open."""
+    db.execute("DELETE FROM chat WHERE deleted < ?", (deleted_before,))
+    db.execute(
+        "UPDATE message SET state = 'failed', meta = json_set(meta, '$.error', ?) "
+        "WHERE state = 'writing' AND flushed < ?",
+        ("interrupted: specchat ended while this was being written", time.time() - ABANDONED_S),
+    )
+
+
+def chats(db: sqlite3.Connection) -> list[tuple[str, str, int, float, int]]:
+    """key, title, pinned, updated, number of messages."""
+    return db.execute(
+        "SELECT key, title, pinned, updated, (SELECT count(*) FROM message WHERE message.chat = chat.key) "
+        "FROM chat WHERE deleted IS NULL ORDER BY pinned DESC, updated DESC"
+    ).fetchall()
+
+
+def chat(db: sqlite3.Connection, key: str) -> ChatRow | None:
+    found = db.execute(
+        "SELECT key, name, title, system, pinned, created, updated, view FROM chat WHERE key = ? AND deleted IS NULL",
+        (key,),
+    ).fetchone()
+    if found is None:
+        return None
+    _, name, title, system, pinned, created, updated, view = found
+    try:
+        data = json.loads(view)
+    except ValueError:
+        data = {}
+    return ChatRow(key, name, title, system, bool(pinned), created, updated, data if isinstance(data, dict) else {})
+
+
+def messages(db: sqlite3.Connection, key: str) -> list[MessageRow]:
+    rows = db.execute(
+        "SELECT key, parent, role, text, created, state, meta FROM message WHERE chat = ? ORDER BY id", (key,)
+    )
+    return [MessageRow(*row) for row in rows]
+
+
+def has_message(db: sqlite3.Connection, key: str) -> bool:
+    return db.execute("SELECT 1 FROM message WHERE key = ?", (key,)).fetchone() is not None
+
+
+def trace(db: sqlite3.Connection, key: str) -> bytes | None:
+    found = db.execute("SELECT steps FROM trace WHERE message = ?", (key,)).fetchone()
+    return bytes(found[0]) if found else None
+
+
+def traces(db: sqlite3.Connection, key: str) -> dict[str, bytes]:
+    rows = db.execute(
+        "SELECT trace.message, steps FROM trace JOIN message ON message.key = trace.message WHERE chat = ?", (key,)
+    )
+    return {message: bytes(steps) for message, steps in rows}

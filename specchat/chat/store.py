@@ -1,0 +1,208 @@
+"""Saved chats: one SQLite file, or the memory where there can be none."""
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from specchat.chat import rows, search, sql
+from specchat.chat.fork import new_key
+from specchat.chat.record import Record
+from specchat.chat.reply import Reply
+from specchat.chat.rows import ChatRow, MessageRow
+from specchat.chat.schema import connect, prepare, prepare_memory
+from specchat.chat.trace import columns, pack, record_of, unpack
+from specchat.chat.tree import Conversation, Turn
+from specchat.chat.writer import Writer
+
+FORGET_AFTER_S = 24 * 3600.0
+"""Deleted chats can be brought back for this long; after it they are removed from the file."""
+SHOWN_SOON_S = 0.25
+"""How long a prompt may wait for the disk before it shows as sent."""
+
+
+@dataclass(frozen=True)
+class ChatEntry:
+    """A line of the list of chats."""
+
+    key: str
+    title: str
+    pinned: bool
+    updated: float
+    messages: int
+
+
+class Store:
+    """Reads at once, writes in the writer's thread. Reading methods raise sqlite3.Error where the file fails."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Open or make the file `path`; None keeps chats in memory only.
+
+        Raises:
+            StoreError: the file cannot be used; it stays as it is.
+        """
+        self.path = path
+        if path is None:
+            self._reader = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            prepare_memory(self._reader)
+            writing = self._reader
+        else:
+            prepare(path)
+            self._reader, writing = connect(path), connect(path)
+        self._writer = Writer(writing, path)
+        self._writer.put(lambda db: sql.tidy(db, time.time() - FORGET_AFTER_S))
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be saved at the moment; empty when all is well."""
+        return self._writer.problem
+
+    @property
+    def unsaved(self) -> int:
+        """Changes that wait to be saved."""
+        return self._writer.waiting
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Save what waits; False when something could not be saved within `timeout` seconds."""
+        saved = self._writer.close(timeout)
+        if saved:
+            self._reader.close()
+        return saved
+
+    # Writing
+
+    def save_chat(self, chat: Conversation, view: Mapping[str, Any]) -> None:
+        """Title, system prompt and what is to be found again; the chat's date becomes now."""
+        row = rows.chat_row(chat, time.time(), view)
+        self._writer.put(lambda db: sql.put_chat(db, row), f"chat {chat.key}")
+
+    def save_view(self, chat: Conversation, view: Mapping[str, Any]) -> None:
+        """What is to be found again, without a new date; nothing for a chat that was never saved."""
+        key, kept = chat.key, rows.with_leaf(view, chat)
+        self._writer.put(lambda db: sql.put_view(db, key, kept), f"view {key}")
+
+    def add_turn(self, chat: Conversation, turn: Turn, view: Mapping[str, Any]) -> bool:
+        """A prompt, before anything answers it; False when it is not safe within a quarter of a second."""
+        chat_row, message = rows.chat_row(chat, time.time(), view), rows.turn_row(turn)
+
+        def change(db: sqlite3.Connection) -> None:
+            sql.put_chat(db, chat_row)
+            sql.put_message(db, chat_row.key, message)
+
+        return self._writer.put(change).wait(SHOWN_SOON_S)
+
+    def save_reply(self, chat: Conversation, reply: Reply) -> None:
+        """A reply as it is now; with its record once it has ended."""
+        row, key = rows.reply_row(reply), chat.key
+        record = reply.record if reply.ended else None
+
+        def change(db: sqlite3.Connection) -> None:
+            sql.put_message(db, key, row)
+            if record is not None and record.steps:
+                sql.put_trace(db, row.key, pack(columns(record)))
+
+        self._writer.put(change, f"reply {reply.key}")
+
+    def drop_reply(self, reply: Reply) -> None:
+        """Take out a reply that came to nothing."""
+        key = reply.key
+        self._writer.put(lambda db: sql.drop_message(db, key), f"reply {key}")
+
+    def rename(self, key: str, name: str) -> Event:
+        return self._writer.put(lambda db: sql.rename(db, key, name))
+
+    def pin(self, key: str, pinned: bool) -> Event:
+        return self._writer.put(lambda db: sql.pin(db, key, pinned))
+
+    def delete(self, key: str) -> Event:
+        """Hide a chat; `restore` brings it back for a day."""
+        now = time.time()
+        return self._writer.put(lambda db: sql.delete(db, key, now))
+
+    def restore(self, key: str) -> Event:
+        return self._writer.put(lambda db: sql.delete(db, key, None))
+
+    def insert(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes]) -> tuple[str, Event]:
+        """A whole chat from elsewhere. Where its keys are taken it gets new ones; gives its key."""
+        listed = list(messages)
+        if self.row(chat.key) is not None or self._known(message.key for message in listed):
+            chat, listed, traces = _renamed(chat, listed, traces)
+
+        def change(db: sqlite3.Connection) -> None:
+            sql.put_chat(db, chat)
+            for message in listed:
+                sql.put_message(db, chat.key, message)
+            for key, blob in traces.items():
+                sql.put_trace(db, key, blob)
+
+        return chat.key, self._writer.put(change)
+
+    def duplicate(self, key: str) -> tuple[str, Event]:
+        """A copy of a saved chat; gives its key.
+
+        Raises:
+            KeyError: there is no such chat.
+        """
+        row = self.row(key)
+        if row is None:
+            raise KeyError(key)
+        name = f"{row.title} (copy)"
+        copy = replace(row, name=name, title=name, pinned=False, updated=time.time())
+        return self.insert(copy, self.messages(key), self.traces(key))
+
+    # Reading
+
+    def chats(self) -> list[ChatEntry]:
+        """Pinned ones first, then the latest."""
+        return [ChatEntry(key, title, bool(pin), at, count) for key, title, pin, at, count in sql.chats(self._reader)]
+
+    def row(self, key: str) -> ChatRow | None:
+        """A chat without its messages, None when there is none of that key."""
+        return sql.chat(self._reader, key)
+
+    def messages(self, key: str) -> list[MessageRow]:
+        """All messages of a chat, parents before children."""
+        return sql.messages(self._reader, key)
+
+    def traces(self, key: str) -> dict[str, bytes]:
+        """The packed records of a chat by the keys of their replies."""
+        return sql.traces(self._reader, key)
+
+    def load(self, key: str) -> tuple[Conversation, ChatRow]:
+        """A saved chat.
+
+        Raises:
+            KeyError: there is none of that key.
+        """
+        row = self.row(key)
+        if row is None:
+            raise KeyError(key)
+        return rows.conversation(row, self.messages(key), self._record), row
+
+    def search(self, text: str, limit: int = 50) -> list[search.Hit]:
+        """Chats whose title or messages hold the words of `text`, best first."""
+        return search.find(self._reader, text, limit)
+
+    def _known(self, keys: Iterable[str]) -> bool:
+        return any(sql.has_message(self._reader, key) for key in keys)
+
+    def _record(self, key: str) -> Record | None:
+        blob = sql.trace(self._reader, key)
+        try:
+            return record_of(unpack(blob)) if blob else None
+        except ValueError:
+            return None
+
+
+def _renamed(
+    chat: ChatRow, messages: list[MessageRow], traces: Mapping[str, bytes]
+) -> tuple[ChatRow, list[MessageRow], dict[str, bytes]]:
+    new = {message.key: f"{new_key()}{secrets.token_hex(2)}" for message in messages}
+    view = dict(chat.view)
+    view["leaf"] = new.get(str(view.get("leaf")), "")
+    renamed = [replace(m, key=new[m.key], parent=new.get(m.parent) if m.parent else None) for m in messages]
+    return replace(chat, key=new_key(), view=view), renamed, {new[key]: blob for key, blob in traces.items()}

@@ -1,0 +1,102 @@
+"""The one writer: changes go into the database in order, in a thread of its own, tried again until they do."""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Condition, Event, Thread
+
+from specchat.chat.schema import in_words
+
+RETRY_S = 1.0
+"""Seconds between attempts while the database takes nothing."""
+
+Change = Callable[[sqlite3.Connection], None]
+
+
+class Writer:
+    """Takes changes without waiting. One that still waits is replaced by a later one of its `slot`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
+        self._connection = connection
+        self._path = path
+        self._waiting: list[tuple[str, Change, Event]] = []
+        self._condition = Condition()
+        self._closing = False
+        self.problem = ""
+        """Why changes cannot be saved at the moment, in a sentence; empty when they are."""
+        self._thread = Thread(target=self._run, name="chats writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Changes that are not saved yet."""
+        return len(self._waiting)
+
+    def put(self, change: Change, slot: str = "") -> Event:
+        """Save a change soon; the event is set once it is safe from the death of this process."""
+        done = Event()
+        with self._condition:
+            at = next((i for i, (taken, _, _) in enumerate(self._waiting) if slot and taken == slot), None)
+            if at is None:
+                self._waiting.append((slot, change, done))
+            else:
+                self._waiting[at] = (slot, change, done)
+            self._condition.notify()
+        return done
+
+    def close(self, timeout: float) -> bool:
+        """Save what waits, for up to `timeout` seconds; False when something could not be saved."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        self._thread.join(timeout)
+        return not self._waiting
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._waiting and not self._closing:
+                    self._condition.wait()
+                batch = list(self._waiting)
+            if not batch:
+                return
+            if self._save(batch):
+                with self._condition:
+                    saved = {id(done) for _, _, done in batch}
+                    self._waiting = [entry for entry in self._waiting if id(entry[2]) not in saved]
+                for _, _, done in batch:
+                    done.set()
+            else:
+                with self._condition:
+                    if self._closing:
+                        return
+                    self._condition.wait(RETRY_S)
+
+    def _save(self, batch: list[tuple[str, Change, Event]]) -> bool:
+        try:
+            self._transact([change for _, change, _ in batch])
+        except sqlite3.OperationalError as error:
+            self.problem = in_words(error, self._path)
+            return False
+        except sqlite3.Error:  # one of them can never be saved, such as a message of a chat that another copy removed
+            for _, change, _ in batch:
+                try:
+                    self._transact([change])
+                except sqlite3.OperationalError as error:
+                    self.problem = in_words(error, self._path)
+                    return False
+                except sqlite3.Error as error:
+                    logging.getLogger(__name__).warning("a change was given up: %s", error)
+        self.problem = ""
+        return True
+
+    def _transact(self, changes: Sequence[Change]) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for change in changes:
+                change(self._connection)
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")

@@ -1,0 +1,335 @@
+"""What is saved comes back, whatever happens to the file."""
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from specchat.chat import schema, writer
+from specchat.chat.rows import INTERRUPTED
+from specchat.chat.schema import StoreError
+from specchat.chat.store import Store
+from specchat.chat.tree import Conversation, Turn
+from specchat.engine.api import Failed
+
+from .conftest import a_chat, answer, flush, save
+
+
+def shape(chat: Conversation) -> list[object]:
+    """Everything of a chat that must survive."""
+
+    def of(turn: Turn) -> list[object]:
+        replies = [
+            (r.key, r.raw, r.state, r.reason, r.stats, r.sampling, list(r.marks), r.steps, r.offsets, *map(of, r.turns))
+            for r in turn.replies
+        ]
+        return [turn.key, turn.prompt, turn.attachments, turn.created, replies]
+
+    return [chat.key, chat.system, chat.title, [of(turn) for turn in chat.first]]
+
+
+def same_steps(one: Conversation, other: Conversation) -> bool:
+    """`shape` with the ids that the engine gave, which are not kept, taken out."""
+    return str(shape(one)).replace("id=1", "id=0") == str(shape(other)).replace("id=1", "id=0")
+
+
+def test_a_chat_comes_back_whole(store: Store) -> None:
+    chat = a_chat()
+    save(store, chat)
+    loaded, row = store.load(chat.key)
+    assert same_steps(loaded, chat)
+    assert row.view["pair"] == "demo"
+    assert [turn.prompt for turn in loaded.turns] == ["Tell me about a fox", "And a lamp?"]
+    assert loaded.turns[1].reply is not None
+    assert loaded.turns[1].reply.text == "Lamps are for the night."
+
+
+def test_it_comes_back_in_another_process_run(tmp_path: Path) -> None:
+    chat = a_chat()
+    first = Store(tmp_path / "chats.db")
+    save(first, chat)
+    assert first.close()
+    second = Store(tmp_path / "chats.db")
+    assert same_steps(second.load(chat.key)[0], chat)
+    assert oct((tmp_path / "chats.db").stat().st_mode & 0o777) == "0o600"
+    second.close()
+
+
+def test_a_reply_being_written_is_there_as_interrupted(store: Store) -> None:
+    chat = Conversation()
+    turn = chat.ask("hi")
+    assert store.add_turn(chat, turn, {})
+    reply = answer(chat, turn, "half of the", ended=False)
+    store.save_reply(chat, reply)
+    flush(store)
+    loaded = store.load(chat.key)[0].turns[0].reply
+    assert loaded is not None
+    assert (loaded.text, loaded.state, loaded.error) == ("half of the", "failed", INTERRUPTED)
+    reply.failed(Failed(1, "memory", "out of memory"))
+    store.save_reply(chat, reply)
+    flush(store)
+    loaded = store.load(chat.key)[0].turns[0].reply
+    assert loaded is not None
+    assert loaded.error == "out of memory"
+    assert [hit.message for hit in store.search("half")] == [reply.key]
+
+
+def test_the_list_of_chats(store: Store) -> None:
+    chats = [a_chat() for _ in range(3)]
+    for chat in chats:
+        save(store, chat)
+    store.pin(chats[0].key, True)
+    store.rename(chats[1].key, "Foxes [and] lamps")
+    flush(store)
+    assert [entry.key for entry in store.chats()] == [chats[0].key, chats[2].key, chats[1].key]
+    assert store.chats()[2].title == "Foxes [and] lamps"
+    assert store.chats()[0].messages == 7
+    store.delete(chats[0].key)
+    flush(store)
+    assert len(store.chats()) == 2
+    assert store.search("owl")
+    with pytest.raises(KeyError):
+        store.load(chats[0].key)
+    store.restore(chats[0].key)
+    flush(store)
+    assert same_steps(store.load(chats[0].key)[0], chats[0])
+
+
+def test_a_name_given_by_the_user_outlives_later_saves(store: Store) -> None:
+    chat = a_chat()
+    save(store, chat)
+    store.rename(chat.key, "mine")
+    store.save_chat(chat, {})
+    flush(store)
+    assert store.chats()[0].title == "mine"
+
+
+def test_duplicates_share_nothing(store: Store) -> None:
+    chat = a_chat()
+    save(store, chat)
+    key, done = store.duplicate(chat.key)
+    assert done.wait(5)
+    copy, row = store.load(key)
+    assert row.title == "Tell me about a fox (copy)"
+    assert [turn.prompt for turn in copy.turns] == [turn.prompt for turn in chat.turns]
+    assert copy.turns[0].reply is not None
+    assert chat.turns[0].reply is not None
+    assert copy.turns[0].reply.steps
+    assert not {turn.key for turn in copy.every_turn()} & {turn.key for turn in chat.every_turn()}
+    store.delete(chat.key)
+    flush(store)
+    assert store.load(key)[0].turns
+
+
+def test_deleted_chats_are_forgotten_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = a_chat()
+    store = Store(tmp_path / "chats.db")
+    save(store, chat)
+    store.delete(chat.key)
+    store.close()
+    for later, left in ((3600, 7), (25 * 3600, 0)):
+        now = time.time()
+        monkeypatch.setattr("specchat.chat.store.time.time", lambda now=now, later=later: now + later)
+        store = Store(tmp_path / "chats.db")
+        flush(store)
+        store.close()
+        monkeypatch.undo()
+        with closing(sqlite3.connect(tmp_path / "chats.db")) as db:
+            assert db.execute("SELECT count(*) FROM message").fetchone() == (left,)
+
+
+# Search
+
+
+def test_search_finds_titles_first_then_prompts(store: Store) -> None:
+    chat = a_chat()
+    save(store, chat)
+    hits = store.search("fox")
+    assert [hit.role for hit in hits] == ["title", "user", "assistant"]
+    assert hits[1].snippet[slice(*hits[1].found[0])] == "fox"
+    assert [hit.snippet for hit in store.search("owls fl")] == ["Owls fly at night."]
+    assert [hit.role for hit in store.search("nigh")] == ["assistant", "assistant"]
+    assert store.search("fox unicorn") == []
+
+
+@pytest.mark.parametrize(
+    "query", ['"', "fox*", "a OR b", "NEAR(", "title:fox", "-", "%", "_", "\\", "'", "", "  ", "\x00"]
+)
+def test_no_query_is_an_error(store: Store, query: str) -> None:
+    save(store, a_chat())
+    store.search(query)
+
+
+def test_search_finds_scripts_without_spaces_and_signs(store: Store) -> None:
+    chat = Conversation()
+    turn = chat.ask("狐狸和灯的故事 50%")
+    store.add_turn(chat, turn, {})
+    assert [hit.role for hit in store.search("灯的")] == ["user"]
+    assert [hit.role for hit in store.search("%")] == ["user"]
+    assert store.search("$") == []
+
+
+def test_a_snippet_is_safe_to_show(store: Store) -> None:
+    chat = Conversation()
+    store.add_turn(chat, chat.ask("look \x1b]52;c;aGk=\x07 here \u202e [bold]"), {})
+    (hit, *_) = [hit for hit in store.search("look") if hit.message]
+    assert "\x1b" not in hit.snippet
+    assert "\u202e" not in hit.snippet
+
+
+# Trouble
+
+
+def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    Store(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 99")
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"chats\.db was written by a newer specchat \(schema 99"):
+        Store(path)
+    assert path.read_bytes() == before
+
+
+def test_an_older_schema_is_brought_up_to_date_and_backed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "chats.db"
+    store = Store(path)
+    save(store, a_chat())
+    store.close()
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, "ALTER TABLE chat ADD COLUMN mood TEXT; SELECT 1;"))
+    store = Store(path)
+    assert len(store.chats()) == 1
+    store.close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert "mood" in {row[1] for row in db.execute("PRAGMA table_info(chat)")}
+    with closing(sqlite3.connect(tmp_path / "chats.db.v1")) as db:
+        assert db.execute("SELECT count(*) FROM chat").fetchone() == (1,)
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "chats.db"
+    store = Store(path)
+    save(store, a_chat())
+    store.close()
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, "ALTER TABLE chat ADD COLUMN mood TEXT; nonsense;"))
+    with pytest.raises(StoreError):
+        Store(path)
+    monkeypatch.undo()
+    store = Store(path)
+    assert len(store.chats()) == 1
+    store.close()
+
+
+@pytest.mark.parametrize("contents", [b"not a database at all, just text" * 40, b"\x00" * 5000])
+def test_other_files_are_left_alone(tmp_path: Path, contents: bytes) -> None:
+    path = tmp_path / "chats.db"
+    path.write_bytes(contents)
+    with pytest.raises(StoreError, match=r"chats\.db is damaged or no database"):
+        Store(path)
+    assert path.read_bytes() == contents
+
+
+def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE theirs (x)")
+        db.commit()
+    with pytest.raises(StoreError, match="another program"):
+        Store(path)
+    with closing(sqlite3.connect(path)) as db:
+        assert [row[0] for row in db.execute("SELECT name FROM sqlite_master")] == ["theirs"]
+
+
+def test_a_folder_in_its_place(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"cannot be (written|opened)"):
+        Store(tmp_path)
+
+
+def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "BUSY_S", 0.05)
+    monkeypatch.setattr(writer, "RETRY_S", 0.05)
+    path = tmp_path / "chats.db"
+    store = Store(path)
+    flush(store)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    chat = Conversation()
+    assert not store.add_turn(chat, chat.ask("hello"), {})
+    assert "locked by another program" in store.problem
+    assert store.unsaved == 1
+    other.execute("ROLLBACK")
+    other.close()
+    flush(store)
+    assert store.problem == ""
+    assert store.load(chat.key)[0].turns[0].prompt == "hello"
+    store.close()
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "RETRY_S", 0.05)
+    store = Store(tmp_path / "chats.db")
+    chat = a_chat()
+    save(store, chat)
+    pages = store._writer._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._writer._connection.execute(f"PRAGMA max_page_count = {pages}")
+    big = chat.ask("x" * 1_000_000)
+    assert not store.add_turn(chat, big, {})
+    assert "is full" in store.problem
+    assert [turn.prompt for turn in store.load(chat.key)[0].turns] == ["Tell me about a fox", "And a lamp?"]
+    store._writer._connection.execute("PRAGMA max_page_count = 1000000")
+    flush(store)
+    assert store.problem == ""
+    assert store.load(chat.key)[0].turns[-1].prompt == big.prompt
+    store.close()
+
+
+def test_closing_with_something_unsaved_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "BUSY_S", 0.05)
+    path = tmp_path / "chats.db"
+    store = Store(path)
+    flush(store)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    chat = Conversation()
+    store.add_turn(chat, chat.ask("hello"), {})
+    assert not store.close(0.3)
+    other.close()
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    one, two = Store(tmp_path / "chats.db"), Store(tmp_path / "chats.db")
+    chats = [a_chat() for _ in range(4)]
+    for store, chat in zip((one, two, one, two), chats, strict=True):
+        save(store, chat)
+    assert len(one.chats()) == len(two.chats()) == 4
+    one.delete(chats[1].key)
+    flush(one)
+    two.save_reply(chats[1], answer(chats[1], chats[1].turns[0], "still writing"))
+    flush(two)
+    for store in (one, two):
+        assert same_steps(store.load(chats[3].key)[0], chats[3])
+        assert store.close()
+    with closing(sqlite3.connect(tmp_path / "chats.db")) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_message_of_a_removed_chat_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chats.db")
+    lost, kept = Conversation(), a_chat()
+    store.save_reply(lost, answer(lost, lost.ask("gone"), "nowhere"))
+    save(store, kept)
+    assert store.problem == ""
+    assert len(store.chats()) == 1
+    store.close()
+
+
+def test_in_memory_it_works_the_same() -> None:
+    store = Store()
+    chat = a_chat()
+    save(store, chat)
+    assert same_steps(store.load(chat.key)[0], chat)
+    assert store.search("owl")
+    assert store.close()
