@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
-from pydantic import TypeAdapter
-
 from specchat.attachments import Attachment
 from specchat.chat.record import Mark, Record
 from specchat.chat.reply import Reply
@@ -116,7 +114,7 @@ def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Callable[
 
     `record` gives a reply's record by its key, when it is asked for.
     """
-    chat = Conversation(row.system, row.key, row.name, row.created)
+    chat = Conversation(row.system, row.key, row.name, row.title, row.created)
     children: dict[str | None, list[MessageRow]] = {}
     for message in messages:
         children.setdefault(message.parent, []).append(message)
@@ -164,5 +162,7 @@ def _read(kind: type[Meta], text: str) -> Meta:
 
 
 @cache
-def _adapters() -> dict[str, TypeAdapter[Any]]:
+def _adapters() -> dict[str, Any]:
+    from pydantic import TypeAdapter
+
     return {kind.__name__: TypeAdapter(kind) for kind in (Sent, Answered)}

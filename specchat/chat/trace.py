@@ -4,13 +4,14 @@ import json
 import zlib
 from dataclasses import asdict, fields
 from functools import cache
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Any
 
 from specchat.chat.record import Record
 from specchat.clean import clean
 from specchat.engine.api import Changed, Speculation, Step
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 _LEVEL = 3
 Columns = dict[str, Any]
@@ -75,10 +76,14 @@ def _nested() -> set[str]:
 
 
 @cache
-def _steps() -> TypeAdapter[list[Step]]:
+def _steps() -> "TypeAdapter[list[Step]]":
+    from pydantic import TypeAdapter
+
     return TypeAdapter(list[Step])
 
 
 @cache
-def _speculation() -> TypeAdapter[Speculation]:
+def _speculation() -> "TypeAdapter[Speculation]":
+    from pydantic import TypeAdapter
+
     return TypeAdapter(Speculation)

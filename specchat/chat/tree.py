@@ -47,7 +47,9 @@ class Conversation:
     system: str = ""
     key: str = field(default_factory=new_key)
     name: str = ""
-    """Given by the user, or made from the first exchange; empty before."""
+    """Given by the user; empty where it was not."""
+    made_title: str = ""
+    """Made from the first exchange."""
     created: float = field(default_factory=time.time)
     first: Fork[Turn] = field(default_factory=Fork)
     _path: list[Turn] | None = field(default=None, repr=False)
@@ -65,7 +67,7 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        return self.name or (one_line(self.turns[0].prompt, 60) if self.turns else UNTITLED)
+        return self.name or self.made_title or (one_line(self.turns[0].prompt, 60) if self.turns else UNTITLED)
 
     @property
     def last(self) -> Turn | None:
@@ -139,11 +141,13 @@ class Conversation:
     # What the engine is asked
 
     def messages(self, turn: Turn | None = None, prompt: str = "") -> tuple[Message, ...]:
-        """What the engine is asked to answer: the answered turns before `turn`, then `turn`; or `prompt` after all."""
-        messages = [Message("system", self.system)] if self.system else []
-        for earlier in self.turns:
-            if earlier is turn:
-                break
-            if earlier.answered and earlier.reply is not None:
-                messages += [Message("user", earlier.content), Message("assistant", earlier.reply.raw)]
-        return (*messages, Message("user", turn.content if turn else prompt))
+        """What the engine is asked to answer: `turn` after the answered turns above it, or `prompt` after the path."""
+        asked = [Message("user", turn.content if turn is not None else prompt)]
+        above = turn.parent if turn is not None else self.last.reply if self.last else None
+        while above is not None and above.turn is not None:
+            if above.raw:
+                asked += [Message("assistant", above.raw), Message("user", above.turn.content)]
+            above = above.turn.parent
+        if self.system:
+            asked.append(Message("system", self.system))
+        return tuple(reversed(asked))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ from specchat.cli.options import Asked
 from specchat.cli.output import Problem, told
 
 if TYPE_CHECKING:
+    from specchat.chat.store import Store
     from specchat.cli.prepare import Prepared
     from specchat.tui.launch import Launch
 
@@ -36,6 +38,8 @@ def run_app(asked: Asked, theme: str | None) -> None:
         app.run()
     finally:
         engine.close()
+        if not launch.store.close():
+            click.echo(f"Some messages could not be saved. {launch.store.problem}", err=True)
     if app.return_code:
         raise click.exceptions.Exit(ExitCode.ERROR)
 
@@ -58,6 +62,8 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
     themes, warnings = load_themes([shipped("themes"), paths.themes])
     if not keeps:
         warnings.append(f"The folder {paths.state} cannot be made: prompts and the engine's log are not kept.")
+    store, problem = _store(paths.chats)
+    warnings += problem
     wanted = theme or settings.theme
     known = [*(found.name for found in themes), *BUILTIN_THEMES]
     if wanted is not None and wanted not in known:
@@ -77,6 +83,21 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
         theme=wanted,
         themes=themes,
         history=paths.prompt_history if keeps else None,
+        store=store,
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),
     )
+
+
+def _store(path: Path) -> "tuple[Store, list[str]]":
+    """The chats' database; in memory, with the reason, where the file cannot be used."""
+    from specchat.chat.schema import StoreError
+    from specchat.chat.store import Store
+    from specchat.config.errors import ConfigError
+    from specchat.config.paths import private_folder
+
+    try:
+        private_folder(path.parent)
+        return Store(path), []
+    except (StoreError, ConfigError) as error:
+        return Store(), [f"{error} Until then chats are kept in memory and end with specchat."]

@@ -22,6 +22,7 @@ def paths(as_json: bool) -> None:
         "data": user.data,
         "cache": user.cache,
         "state": user.state,
+        "chats": user.chats,
         "engine_log": user.engine_log,
         "prompt_history": user.prompt_history,
         "shipped_models": shipped("models.toml"),

@@ -37,6 +37,10 @@ class Paths:
         return self.state / "engine.log"
 
     @property
+    def chats(self) -> Path:
+        return self.data / "chats.db"
+
+    @property
     def prompt_history(self) -> Path:
         return self.state / "prompts.jsonl"
 

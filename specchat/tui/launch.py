@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from specchat.chat.store import Store
 from specchat.engine.api import Acceptance, Limits, PairSpec, Sampling
 
 
@@ -78,5 +79,7 @@ class Launch:
     """File of the prompt history; None keeps none."""
     remember: Callable[[str, str], None] | None = None
     """Saves a setting by key and value for the next start; raises an exception with a sentence where it cannot."""
+    store: Store = field(default_factory=Store)
+    """Where chats are kept."""
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 from specchat.chat.reply import Reply
 from specchat.chat.tree import Conversation, Turn
@@ -30,7 +30,8 @@ from specchat.engine.api import (
 from specchat.engine.port import EnginePort
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.launch import Launch, Pair
-from specchat.tui.settings import ChatSettings
+from specchat.tui.settings import ChatSettings, as_data, from_data
+from specchat.tui.shown_chat import CannotOpen, ShownChat
 
 _DEATHS = 2
 """Deaths without a successful load between them after which the engine is not started again by itself."""
@@ -51,7 +52,7 @@ class Session:
     def __init__(self, engine: EnginePort, launch: Launch) -> None:
         self.engine = engine
         self.launch = launch
-        self.conversation = Conversation(launch.system)
+        self.chat = ShownChat(launch, self._view)
         self.settings = ChatSettings(seed=launch.seed, limits=launch.limits)
         self.pair: Pair | None = None
         self.info: PairInfo | None = None
@@ -60,12 +61,22 @@ class Session:
         self.reply: Reply | None = None
         """The reply being written or waited for."""
         self.stopping = False
+        self.wanted = ""
+        """The pair of the chat that is shown, where another is loaded; empty when it is the loaded one."""
+        self.warning = ""
+        """What was wrong with saving the last prompt, in a sentence."""
         self.counted: Counted | None = None
         self._counted_text = ""
         self._count: tuple[int, str] | None = None
+        self._replying = self.conversation
+        """The chat that the running reply belongs to."""
         self._ids = count(1)
         self._deaths = 0
         self._restarted = False
+
+    @property
+    def conversation(self) -> Conversation:
+        return self.chat.conversation
 
     # What runs
 
@@ -122,15 +133,16 @@ class Session:
         return self.counted is not None and self._counted_text == text and self.counted.tokens >= self.counted.context
 
     def send(self, text: str) -> str:
-        """Ask for a reply to `text`; gives the refusal if there is one."""
+        """Ask for a reply to `text`, in the place of the prompt that is edited if one is; gives a refusal."""
         if refusal := self.refusal(text):
             return refusal
-        self._answer(self.conversation.ask(text))
+        turn, self.warning = self.chat.ask(text)
+        self._answer(turn)
         return ""
 
-    def regenerate(self) -> str:
-        """Ask for another reply to the last prompt, with a new seed."""
-        turn = self.conversation.last
+    def regenerate(self, turn: Turn | None = None) -> str:
+        """Ask for another reply to `turn`, or to the last prompt, with a new seed."""
+        turn = turn or self.conversation.last
         if turn is None:
             return "there is no reply to make again yet"
         if refusal := self.refusal(turn.prompt):
@@ -149,7 +161,7 @@ class Session:
             return "restarting the engine"
         if reply.state == "queued":
             reply.finished(Finished(reply.id, "cancelled", "", (), Stats()))
-            self.reply = None
+            self._close(reply)
             return ""
         self.stopping = True
         self.engine.send(Cancel(reply.id))
@@ -157,10 +169,40 @@ class Session:
 
     def new_chat(self) -> None:
         """Start over with an empty conversation, stopping a running reply."""
+        self._leave()
+        self.chat.start()
+
+    def open_chat(self, key: str) -> str:
+        """Show a saved chat with the settings it had, stopping a running reply; gives a refusal.
+
+        Its pair is loaded when something is written, not before: many chats may only be read.
+        """
+        self._leave()
+        try:
+            view = self.chat.open(key)
+        except CannotOpen as error:
+            return str(error)
+        wanted = str(view.get("pair") or "")
+        self.wanted = wanted if self.pair is None or wanted != self.pair.spec.id else ""
+        settings = from_data(view.get("settings"))
+        if settings is not None:
+            status = self.strategy_status(settings.strategy)
+            fits = status is None or status.available
+            self.settings = settings if fits else replace(settings, strategy="plain", draft_length=None)
+        return ""
+
+    def show_branch(self, step: int, turn: Turn | None = None) -> str:
+        """Show another version of a prompt or reply; gives a refusal."""
+        return "a reply is running: esc stops it" if self.reply is not None else self.chat.show_branch(step, turn)
+
+    def _leave(self) -> None:
         if self.reply is not None and not self.stopping:
             self.stop()
-        self.conversation = Conversation(self.launch.system)
-        self.counted, self._counted_text = None, ""
+        self.counted, self._counted_text, self.wanted = None, "", ""
+
+    def _view(self) -> dict[str, Any]:
+        pair = self.wanted or (self.pair.spec.id if self.pair else "")
+        return {"pair": pair, "settings": as_data(self.settings)}
 
     def change(self, settings: ChatSettings) -> None:
         """Use `settings` from now on: speculation at the running reply's next step, the rest from the next reply."""
@@ -186,19 +228,20 @@ class Session:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
         name = self.pair.spec.name if self.pair else ""
         reply = Reply(next(self._ids), one_line(name, 40), settings.sampling_with(None), settings.speculation)
-        self.conversation.answer(turn, reply)
+        self._replying = self.conversation
+        self._replying.answer(turn, reply)
+        self.chat.saving.begun(self._replying, reply)
         self.reply, self.stopping = reply, False
         if self.info is not None:
             self._ask(reply)
 
     def _ask(self, reply: Reply) -> None:
-        turn = self.conversation.last
-        if turn is None or turn.reply is not reply:
+        if reply.turn is None:
             return
         reply.state = "reading"
         reply.speculation = self.settings.speculation
         reply.plain_tokens_per_second = self.info.plain_tokens_per_second if self.info else 0.0
-        messages = self.conversation.messages(turn)
+        messages = self._replying.messages(reply.turn)
         self.engine.send(Generate(reply.id, messages, reply.sampling, self.settings.limits, reply.speculation))
 
     # The prompt's length
@@ -220,6 +263,8 @@ class Session:
         self._restarted = False
         for event in self.engine.poll():
             updates += self._event(event)
+        if self.reply is not None:
+            self.chat.saving.written(self._replying, self.reply)
         return updates
 
     def check(self) -> list[Update]:
@@ -259,7 +304,7 @@ class Session:
                 reply.changed(event)
             case Finished():
                 reply.finished(event)
-                self.reply, self.stopping = None, False
+                self._close(reply)
                 yield Update("ended")
                 return
         yield Update("reply")
@@ -314,11 +359,17 @@ class Session:
     def _end(self, reply: Reply, event: Failed) -> Update:
         """Close a reply that failed. Without any text, its prompt goes back and an earlier reply shows again."""
         reply.failed(event)
-        self.reply, self.stopping = None, False
-        turn = self.conversation.last
-        if reply.raw or turn is None or turn.reply is not reply:
+        turn = reply.turn
+        if turn is not None and not reply.raw and len(turn.replies) > 1:
+            self._replying.drop(turn, reply)
+            self.chat.saving.dropped(reply)
+            self.reply, self.stopping = None, False
             return Update("ended", reply.error)
-        if len(turn.replies) > 1:
-            self.conversation.drop(turn, reply)
+        self._close(reply)
+        if reply.raw or turn is None:
             return Update("ended", reply.error)
         return Update("ended", reply.error, turn.prompt)
+
+    def _close(self, reply: Reply) -> None:
+        self.reply, self.stopping = None, False
+        self.chat.saving.ended(self._replying, reply)

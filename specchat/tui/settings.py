@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from specchat.engine.api import Acceptance, Limits, Sampling, Speculation
@@ -33,6 +33,22 @@ class ChatSettings:
         """The sampling for one reply; a seed is drawn where neither the settings nor `seed` names one."""
         chosen = seed if seed is not None else self.seed
         return replace(self.sampling, seed=new_seed() if chosen is None else chosen)
+
+
+def as_data(settings: ChatSettings) -> dict[str, Any]:
+    """The settings as JSON data."""
+    return asdict(settings)
+
+
+def from_data(data: object) -> ChatSettings | None:
+    """What `as_data` gave; None where it is something else, or of a strategy that there is no more."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        settings = TypeAdapter(ChatSettings).validate_python(data)
+    except ValidationError:
+        return None
+    return settings if settings.strategy in STRATEGIES else None
 
 
 def new_seed() -> int:

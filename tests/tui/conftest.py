@@ -6,6 +6,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.config.themes import load_themes
 from specchat.engine.api import ModelSource, PairSpec, Sampling
@@ -28,7 +29,8 @@ THEMES, PROBLEMS = load_themes([ROOT / "themes"])
 
 
 def make_app(engine: FakeEngine, launch: Launch = LAUNCH, catalog: Catalog = CATALOG) -> SpecchatApp:
-    return SpecchatApp(engine, catalog, replace(launch, themes=THEMES))
+    store = Store() if launch is LAUNCH else launch.store
+    return SpecchatApp(engine, catalog, replace(launch, themes=THEMES, store=store))
 
 
 async def wait_until(pilot: Pilot[None], true: Callable[[], object], seconds: float = 10.0) -> None:

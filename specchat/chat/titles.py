@@ -1,0 +1,39 @@
+"""A chat's title, made from its first exchange without asking a model."""
+
+import re
+
+from specchat.clean import one_line
+
+LONGEST = 48
+"""Characters."""
+
+_FENCE = re.compile(r"(?ms)^(`{3,}|~{3,}).*?(^\1|\Z)")
+_MENTION = re.compile(r'(?:^|\s)@(?:"[^"]+"|\S+)')
+_LEAD = re.compile(
+    r"^(?:(?:hi|hello|hey|please|ok|okay|so|well|now|and|thanks)\b[\s,.!]*"
+    r"|(?:can|could|would|will) you\s+"
+    r"|(?:i (?:want|need|would like|'d like) (?:you )?to)\s+"
+    r"|(?:tell me|show me|give me|help me(?: to)?|let me know)\s+(?:about\s+)?)+",
+    re.IGNORECASE,
+)
+_MARKUP = re.compile(r"[*_`#>\[\]]+")
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s|\n")
+
+
+def make_title(prompt: str, reply: str = "") -> str:
+    """A few words of the prompt; of the reply where the prompt says too little, such as "hi". Empty when both do."""
+    for text in (prompt, reply):
+        title = _short(text)
+        if len(title) >= 4:
+            return title
+    return one_line(prompt, LONGEST)
+
+
+def _short(text: str) -> str:
+    text = _MARKUP.sub("", _MENTION.sub(" ", _FENCE.sub(" ", text[:4000])))
+    text = " ".join(_SENTENCE_END.split(_LEAD.sub("", text.strip()))[0].split())
+    line = one_line(text, 400).strip(" .,:;!-")
+    if len(line) > LONGEST:
+        cut = line[:LONGEST]
+        line = (cut.rsplit(" ", 1)[0] if " " in cut[LONGEST // 2 :] else cut).rstrip(" .,:;!-") + "…"
+    return line[:1].upper() + line[1:]

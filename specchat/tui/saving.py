@@ -1,0 +1,60 @@
+"""When the chat is saved: a prompt before it is answered, a reply twice a second while it is written and at its end."""
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from specchat.chat.reply import Reply
+from specchat.chat.store import Store
+from specchat.chat.titles import make_title
+from specchat.chat.tree import Conversation, Turn
+
+FLUSH_S = 0.5
+"""Seconds between saves of a reply that is being written."""
+
+
+class Saving:
+    """Takes what happens in chats to the store. `view` gives what is to be found again when the chat is reopened."""
+
+    def __init__(self, store: Store, view: Callable[[], Mapping[str, Any]], clock: Callable[[], float] = monotonic):
+        self.store = store
+        self._view = view
+        self._clock = clock
+        self._flushed = 0.0
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be saved at the moment; empty when all is well."""
+        return self.store.problem
+
+    def asked(self, chat: Conversation, turn: Turn) -> str:
+        """A prompt is about to be answered; gives a warning where it is not safe yet."""
+        if self.store.add_turn(chat, turn, self._view()):
+            return ""
+        return self.store.problem or "the disk is slow: this message is not saved yet"
+
+    def begun(self, chat: Conversation, reply: Reply) -> None:
+        self._flushed = self._clock()
+        self.store.save_reply(chat, reply)
+
+    def written(self, chat: Conversation, reply: Reply) -> None:
+        """More of a reply is there."""
+        if self._clock() - self._flushed >= FLUSH_S:
+            self.begun(chat, reply)
+
+    def ended(self, chat: Conversation, reply: Reply) -> None:
+        """A reply is complete, stopped or failed."""
+        if not chat.name and not chat.made_title and chat.turns:
+            first = chat.turns[0]
+            chat.made_title = make_title(first.prompt, first.reply.text if first.reply else "")
+        self.store.save_reply(chat, reply)
+        self.store.save_chat(chat, self._view())
+
+    def dropped(self, reply: Reply) -> None:
+        """A reply came to nothing."""
+        self.store.drop_reply(reply)
+
+    def looked(self, chat: Conversation) -> None:
+        """The chat is left, or shown in another way."""
+        if chat.turns:
+            self.store.save_view(chat, self._view())

@@ -1,0 +1,80 @@
+"""The chat that is shown: which one, which of its branches, and what is found again when it is reopened."""
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from specchat.chat.schema import in_words
+from specchat.chat.tree import Conversation, Turn
+from specchat.tui.launch import Launch
+from specchat.tui.saving import Saving
+
+
+class CannotOpen(Exception):
+    """A chat cannot be shown; the message is a sentence."""
+
+
+class ShownChat:
+    """`view` gives pair and settings, to be saved with the chat."""
+
+    def __init__(self, launch: Launch, view: Callable[[], Mapping[str, Any]]) -> None:
+        self._system = launch.system
+        self._view = view
+        self.conversation = Conversation(launch.system)
+        self.saving = Saving(launch.store, self._whole_view)
+        self.scroll: Mapping[str, Any] = {}
+        """Where the transcript is, as it describes it; empty at the end."""
+        self.editing: Turn | None = None
+        """The earlier prompt that the next one takes the place of."""
+
+    def start(self) -> None:
+        """An empty chat; the one before is kept as it is."""
+        self._show(Conversation(self._system))
+
+    def open(self, key: str) -> Mapping[str, Any]:
+        """Show a saved chat; gives what `view` gave when it was saved.
+
+        Raises:
+            CannotOpen: it is not there or cannot be read.
+        """
+        store = self.saving.store
+        try:
+            conversation, row = store.load(key)
+        except KeyError:
+            raise CannotOpen("that chat is not there any more") from None
+        except sqlite3.Error as error:
+            raise CannotOpen(in_words(error, store.path)) from None
+        self._show(conversation)
+        scroll = row.view.get("scroll")
+        self.scroll = scroll if isinstance(scroll, dict) else {}
+        return row.view
+
+    def ask(self, text: str) -> tuple[Turn, str]:
+        """A new prompt, in the place of the edited one if there is one; and a warning if it is not saved yet."""
+        chat, editing = self.conversation, self.editing
+        turn = chat.ask(text) if editing is None else chat.edit(editing, text)
+        self.editing = None
+        return turn, self.saving.asked(chat, turn)
+
+    def show_branch(self, step: int, turn: Turn | None = None) -> str:
+        """Show the version `step` places beside: of `turn`'s reply or prompt, or of the latest with several.
+
+        Gives a sentence where there is none.
+        """
+        for at in [turn] if turn is not None else reversed(self.conversation.turns):
+            for fork in (at.replies, self.conversation.siblings(at)):
+                if len(fork) > 1:
+                    beside = fork.beside(step)
+                    if beside is None:
+                        return f"that is the {'first' if step < 0 else 'last'} of {len(fork)} versions"
+                    self.conversation.show(beside)
+                    self.saving.looked(self.conversation)
+                    return ""
+        return "there is only one version of everything here"
+
+    def _show(self, conversation: Conversation) -> None:
+        self.saving.looked(self.conversation)
+        self.conversation, self.editing, self.scroll = conversation, None, {}
+
+    def _whole_view(self) -> dict[str, Any]:
+        return {**self._view(), "scroll": dict(self.scroll)}
