@@ -1,5 +1,6 @@
 """The chat's state and its dealings with the engine: what is loaded, which reply runs, what may be asked next."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
@@ -71,6 +72,8 @@ class Session:
         self._replying = self.conversation
         """The chat that the running reply belongs to."""
         self._ids = count(1)
+        self._deleted: list[str] = []
+        """Keys of the chats that were deleted, the latest last."""
         self._deaths = 0
         self._restarted = False
 
@@ -190,6 +193,17 @@ class Session:
             fits = status is None or status.available
             self.settings = settings if fits else replace(settings, strategy="plain", draft_length=None)
         return ""
+
+    def delete_chat(self, key: str) -> threading.Event:
+        """Delete a saved chat; the open one gives way to an empty one. The event is set once that is saved."""
+        if key == self.conversation.key:
+            self.new_chat()
+        self._deleted.append(key)
+        return self.chat.saving.store.delete(key)
+
+    def undelete_chat(self) -> threading.Event | None:
+        """Bring back the chat deleted last; None when none was."""
+        return self.chat.saving.store.restore(self._deleted.pop()) if self._deleted else None
 
     def show_branch(self, step: int, turn: Turn | None = None) -> str:
         """Show another version of a prompt or reply; gives a refusal."""

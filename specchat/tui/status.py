@@ -47,6 +47,10 @@ def status_sides(session: Session, typed: str, message: str, warning: str) -> tu
         left = styled(warning, ".bad")
     elif message:
         left = styled(message, ".strong")
+    elif session.chat.saving.problem:
+        left = styled(session.chat.saving.problem, ".bad")
+    elif session.chat.editing is not None:
+        left = styled("editing an earlier prompt: enter sends it as a branch, esc leaves it", ".strong")
     elif session.loading is not None:
         left = styled(loading_words(session.loading), ".quiet")
     elif session.reply is not None:

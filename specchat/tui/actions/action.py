@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Run = Callable[["ChatScreen", str], Awaitable[None] | None]
 """Does it; the text is what followed the slash command, empty otherwise."""
 
-Where = Literal["anywhere", "transcript", "prompt"]
+Where = Literal["anywhere", "prompt", "transcript", "chats"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Action:
     slash: str = ""
     argument: str = ""
     where: Where = "anywhere"
-    """Where its keys work: `transcript` means while the transcript has the focus."""
+    """Where its keys work: `transcript` and `chats` mean while the transcript or the list of chats has the focus."""
 
     @property
     def shown(self) -> str:

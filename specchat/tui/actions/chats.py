@@ -1,13 +1,85 @@
-"""Chats as a whole: new, and written to a file."""
+"""Chats as a whole: the list of them, new ones, names, copies, deleting, and files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.chat.export import as_markdown
+from specchat.clean import one_line
 from specchat.tui.actions.action import Action
 
 if TYPE_CHECKING:
     from specchat.tui.screens.chat import ChatScreen
+
+
+def _target(chat: "ChatScreen") -> str | None:
+    """The key of the chat under the list's cursor, else of the open one; None, told, where that is empty."""
+    marked = chat.sidebar.marked
+    if marked is not None:
+        return marked
+    if chat.session.conversation.turns:
+        return chat.session.conversation.key
+    chat.say("this chat is still empty", bad=True)
+    return None
+
+
+def _rename(chat: "ChatScreen", name: str) -> None:
+    from specchat.tui.screens.ask import AskScreen
+
+    key = _target(chat)
+    if key is None:
+        return
+
+    def named(text: str | None) -> None:
+        if text is not None and (new := one_line(text, 80)):
+            if key == chat.session.conversation.key:
+                chat.session.conversation.name = new
+            chat.session.chat.saving.store.rename(key, new).wait(1)
+            chat.redraw_chats()
+
+    if name:
+        named(name)
+        return
+    entry = chat.session.chat.saving.store.row(key)
+    chat.app.push_screen(AskScreen("rename chat", entry.title if entry else ""), named)
+
+
+def _pin(chat: "ChatScreen", _: str) -> None:
+    if (key := _target(chat)) is not None:
+        store = chat.session.chat.saving.store
+        row = store.row(key)
+        pinned = row is None or not row.pinned
+        store.pin(key, pinned).wait(1)
+        chat.redraw_chats()
+        chat.say("pinned" if pinned else "not pinned any more")
+
+
+def _duplicate(chat: "ChatScreen", _: str) -> None:
+    if (key := _target(chat)) is not None:
+        try:
+            copy, done = chat.session.chat.saving.store.duplicate(key)
+        except KeyError:
+            chat.say("that chat is not there any more", bad=True)
+            return
+        done.wait(1)
+        chat.open_chat(copy)
+
+
+def _delete(chat: "ChatScreen", _: str) -> None:
+    if (key := _target(chat)) is not None:
+        chat.session.delete_chat(key).wait(1)
+        chat.show_conversation()
+        chat.redraw_chats()
+        chat.say("chat deleted; undo with /undelete or u in the list")
+
+
+def _undelete(chat: "ChatScreen", _: str) -> None:
+    done = chat.session.undelete_chat()
+    if done is None:
+        chat.say("nothing was deleted since specchat started", bad=True)
+        return
+    done.wait(1)
+    chat.redraw_chats()
+    chat.say("chat brought back")
 
 
 def _save(chat: "ChatScreen", name: str) -> None:
@@ -37,6 +109,34 @@ CHATS = (
         slash="new",
     ),
     Action(
+        "chats",
+        "Chats",
+        "Show or hide the list of chats.",
+        lambda chat, _: chat.toggle_chats(),
+        ("ctrl+b",),
+        hint="chats",
+        slash="chats",
+    ),
+    Action(
+        "search-chats",
+        "Search chats",
+        "Search titles and messages of all chats.",
+        lambda chat, _: chat.search_chats(),
+        ("f9",),
+        slash="search",
+    ),
+    Action("find-in-list", "Search", "Go to the search box.", lambda chat, _: chat.search_chats(), ("slash",),
+           where="chats"),
+    Action("rename-chat", "Rename chat", "Give the chat another title.", _rename, ("r",), slash="rename",
+           argument="title", where="chats"),
+    Action("pin-chat", "Pin chat", "Keep the chat at the top, or no longer.", _pin, ("p",), slash="pin", where="chats"),
+    Action("duplicate-chat", "Duplicate chat", "Copy the chat and open the copy.", _duplicate, ("c",),
+           slash="duplicate", where="chats"),
+    Action("delete-chat", "Delete chat", "Delete the chat; for a day it can be brought back.", _delete,
+           ("d", "delete"), slash="delete", where="chats"),
+    Action("undelete-chat", "Bring back chat", "Bring back the chat deleted last.", _undelete, ("u",),
+           slash="undelete", where="chats"),
+    Action(
         "save-chat",
         "Save chat",
         "Write the chat to a Markdown file in this folder.",
@@ -44,4 +144,4 @@ CHATS = (
         slash="save",
         argument="file name",
     ),
-)
+)  # fmt: skip

@@ -1,18 +1,27 @@
 """All actions in one table."""
 
 from specchat.tui.actions.action import Action, key_name
+from specchat.tui.actions.branches import BRANCHES
 from specchat.tui.actions.chat import CHAT
 from specchat.tui.actions.chats import CHATS
 
-ACTIONS: tuple[Action, ...] = (*CHAT, *CHATS)
+ACTIONS: tuple[Action, ...] = (*CHAT, *BRANCHES, *CHATS)
 BY_ID = {action.id: action for action in ACTIONS}
 BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
+
+
+_PLACES = (
+    ("Everywhere", "anywhere"),
+    ("In the prompt", "prompt"),
+    ("In the transcript", "transcript"),
+    ("In the list of chats", "chats"),
+)
 
 
 def as_markdown() -> str:
     """docs/keys.md; `python -m specchat.tui.actions.table > docs/keys.md` writes it."""
     parts = ["# Keys and commands\n\nWritten from `specchat/tui/actions`. `id` is the name in `keys.toml`.\n"]
-    for title, where in (("Everywhere", "anywhere"), ("In the prompt", "prompt"), ("In the transcript", "transcript")):
+    for title, where in _PLACES:
         rows = [_row(action) for action in ACTIONS if action.where == where]
         if rows:
             head = "| Key | Slash | | What it does | id |\n|---|---|---|---|---|"

@@ -13,6 +13,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import TextArea
 
+from specchat.chat.tree import Turn
 from specchat.clean import one_line
 from specchat.tui.actions.table import ACTIONS, BY_ID
 from specchat.tui.clipboard import copy_natively
@@ -26,6 +27,7 @@ from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.plain import Plain
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.rows import Hints, Legend, TwoSided
+from specchat.tui.widgets.sidebar import Sidebar
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import Welcome
 
@@ -69,6 +71,7 @@ class ChatScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield TwoSided(id="header")
         with Horizontal(id="body"):
+            yield Sidebar(self.session.launch.store)
             with Vertical(id="main"):
                 yield Welcome()
                 yield Transcript(self.session.conversation)
@@ -92,6 +95,10 @@ class ChatScreen(Screen[None]):
     @property
     def transcript(self) -> Transcript:
         return self.query_one(Transcript)
+
+    @property
+    def sidebar(self) -> Sidebar:
+        return self.query_one(Sidebar)
 
     @property
     def prompt(self) -> Prompt:
@@ -166,6 +173,8 @@ class ChatScreen(Screen[None]):
                 self.say(update.message, bad=update.kind != "loaded")
             if update.kind in ("ended", "loaded"):
                 self._count_soon()
+            if update.kind == "ended":
+                self.redraw_chats()
         self.redraw()
         self.watch_engine()
 
@@ -193,8 +202,9 @@ class ChatScreen(Screen[None]):
             self.say(refusal, bad=True)
             return
         self.prompt.take()
-        self.say("")
+        self.say(self.session.warning, bad=True)
         self.redraw()
+        self.redraw_chats()
         self.watch_engine()
 
     @on(Prompt.Refused)
@@ -232,6 +242,14 @@ class ChatScreen(Screen[None]):
             await waiting
 
     def stop(self) -> None:
+        if self.sidebar.has_focus_within:
+            self.leave_chats()
+            return
+        if self.session.chat.editing is not None:
+            self.session.chat.editing = None
+            self.prompt.load_text("")
+            self.say("not edited")
+            return
         if self.session.reply is None:
             self.clear_selection()
             self.say("")
@@ -244,10 +262,70 @@ class ChatScreen(Screen[None]):
 
     def new_chat(self) -> None:
         self.session.new_chat()
+        self.show_conversation()
+        self.prompt.focus()
+        self.redraw_chats()
+
+    def show_conversation(self) -> None:
+        """Draw another chat, or another branch of it."""
         self.transcript.show(self.session.conversation)
         self.say("")
         self.redraw()
         self.watch_engine()
+
+    def edit(self, turn: Turn | None = None) -> None:
+        """Put an earlier prompt into the box; sending it makes a branch."""
+        turn = turn or self.session.conversation.last
+        if turn is None:
+            self.say("there is no prompt to edit yet", bad=True)
+            return
+        self.session.chat.editing = turn
+        self.prompt.fill(turn.prompt)
+        self.prompt.focus()
+        self._draw_rows()
+
+    # Chats
+
+    def toggle_chats(self) -> None:
+        if self.has_class("-chats"):
+            self.leave_chats()
+            return
+        self.add_class("-chats")
+        self.redraw_chats()
+        self.sidebar.to_list()
+
+    def search_chats(self) -> None:
+        self.add_class("-chats")
+        self.redraw_chats()
+        self.sidebar.to_search()
+
+    def leave_chats(self) -> None:
+        """Hide the list; the prompt has the focus again."""
+        self.remove_class("-chats")
+        self.prompt.focus()
+
+    def redraw_chats(self) -> None:
+        """List the chats anew, where they are shown."""
+        if self.has_class("-chats"):
+            self.sidebar.reload(self.session.conversation.key)
+
+    @on(Sidebar.Chosen)
+    def _chat_chosen(self, event: Sidebar.Chosen) -> None:
+        self.open_chat(event.key, event.message)
+
+    def open_chat(self, key: str, message: str | None = None) -> None:
+        """Show a saved chat, at `message` if one is given."""
+        if refusal := self.session.open_chat(key):
+            self.say(refusal, bad=True)
+            return
+        if message is not None and (found := self.session.conversation.find(message)) is not None:
+            self.session.conversation.show(found)
+        self.show_conversation()
+        if self.has_class("-wide"):
+            self.redraw_chats()
+            self.prompt.focus()
+        else:
+            self.leave_chats()
 
     def regenerate(self) -> None:
         if refusal := self.session.regenerate():

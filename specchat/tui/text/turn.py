@@ -106,10 +106,11 @@ def _ornament(text: str, style: str, *, above: bool = False) -> Section:
 class TurnView:
     """The sections of one turn. Ask `sections` again after the turn changed: what stayed is the same object."""
 
-    def __init__(self, turn: Turn, *, first: bool, token_view: bool) -> None:
+    def __init__(self, turn: Turn, *, first: bool, token_view: bool, version: str = "") -> None:
+        """`version` says which of several prompts at its place this one is."""
         self.turn = turn
         self._token_view = token_view
-        self._prompt = _prompt_sections(turn.prompt, first=first)
+        self._prompt = _prompt_sections(turn.prompt, version, first=first)
         self._reply: Reply | None = None
         self._rewritten = False
         self._view: MarkdownView | TokenView | None = None
@@ -150,10 +151,10 @@ class TurnView:
         self._foot, self._foot_key = (sections if any(key) else []), key
 
 
-def _prompt_sections(prompt: str, *, first: bool) -> list[Section]:
+def _prompt_sections(prompt: str, version: str, *, first: bool) -> list[Section]:
     shown = clean(prompt[: _PROMPT_SHOWN * 2])[:_PROMPT_SHOWN]
     content = Content(shown.rstrip("\n"))
-    sections = [_ornament("you", ".role-you", above=not first), Section(lambda width: hang(content, width))]
+    sections = [_ornament(f"you{version}", ".role-you", above=not first), Section(lambda width: hang(content, width))]
     if len(prompt) > _PROMPT_SHOWN:
         sections.append(_ornament(f"… and {len(prompt) - _PROMPT_SHOWN:,} more characters", ".hint"))
     return sections

@@ -116,7 +116,9 @@ class Transcript(ScrollView, can_focus=False):
             self._following = True
 
     def _view(self, number: int, turn: Turn) -> TurnView:
-        return TurnView(turn, first=number == 0, token_view=self._token_view)
+        siblings = self._conversation.siblings(turn)
+        version = f"  prompt {siblings.number} of {len(siblings)}" if len(siblings) > 1 else ""
+        return TurnView(turn, first=number == 0, token_view=self._token_view, version=version)
 
     def _add_older_turns(self) -> bool:
         """Take in some turns before those there are; False when there are none."""

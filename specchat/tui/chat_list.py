@@ -1,0 +1,60 @@
+"""The rows of the list of chats: by date, or what a search found."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from textual.content import Content, Span
+
+from specchat.chat.search import Hit
+from specchat.chat.store import ChatEntry
+from specchat.clean import one_line
+
+QUIET = "$foreground 60%"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry. `key` is None for a heading; `message` leads to a place in the chat."""
+
+    content: Content
+    key: str | None = None
+    message: str | None = None
+
+
+def by_date(entries: Sequence[ChatEntry], now: datetime, shown: str = "") -> Iterator[Row]:
+    """Headings and chats, in the order of `entries`; `shown` is the key of the chat that is open."""
+    heading = ""
+    for entry in entries:
+        group = "pinned" if entry.pinned else period(datetime.fromtimestamp(entry.updated), now)
+        if group != heading:
+            heading = group
+            yield Row(Content.styled(group, QUIET))
+        title = Content(one_line(entry.title, 80))
+        mark = Content.styled("● ", "$accent") if entry.key == shown else Content("  ")
+        yield Row(mark + title, entry.key)
+
+
+def period(then: datetime, now: datetime) -> str:
+    """`today`, `yesterday`, `this week` (the last seven days), or month and year."""
+    days = (now.date() - then.date()) // timedelta(days=1)
+    if days <= 0:
+        return "today"
+    if days == 1:
+        return "yesterday"
+    return "this week" if days < 7 else f"{then:%B %Y}"
+
+
+def of_hits(hits: Sequence[Hit]) -> Iterator[Row]:
+    """A title with the place below it for each find."""
+    if not hits:
+        yield Row(Content.styled("nothing found", QUIET))
+    for hit in hits:
+        title = Content(hit.title)
+        if hit.message is None:
+            yield Row(title, hit.chat)
+            continue
+        who = "you: " if hit.role == "user" else ""
+        spans = [Span(start + len(who), end + len(who), "bold $accent") for start, end in hit.found]
+        snippet = Content(who + hit.snippet, spans).stylize_before(QUIET)
+        yield Row(title + "\n  " + snippet, hit.chat, hit.message)

@@ -1,0 +1,30 @@
+"""A dialog that asks for one line of text."""
+
+from textual import on
+from textual.app import ComposeResult
+from textual.widgets import Input
+
+from specchat.tui.screens.dialog import Dialog
+
+
+class AskScreen(Dialog[str | None]):
+    """Gives the text, None when closed."""
+
+    DIALOG_HINT = "enter takes it · esc closes"
+
+    def __init__(self, title: str, text: str = "") -> None:
+        super().__init__()
+        self.DIALOG_TITLE = title
+        self._text = text
+
+    def compose_content(self) -> ComposeResult:
+        box = Input(self._text, compact=True)
+        box.cursor_blink = False
+        yield box
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    @on(Input.Submitted)
+    def _done(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value)

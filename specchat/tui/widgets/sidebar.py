@@ -1,0 +1,112 @@
+"""The list of chats, with a search over titles and messages."""
+
+import sqlite3
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from specchat.chat.schema import in_words
+from specchat.chat.store import Store
+from specchat.tui.actions.table import ACTIONS
+from specchat.tui.chat_list import Row, by_date, of_hits
+from specchat.tui.text.lines import styled
+
+
+class ChatList(OptionList):
+    """Its keys are those of the actions of `where` "chats"."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [action.binding() for action in ACTIONS if action.where == "chats"]
+
+
+class Search(Input):
+    """Down and enter go to the list."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.key in ("down", "enter") and isinstance(self.parent, Sidebar):
+            event.stop()
+            event.prevent_default()
+            self.parent.to_list()
+
+
+class Sidebar(Vertical):
+    """Reads the store whenever it is shown or something changed: `reload`."""
+
+    @dataclass
+    class Chosen(Message):
+        """A chat is to be opened, at `message` if that is not None."""
+
+        key: str
+        message: str | None
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+        self._rows: list[Row] = []
+        self._shown = ""
+
+    def compose(self) -> ComposeResult:
+        search = Search(id="chat-search", compact=True)
+        search.cursor_blink = False
+        search.placeholder = "search chats"
+        yield search
+        yield ChatList(id="chat-list", markup=False)
+
+    @property
+    def list(self) -> ChatList:
+        return self.query_one(ChatList)
+
+    @property
+    def marked(self) -> str | None:
+        """The key of the chat under the cursor while the list has the focus."""
+        at = self.list.highlighted
+        return self._rows[at].key if self.list.has_focus and at is not None and at < len(self._rows) else None
+
+    def reload(self, shown: str | None = None) -> None:
+        """List the chats anew, or what the search finds; `shown` is the key of the open one."""
+        self._shown = self._shown if shown is None else shown
+        text = self.query_one(Search).value
+        try:
+            found = (
+                of_hits(self._store.search(text))
+                if text.strip()
+                else by_date(self._store.chats(), datetime.now(), self._shown)
+            )
+            self._rows = list(found)
+        except sqlite3.Error as error:
+            self._rows = [Row(styled(in_words(error, self._store.path)))]
+        at = self.list.highlighted
+        self.list.clear_options()
+        self.list.add_options([Option(row.content, disabled=row.key is None) for row in self._rows])
+        last = len(self._rows) - 1
+        self.list.highlighted = self._nearest(min(at, last) if at is not None else 0)
+
+    def _nearest(self, at: int) -> int | None:
+        """The index of a chat at or near `at`."""
+        chats = [index for index, row in enumerate(self._rows) if row.key is not None]
+        return min(chats, key=lambda index: (abs(index - at), index)) if chats else None
+
+    def to_list(self) -> None:
+        """Put the focus on the list."""
+        self.list.focus()
+
+    def to_search(self) -> None:
+        self.query_one(Search).focus()
+
+    @on(Input.Changed, "#chat-search")
+    def _typed(self) -> None:
+        self.reload()
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        row = self._rows[event.option_index]
+        if row.key is not None:
+            self.post_message(self.Chosen(row.key, row.message))
