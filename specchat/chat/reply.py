@@ -37,6 +37,8 @@ class Reply:
     state: State = "queued"
     prompt_tokens: int = 0
     reused: int = 0
+    dropped: int = 0
+    """Messages of the chat that did not fit and were left out."""
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
@@ -119,6 +121,11 @@ class Reply:
         self.prompt_tokens, self.reused = event.prompt_tokens, event.reused
         self.speculation = event.speculation
         self._record = Record(event.speculation)
+        self.dropped = event.dropped
+        if event.prefill:
+            self._raw.append(event.prefill)
+            self._parts.append(clean(event.prefill))
+            self._length = len(self._parts[-1])
 
     def step(self, event: Step) -> None:
         self.state = "writing"

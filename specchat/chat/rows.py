@@ -61,6 +61,7 @@ class Answered:
     speculation: Speculation = field(default_factory=Speculation)
     prompt_tokens: int = 0
     reused: int = 0
+    dropped: int = 0
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
@@ -99,6 +100,7 @@ def reply_row(reply: Reply) -> MessageRow:
         reply.speculation,
         reply.prompt_tokens,
         reply.reused,
+        reply.dropped,
         reply.reason,
         reply.error,
         reply.stats,
@@ -140,12 +142,8 @@ def _reply(row: MessageRow, record: Callable[[str], Record | None]) -> Reply:
     reply = Reply(0, meta.name, meta.sampling, meta.speculation, key=row.key, created=row.created)
     reply.state = "finished" if row.state == "finished" else "failed"
     reply.error = INTERRUPTED if row.state == "writing" else meta.error
-    reply.prompt_tokens, reply.reused, reply.reason, reply.stats = (
-        meta.prompt_tokens,
-        meta.reused,
-        meta.reason,
-        meta.stats,
-    )
+    reply.prompt_tokens, reply.reused, reply.dropped = meta.prompt_tokens, meta.reused, meta.dropped
+    reply.reason, reply.stats = meta.reason, meta.stats
     reply.plain_tokens_per_second = meta.plain_tokens_per_second
     reply.restore(row.text, meta.marks, lambda: record(row.key))
     return reply

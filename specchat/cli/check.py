@@ -11,7 +11,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, Asked, with_options
 from specchat.cli.output import Output, Progress, quiet_pipe, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
-from specchat.engine.api import PairSpec
+from specchat.engine.api import Count, PairSpec
 
 if TYPE_CHECKING:
     from specchat.engine.check import CheckResult
@@ -60,7 +60,11 @@ def _run(
     progress.clear()
     if interrupt.asked:
         raise click.Abort
-    chats = [CheckPrompt(p.id, p.messages) for p in prompts if session.count(p.messages) < session.info.context]
+    chats = [
+        CheckPrompt(p.id, p.messages)
+        for p in prompts
+        if session.count(Count(0, p.messages)).tokens < session.info.context
+    ]
     if long := len(prompts) - len(chats):
         out.write(f"{long} of {len(prompts)} prompts do not fit the context of {session.info.context} tokens.\n")
     seen: list[CheckResult] = []

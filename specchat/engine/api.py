@@ -14,9 +14,13 @@ Quant = Literal["nf4", "fp4", "int8"]
 """How the matrices of a model's layers are kept; embedding and head never are. nf4 and fp4 have blocks of 64 with
 double-quantised scales (QLoRA), int8 one scale a row (LLM.int8)."""
 Device = Literal["auto", "cpu", "cuda"]
+ContextPolicy = Literal["refuse", "drop-oldest", "keep-ends"]
+"""What becomes of a chat that does not fit the context. "drop-oldest" leaves out the oldest turns, "keep-ends" those
+after the first; a turn is a user's message and what was answered, and system messages and the last turn always stay."""
 
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 ACCEPTANCES: tuple[Acceptance, ...] = ("coupled", "ratio")
+CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("refuse", "drop-oldest", "keep-ends")
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,12 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a reply ends: `max_tokens` None means until the context is full."""
+    """Where a reply ends, and what happens when there is no room for it: `max_tokens` None means until the context is
+    full. Stop strings are looked for in what is generated, not in a prefill."""
 
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    context: ContextPolicy = "refuse"
 
 
 @dataclass(frozen=True)
@@ -112,13 +118,19 @@ class Load:
 
 @dataclass(frozen=True)
 class Generate:
-    """Answer `messages`; `id` comes back in every event of this reply."""
+    """Answer `messages`; `id` comes back in every event of this reply.
+
+    The reply begins with `prefill`, best ended with a word: models expect a space to begin the next one. A `cold` reply
+    starts with empty caches and drafters that remember nothing, so that two of them compare fairly.
+    """
 
     id: int
     messages: tuple[Message, ...]
     sampling: Sampling = Sampling()
     limits: Limits = Limits()
     speculation: Speculation = Speculation()
+    prefill: str = ""
+    cold: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,10 +150,12 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Count:
-    """How many tokens would these messages take as a prompt?"""
+    """How many tokens would a `Generate` with the same fields take as a prompt, and what would it leave out?"""
 
     id: int
     messages: tuple[Message, ...]
+    limits: Limits = Limits()
+    prefill: str = ""
 
 
 @dataclass(frozen=True)
@@ -213,13 +227,31 @@ class Piece:
 
 @dataclass(frozen=True)
 class Started:
-    """The prompt is in the cache: `reused` of its tokens were there already."""
+    """The prompt is in the cache: `reused` of its tokens were there already.
+
+    The reply begins with the text `prefill`, whose tokens count as the prompt's; no step brings it. `dropped` messages
+    of the chat were left out, as the context policy says.
+    """
 
     id: int
     prompt_tokens: int
     reused: int
     seed: int
     speculation: Speculation
+    prefill: str = ""
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A drafted token: its text alone, and the probability that the drafter gave it, None where it has none to tell.
+
+    Bytes that are no whole character show as U+FFFD, special tokens by their names. The probability is that after the
+    sampling options.
+    """
+
+    text: str
+    probability: float | None = None
 
 
 @dataclass(frozen=True)
@@ -227,7 +259,8 @@ class Step:
     """One verify step. Times in milliseconds, taken in the engine.
 
     `drafted` tokens were proposed, `tested` of them judged (up to the first refusal), `accepted` kept.
-    `emitted` tokens were added to the reply. `rejected` is the text of the refused rest of the draft.
+    `emitted` tokens were added to the reply. `drafts` are the proposed tokens in order: the first `accepted` of them
+    are in the reply, the rest are not.
     """
 
     id: int
@@ -241,7 +274,7 @@ class Step:
     other_ms: float
     context_used: int
     strategy: str
-    rejected: str = ""
+    drafts: tuple[Drafted, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -283,6 +316,8 @@ class Stats:
 
 @dataclass(frozen=True)
 class Finished:
+    """A reply is over. `text` is all of it, the prefill too; `token_ids` are the generated tokens alone."""
+
     id: int
     reason: FinishReason
     text: str
@@ -292,9 +327,15 @@ class Finished:
 
 @dataclass(frozen=True)
 class Counted:
+    """The prompt would take `tokens` of the `context`, after `dropped` messages were left out.
+
+    It would be refused where `tokens` reach `context`.
+    """
+
     id: int
     tokens: int
     context: int
+    dropped: int = 0
 
 
 @dataclass(frozen=True)

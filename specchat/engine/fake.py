@@ -1,6 +1,5 @@
 """An engine that plays prepared replies: for the app's tests, its screenshots and the replay of recorded traces."""
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +20,8 @@ from specchat.engine.api import (
     Load,
     Loaded,
     Loading,
+    Message,
     PairInfo,
-    Piece,
     Request,
     Shutdown,
     Speculation,
@@ -31,7 +30,9 @@ from specchat.engine.api import (
     Step,
     StrategyStatus,
 )
+from specchat.engine.context_policy import fit
 from specchat.engine.errors import ErrorKind
+from specchat.engine.fake_steps import count, stats, steps
 from specchat.engine.strategies import STRATEGIES
 
 INFO = PairInfo(
@@ -50,77 +51,7 @@ INFO = PairInfo(
     exactness="nothing is computed",
     note="",
 )
-DRAFT_MS, VERIFY_MS, OTHER_MS = 1.0, 10.0, 0.2
 ReplyEvent = Started | Step | Changed | Finished | Failed
-_TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
-
-
-def steps(
-    text: str, accepted: Sequence[int] = (3, 0, 5, 1), strategy: str = "draft", length: int = 5, used: int = 0
-) -> list[Step]:
-    """`text` as verify steps that accept `accepted[0]`, `accepted[1]`, ... drafted tokens, over and over.
-
-    A token is a word with the space before it; `used` tokens were in the context before. `plain` accepts nothing.
-    """
-    tokens = _TOKEN.findall(text)
-    made: list[Step] = []
-    counts = cycle([0] if strategy == "plain" else [min(n, length) for n in accepted])
-    done = 0
-    while done < len(tokens):
-        kept = min(next(counts), len(tokens) - done - 1)
-        taken = tokens[done : done + kept + 1]
-        last = "plain" if strategy == "plain" else "bonus" if kept == length else "target"
-        done += len(taken)
-        drafted = 0 if strategy == "plain" else length
-        made.append(
-            Step(
-                id=0,
-                pieces=(*(Piece(token, strategy) for token in taken[:-1]), Piece(taken[-1], last)),
-                drafted=drafted,
-                tested=min(kept + 1, drafted),
-                accepted=kept,
-                emitted=len(taken),
-                draft_ms=drafted * DRAFT_MS,
-                verify_ms=VERIFY_MS,
-                other_ms=OTHER_MS,
-                context_used=used + done,
-                strategy=strategy,
-                rejected=" or so" if kept < drafted else "",
-            )
-        )
-    return made
-
-
-def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: float) -> Stats:
-    """The figures of a reply made of these steps."""
-    speculative = [step for step in reply if step.drafted]
-    tokens = sum(step.emitted for step in reply)
-    tested, accepted = (sum(getattr(step, name) for step in reply) for name in ("tested", "accepted"))
-    draft_ms, verify_ms, other_ms = (sum(getattr(s, f"{n}_ms") for s in reply) for n in ("draft", "verify", "other"))
-    seconds = (draft_ms + verify_ms + other_ms) / 1e3
-    speed = tokens / seconds if seconds else 0.0
-    histogram = [0] * (1 + max((step.accepted for step in speculative), default=-1))
-    for step in speculative:
-        histogram[step.accepted] += 1
-    return Stats(
-        prompt_tokens=prompt_tokens,
-        completion_tokens=tokens,
-        ttft_ms=reply[0].draft_ms + reply[0].verify_ms if reply else 0.0,
-        tokens_per_second=speed,
-        speedup_vs_plain=speed / plain_tokens_per_second if plain_tokens_per_second else None,
-        num_steps=len(reply),
-        num_spec_steps=len(speculative),
-        num_draft_tokens=sum(step.drafted for step in reply),
-        num_tested_draft_tokens=tested,
-        num_accepted_draft_tokens=accepted,
-        mean_acceptance_length=sum(s.emitted for s in speculative) / len(speculative) if speculative else 1.0,
-        draft_acceptance_rate=accepted / tested if tested else 0.0,
-        acceptance_histogram=tuple(histogram),
-        per_step_accepted=tuple(step.accepted for step in speculative),
-        draft_ms=draft_ms,
-        verify_ms=verify_ms,
-        other_ms=other_ms,
-    )
 
 
 class FakeEngine:
@@ -196,8 +127,8 @@ class FakeEngine:
                 self._timed.clear()
                 self._ready.append(self._finished("cancelled"))
             case Count():
-                tokens = sum(len(_TOKEN.findall(message.content)) for message in request.messages)
-                self._ready.append(Counted(request.id, tokens, self.info.context))
+                tokens, dropped = self._prompt(request)
+                self._ready.append(Counted(request.id, tokens, self.info.context, dropped))
             case Shutdown():
                 self.close()
 
@@ -240,15 +171,25 @@ class FakeEngine:
         else:
             self._ready.append(Loaded(replace(self.info, id=request.pair.id, name=request.pair.name)))
 
+    def _prompt(self, request: Generate | Count) -> tuple[int, int]:
+        """Tokens of the prompt, and messages left out of it; what is too long all the same is not refused."""
+
+        def tokens(messages: Sequence[Message]) -> int:
+            return sum(count(message.content) for message in messages) + count(request.prefill)
+
+        kept = fit(request.messages, request.limits, self.info.context, tokens)
+        return tokens(kept.messages), kept.dropped
+
     def _generate(self, request: Generate) -> None:
-        prompt = sum(len(_TOKEN.findall(message.content)) for message in request.messages)
+        prompt, dropped = self._prompt(request)
         reply = next(self._replies)
         if isinstance(reply, str):
             speculation = request.speculation
             made = steps(reply, strategy=speculation.strategy, length=speculation.draft_length or 5, used=prompt)
-            started = Started(request.id, prompt, 0, request.sampling.seed, speculation)
+            prefill = request.prefill
+            started = Started(request.id, prompt, 0, request.sampling.seed, speculation, prefill, dropped)
             own = (replace(step, id=request.id) for step in made)
-            script: list[ReplyEvent] = [started, *own, Finished(request.id, "stop", reply, (), Stats())]
+            script: list[ReplyEvent] = [started, *own, Finished(request.id, "stop", prefill + reply, (), Stats())]
         else:
             script = [replace(event, id=request.id) for event in reply if isinstance(event, ReplyEvent)]
         if self._failures:
@@ -295,7 +236,7 @@ class FakeEngine:
 
     def _finished(self, reason: FinishReason) -> Finished:
         assert self._reply is not None
-        text = "".join(piece.text for step in self._steps for piece in step.pieces)
+        text = self._reply.prefill + "".join(piece.text for step in self._steps for piece in step.pieces)
         figures = stats(self._steps, self._reply.prompt_tokens, self.info.plain_tokens_per_second)
         tokens = tuple(range(figures.completion_tokens))
         reply, self._reply = self._reply.id, None

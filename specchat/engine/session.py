@@ -3,17 +3,20 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from time import perf_counter
-from typing import Protocol
 
 from specchat.engine.api import (
     Cancel,
-    Change,
     Changed,
+    Count,
+    Counted,
+    Drafted,
     Event,
     Finished,
     FinishReason,
     Generate,
+    Limits,
     Loading,
     Message,
     PairInfo,
@@ -22,6 +25,8 @@ from specchat.engine.api import (
     Started,
     Step,
 )
+from specchat.engine.context_policy import fit
+from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Stepped
 from specchat.engine.errors import ContextError, EngineError, ModelError
@@ -39,24 +44,6 @@ from specchat.engine.threads import leave_one_core
 
 DEFAULT_CONTEXT = 8192
 """Tokens a cache is made for where the pair does not say: published contexts of 128 k would take all memory."""
-
-
-class Control(Protocol):
-    """How a running reply is told to change or stop."""
-
-    def poll(self) -> Cancel | Change | None:
-        """The next message for this reply, None when there is none; called between steps."""
-        ...
-
-
-class Uncontrolled:
-    """Nobody interferes."""
-
-    def poll(self) -> None:
-        return None
-
-
-UNCONTROLLED = Uncontrolled()
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
@@ -135,9 +122,10 @@ class Session:
             note=note,
         )
 
-    def count(self, messages: Sequence[Message]) -> int:
-        """Tokens that `messages` take as a prompt."""
-        return len(self.tokenizer.prompt(messages))
+    def count(self, request: Count) -> Counted:
+        """What a chat takes as a prompt, and what is left out of it."""
+        prompt, dropped = self._prompt(request.messages, request.limits, request.prefill)
+        return Counted(request.id, len(prompt), self.info.context, dropped)
 
     def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
         """Answer a chat: Started, then Step and Changed events, then Finished.
@@ -150,27 +138,53 @@ class Session:
         """
         self._check(request.speculation)
         started = perf_counter()
-        prompt = self.tokenizer.prompt(request.messages)
+        prompt, dropped = self._prompt(request.messages, request.limits, request.prefill)
         if not prompt:
             raise EngineError("request", "There is nothing to answer: the chat is empty.")
         if len(prompt) >= self.info.context:
+            what = f"Even without {dropped} of its messages this chat" if dropped else "This chat"
             raise ContextError(
-                f"This chat takes {len(prompt)} tokens and {self.info.name} holds {self.info.context}. "
+                f"{what} takes {len(prompt)} tokens and {self.info.name} holds {self.info.context}. "
                 "Shorten the message or start a new chat."
             )
+        if request.cold:
+            self.forget()
         reused = self.target.rewind(prompt)
         speculation, changes, cancelled = request.speculation, [], False
         while not cancelled and self.target.fill(prompt):
             cancelled, speculation, more = self._listen(request.id, control, speculation, 0)
             changes += more
-        yield Started(request.id, len(prompt), reused, request.sampling.seed, request.speculation)
+        yield Started(
+            request.id,
+            len(prompt),
+            reused,
+            request.sampling.seed,
+            request.speculation,
+            request.prefill,
+            dropped,
+        )
         if cancelled:
-            yield Finished(request.id, "cancelled", "", (), Meter(len(prompt), reused).stats(0.0))
+            yield Finished(request.id, "cancelled", request.prefill, (), Meter(len(prompt), reused).stats(0.0))
             return
         yield from changes
         for drafter in self.drafters.values():
             drafter.begin(prompt)
         yield from self._reply(replace(request, speculation=speculation), prompt, reused, started, control)
+
+    def forget(self) -> None:
+        """Empty every cache and let the drafters begin anew."""
+        self.target.keep(0)
+        for drafter in self.drafters.values():
+            drafter.forget()
+
+    def _prompt(self, messages: Sequence[Message], limits: Limits, prefill: str) -> tuple[list[int], int]:
+        """The tokens of what fits the context of a chat, and how many messages that leaves out."""
+
+        def count(some: Sequence[Message]) -> int:
+            return len(self.tokenizer.prompt(some, prefill))
+
+        kept = fit(messages, limits, self.info.context, count)
+        return self.tokenizer.prompt(kept.messages, prefill), kept.dropped
 
     def _reply(
         self, request: Generate, prompt: list[int], reused: int, started: float, control: Control
@@ -222,14 +236,18 @@ class Session:
                 other_ms=other_ms,
                 context_used=len(prompt) + len(tokens),
                 strategy=drafter.name,
-                rejected=self.tokenizer.decode(stepped.rejected) if stepped.rejected else "",
+                drafts=self._drafts(stepped),
             )
             if reason is None:
                 yield from changes
         if meter.steps and not meter.drafted:
             self._plain_seen(meter)
         stats = meter.stats(self.plain_tokens_per_second)
-        yield Finished(request.id, reason, text.text, tuple(tokens), stats)
+        yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), stats)
+
+    def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
+        probabilities = zip_longest(stepped.drafts, stepped.confidence)
+        return tuple(Drafted(self.tokenizer.text_of(token), probability) for token, probability in probabilities)
 
     def _take(self, stepped: Stepped, drafter: Drafting, text: ReplyText) -> tuple[int, FinishReason | None]:
         """Pass a step's tokens on until the reply ends; how many were taken, and "stop" when it ended."""

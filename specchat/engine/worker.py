@@ -15,7 +15,7 @@ import signal
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from io import TextIOWrapper
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -34,20 +34,14 @@ from specchat.engine.api import (
     Load,
     Loaded,
     Loading,
-    Message,
     PairInfo,
     PairSpec,
     Request,
     Shutdown,
     Stats,
 )
+from specchat.engine.control import Control
 from specchat.engine.errors import EngineError, ErrorKind
-
-
-class Control(Protocol):
-    """See `session.Control`."""
-
-    def poll(self) -> Cancel | Change | None: ...
 
 
 class Session(Protocol):
@@ -57,7 +51,7 @@ class Session(Protocol):
 
     def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
 
-    def count(self, messages: Sequence[Message]) -> int: ...
+    def count(self, request: Count) -> Counted: ...
 
 
 Loader = Callable[[PairSpec, Callable[[Loading], None]], Session]
@@ -163,8 +157,7 @@ class Worker:
                 case Generate():
                     self._generate(request)
                 case Count():
-                    session = self._loaded()
-                    self._emit(Counted(request.id, session.count(request.messages), session.info.context))
+                    self._emit(self._loaded().count(request))
         except EngineError as error:
             self._emit(Failed(reply, error.kind, error.message))
         except Exception as error:
@@ -182,7 +175,7 @@ class Worker:
         try:
             session = self._loaded()
             if self._mailbox.cancelled(request.id):
-                self._emit(Finished(request.id, "cancelled", "", (), Stats()))
+                self._emit(Finished(request.id, "cancelled", request.prefill, (), Stats()))
                 return
             for event in session.generate(request, ReplyControl(self._mailbox, request.id)):
                 self._emit(event)

@@ -6,11 +6,13 @@ import torch
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.sampler import Sampler
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.device.drafters import DeviceDraftModel, DeviceSwift
 from specchat.engine.drafters.plain import PlainDrafter
 from specchat.engine.model.decoder import Decoder, Skip
 from specchat.engine.runners.device import DeviceRunner
 from specchat.engine.targets.native import NativeTarget
-from tests.device.conftest import Folders
+from tests.device.conftest import DEVICE, Folders, decoder
+from tests.engine.tiny import VOCAB
 
 PROMPT = [72, 101, 108, 108, 111, 32, 72, 101, 108]
 TOKENS = 9
@@ -38,6 +40,7 @@ def write(
     acceptance: Acceptance = "coupled",
     eos: tuple[int, ...] = (),
     tokens: int = TOKENS,
+    refused: bool = True,
 ) -> list[int]:
     runner.cache.keep(0)
     runner.cache.begin(PROMPT)
@@ -49,6 +52,9 @@ def write(
         stepped = reply.step(drafter, min(length, tokens - len(made) - 1), acceptance)
         assert 1 <= len(stepped.tokens) <= stepped.drafted + 1
         assert stepped.accepted <= stepped.tested <= stepped.drafted
+        assert refused or stepped.accepted == stepped.drafted
+        assert stepped.drafts[: stepped.accepted] == stepped.tokens[: stepped.accepted]
+        assert stepped.tested == stepped.accepted or stepped.drafts[stepped.accepted] != stepped.tokens[-1]
         made += stepped.tokens
     reply.close()
     assert reply.committed == PROMPT + made
@@ -108,6 +114,29 @@ def test_text_ends_with_an_end_token_inside_a_block(runner: DeviceRunner) -> Non
     cut = plain[: plain.index(end) + 1]
     for strategy, length in (("plain", 0), ("draft", 4)):
         assert write(runner, strategy, length, Sampling(), eos=(end,)) == cut
+
+
+def test_a_drafter_that_forgot_begins_anew(twins: DeviceRunner, deep: DeviceRunner) -> None:
+    draft, swift = twins.drafters["draft"], deep.drafters["swift"]
+    assert isinstance(draft, DeviceDraftModel)
+    assert isinstance(swift, DeviceSwift)
+    write(twins, "draft", 1, Sampling(), tokens=2)
+    assert draft._tokens[:2] == PROMPT[:2]
+    draft.forget()
+    assert draft._tokens == []
+    assert write(twins, "draft", 1, Sampling(), tokens=2, refused=False)
+    swift._search.offer(lambda _: 0.5)
+    swift.forget()
+    assert swift._search.trials == 0
+
+
+def test_a_draft_made_on_the_host_says_how_sure_it_is(folders: Folders) -> None:
+    pair = DeviceRunner(decoder(folders.target), Decoder(folders.draft), VOCAB, DEVICE)
+    pair.cache.begin(PROMPT)
+    reply = pair.reply(Sampling(), list(PROMPT), ())
+    stepped = reply.step(pair.drafters["draft"], 3, "coupled")
+    reply.close()
+    assert len(stepped.confidence) == stepped.drafted > 0
 
 
 def test_ratio_writes_text_and_repeats_it_for_a_seed(runner: DeviceRunner) -> None:

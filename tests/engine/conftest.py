@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from specchat.config.paths import demo_model
 from specchat.engine.api import ModelSource, PairSpec
 from specchat.engine.session import Session, load
 from tests.engine.tiny import checkpoint, perturbed
@@ -21,6 +22,13 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
 @pytest.fixture(scope="session")
 def session(tiny_pair: PairSpec) -> Session:
     return load(tiny_pair, lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def demo() -> Session:
+    """The embedded pair."""
+    target, draft = (ModelSource(path=str(demo_model(name))) for name in ("target", "draft"))
+    return load(PairSpec("demo", "Demo", target, draft), lambda _: None)
 
 
 @pytest.fixture

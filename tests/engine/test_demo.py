@@ -5,18 +5,12 @@ from collections import defaultdict
 
 import pytest
 
-from specchat.config.paths import PACKAGE, demo_model
-from specchat.engine.api import Message, ModelSource, PairSpec
+from specchat.config.paths import PACKAGE
+from specchat.engine.api import Message
 from specchat.engine.check import LENGTHS, SAMPLINGS, CheckPrompt, CheckResult, run
-from specchat.engine.session import Session, load
+from specchat.engine.session import Session
 
 PROMPTS = PACKAGE / "demo" / "prompts.jsonl"
-
-
-@pytest.fixture(scope="module")
-def demo() -> Session:
-    target, draft = (ModelSource(path=str(demo_model(name))) for name in ("target", "draft"))
-    return load(PairSpec("demo", "Demo", target, draft), lambda _: None)
 
 
 def prompts(each: int, skip: int = 0) -> list[CheckPrompt]:

@@ -260,7 +260,7 @@ def test_pieces_sources_and_figures_agree(session: Session) -> None:
     assert sum(last.stats.acceptance_histogram) == last.stats.num_spec_steps
     for step in steps:
         assert step.accepted <= step.tested <= step.drafted
-        assert (step.rejected != "") == (step.drafted > step.accepted) or step is steps[-1]
+        assert len(step.drafts) == step.drafted
     spec = [s for s in steps if s.drafted]
     assert last.stats.mean_acceptance_length == sum(s.emitted for s in spec) / len(spec)
 

@@ -6,11 +6,14 @@ import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from specchat.engine.api import Message, Piece
 from specchat.engine.model.tokenizer import Tokenizer, compile_template, render
 from specchat.engine.reply_text import ReplyText
+from tests.engine import tiny
 from tests.engine.tiny import checkpoint
 
 CHAT = (
@@ -95,6 +98,54 @@ def test_special_tokens_in_a_message_are_text(tokenizer: Tokenizer) -> None:
     ends = [t for t in tokens if t in tokenizer.eos]
     assert len(ends) == 1
     assert "<\u200b|end|>" in tokenizer.decode(tokens)
+
+
+def test_a_prefill_is_read_as_the_reply_it_begins(tokenizer: Tokenizer) -> None:
+    whole = tokenizer.prompt([*CHAT, Message("assistant", "Well <|end|> é")])
+    begun = tokenizer.prompt(CHAT, "Well <|end|> é")
+    assert begun == whole[: len(begun)]
+    assert begun[-1] not in tokenizer.eos
+    assert tokenizer.decode(begun).endswith("Well <\u200b|end|> é")
+
+
+def test_chat_and_prefill_are_encoded_as_one_text(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newline that ends the template and one that begins the prefill may be one token."""
+    monkeypatch.setattr(tokenizer, "template", compile_template('{{ messages[0].content + "\\n" }}', "here"))
+    merging = tiny.tokenizer()
+    merging.add_tokens(["\n\n"])
+    monkeypatch.setattr(tokenizer, "backend", merging)
+    assert tokenizer.prompt([Message("user", "a")], "\nb")[1] == merging.token_to_id("\n\n")
+
+
+def test_without_a_template_a_prefill_follows_the_text(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer, "template", None)
+    assert tokenizer.decode(tokenizer.prompt([Message("user", "One"), Message("user", "Two")], " three")) == (
+        "One\nTwo three"
+    )
+
+
+def test_a_token_alone_has_a_text(tokenizer: Tokenizer) -> None:
+    first, second = tokenizer.backend.encode("é").ids
+    (space,) = tokenizer.backend.encode(" ").ids
+    assert [tokenizer.text_of(token) for token in (first, second, space, *tokenizer.eos)] == [
+        "\ufffd",
+        "\ufffd",
+        " ",
+        "<|end|>",
+    ]
+
+
+def test_a_token_that_begins_a_word_keeps_its_space(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoders of the SentencePiece kind take the first space off a text."""
+    backend = Backend(models.BPE(vocab={"▁": 0, "a": 1, "▁a": 2, "b": 3, "▁b": 4, "<0xC3>": 5}, merges=[("▁", "a")]))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    monkeypatch.setattr(tokenizer, "backend", backend)
+    monkeypatch.setattr(tokenizer, "_before", backend.encode("a").ids)
+    monkeypatch.setattr(tokenizer, "_texts", {})
+    assert [tokenizer.text_of(token) for token in (4, 3, 5, 4)] == [" b", "b", "\ufffd", " b"]
 
 
 def test_the_demo_layout_equals_transformers(tokenizer: Tokenizer) -> None:

@@ -10,6 +10,8 @@ from specchat.engine import fake
 from specchat.engine.api import (
     Cancel,
     Changed,
+    Count,
+    Counted,
     Event,
     Finished,
     Generate,
@@ -19,8 +21,9 @@ from specchat.engine.api import (
     PairSpec,
     Started,
 )
+from specchat.engine.control import Control
 from specchat.engine.errors import ContextError, ModelError
-from specchat.engine.worker import Control, Session
+from specchat.engine.worker import Session
 
 STEP_S = 0.02
 
@@ -33,8 +36,8 @@ class ScriptedSession:
     def __init__(self, info: PairInfo) -> None:
         self.info = info
 
-    def count(self, messages: Sequence[Message]) -> int:
-        return sum(len(message.content.split()) for message in messages)
+    def count(self, request: Count) -> Counted:
+        return Counted(request.id, words(request.messages), self.info.context)
 
     def generate(self, request: Generate, control: Control) -> Iterator[Event]:
         match request.messages[-1].content:
@@ -69,7 +72,7 @@ class ScriptedSession:
 
     def _reply(self, request: Generate, control: Control, text: str) -> Iterator[Event]:
         speculation = request.speculation
-        yield Started(request.id, self.count(request.messages), 0, request.sampling.seed, speculation)
+        yield Started(request.id, words(request.messages), 0, request.sampling.seed, speculation)
         said = ""
         for number, step in enumerate(fake.steps(text)):
             time.sleep(STEP_S)
@@ -84,6 +87,10 @@ class ScriptedSession:
                 speculation = message.speculation
                 yield Changed(request.id, speculation, step.context_used)
         yield Finished(request.id, "stop", said, (), fake.stats([], 0, 0.0))
+
+
+def words(messages: Sequence[Message]) -> int:
+    return sum(len(message.content.split()) for message in messages)
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None]) -> Session:

@@ -1,5 +1,7 @@
 """The scripted engine behaves like the real one."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from specchat.engine.api import (
     Failed,
     Finished,
     Generate,
+    Limits,
     Load,
     Loaded,
     Message,
@@ -64,6 +67,11 @@ def test_steps_say_the_whole_text_and_add_up(text: str, accepted: list[int], str
         assert step.emitted == step.accepted + 1 == len(step.pieces)
         assert step.accepted <= step.tested <= step.drafted
         assert (step.drafted == 0) == (strategy == "plain")
+        assert len(step.drafts) == step.drafted
+        kept, refused = step.drafts[: step.accepted], step.drafts[step.accepted :]
+        assert [draft.text for draft in kept] == [piece.text for piece in step.pieces[: step.accepted]]
+        assert not refused or refused[0].text != step.pieces[-1].text
+        assert all((draft.probability is None) == (strategy == "lookup") for draft in step.drafts)
     figures = fake.stats(made, 7, 100.0)
     assert figures.completion_tokens == used - 7
     assert sum(figures.acceptance_histogram) == figures.num_spec_steps == len(figures.per_step_accepted)
@@ -167,6 +175,37 @@ def test_count_counts_words() -> None:
     engine = loaded(FakeEngine())
     engine.send(Count(3, (Message("user", "one two, three"),)))
     assert engine.poll() == [Counted(3, 4, fake.INFO.context)]
+
+
+def test_a_prefill_begins_the_reply() -> None:
+    clock = Clock()
+    engine = loaded(FakeEngine([" one two three four"], tokens_per_second=10, clock=clock))
+    for reply, seconds, said in ((1, 9, "So: one two three four"), (2, 0.4, "So: one two three four"), (3, 0, "So:")):
+        start = clock.now
+        engine.send(replace(ask(reply), prefill="So:"))
+        clock.now = start + seconds
+        started, *events = engine.poll()
+        engine.send(Cancel(reply))
+        *rest, finished = [*events, *engine.poll()]
+        assert isinstance(started, Started)
+        assert isinstance(finished, Finished)
+        assert (started.prefill, finished.text) == ("So:", said)
+        assert finished.text == "So:" + text_of(rest)
+        assert started.prompt_tokens == 4
+
+
+def test_what_does_not_fit_is_left_out() -> None:
+    engine = loaded(FakeEngine(info=replace(fake.INFO, context=8)))
+    limits = Limits(2, context="drop-oldest")
+    messages = (Message("user", "one two"), Message("assistant", "three four"), Message("user", "five six"))
+    engine.send(Count(1, messages, limits))
+    assert engine.poll() == [Counted(1, 6, 8)]
+    engine.send(Count(2, messages, limits, "seven"))
+    assert engine.poll() == [Counted(2, 3, 8, 2)]
+    engine.send(Generate(3, messages, limits=limits, prefill="seven"))
+    started = engine.poll()[0]
+    assert isinstance(started, Started)
+    assert (started.prompt_tokens, started.dropped) == (3, 2)
 
 
 @pytest.mark.parametrize("die", [True, False])

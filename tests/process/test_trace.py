@@ -18,14 +18,17 @@ from specchat.engine.api import (
     Finished,
     Generate,
     Load,
+    Loaded,
     Message,
     ModelSource,
     PairSpec,
     Speculation,
     Started,
     Stats,
+    Step,
 )
 
+SCREENSHOTS = Path(__file__).parents[2] / "screenshots" / "trace.jsonl"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
@@ -74,6 +77,16 @@ def test_a_recorded_chat_plays_again(tmp_path: Path) -> None:
     assert recorded == first
     assert len(trace.replies(recorded)) == 2
     assert play(fake.FakeEngine(trace.replies(recorded))) == first
+
+
+def test_the_recording_behind_the_screenshots_can_be_played() -> None:
+    events = list(trace.read(SCREENSHOTS))
+    replies = trace.replies(events)
+    steps = [event for event in events if isinstance(event, Step)]
+    assert any(isinstance(event, Loaded) for event in events)
+    assert len(replies) > 1
+    assert all(len(step.drafts) == step.drafted for step in steps)
+    assert any(step.accepted < step.drafted for step in steps)
 
 
 def test_an_unfinished_reply_is_left_out() -> None:

@@ -9,6 +9,7 @@ from textual import events
 
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.api import (
+    Drafted,
     Failed,
     Finished,
     ModelSource,
@@ -43,10 +44,15 @@ ALL = (StrategyStatus("plain", True), StrategyStatus("draft", True), StrategySta
 HOSTILE_INFO = replace(INFO, name=EVIL, device=EVIL, exactness=EVIL, strategies=ALL)
 
 
+def drafts(kept: str, rejected: str) -> tuple[Drafted, ...]:
+    return Drafted(kept, 0.9), Drafted(rejected, 0.1)
+
+
 def chunked(text: str, rejected: str = EVIL) -> tuple[Started | Step | Finished, ...]:
     """`text` a character a step, so that every sequence is cut in every place."""
     steps = [
-        Step(0, (Piece(char, "draft"), Piece("", "target")), 5, 1, 1, 1, 1, 1, 1, 9, "draft", rejected) for char in text
+        Step(0, (Piece(char, "draft"), Piece("", "target")), 2, 1, 1, 1, 1, 1, 1, 9, "draft", drafts(char, rejected))
+        for char in text
     ]
     return (Started(0, 1, 0, 0, Speculation("draft", 5)), *steps, Finished(0, "stop", text, (), Stats(num_steps=1)))
 

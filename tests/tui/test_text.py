@@ -7,7 +7,7 @@ from textual.content import Content
 
 from specchat.chat.reply import Reply
 from specchat.chat.tree import Turn
-from specchat.engine.api import Changed, Finished, Piece, Sampling, Speculation, Stats, Step
+from specchat.engine.api import Changed, Drafted, Finished, Piece, Sampling, Speculation, Stats, Step
 from specchat.tui.text.blocks import split
 from specchat.tui.text.code import OpenCode, box, code_lines, highlight, language_of
 from specchat.tui.text.lines import Line, Section
@@ -31,7 +31,8 @@ def styles_at(line: Line, text: str) -> set[str]:
 
 def step(*pieces: tuple[str, str], rejected: str = "", accepted: int = 0, drafted: int = 5) -> Step:
     made = tuple(Piece(text, source) for text, source in pieces)
-    return Step(1, made, drafted, min(accepted + 1, drafted), accepted, len(made), 1, 8, 1, 10, "draft", rejected)
+    drafts = (*(Drafted(piece.text, 0.9) for piece in made[:accepted]), Drafted(rejected, 0.1))
+    return Step(1, made, drafted, min(accepted + 1, drafted), accepted, len(made), 1, 8, 1, 10, "draft", drafts)
 
 
 def a_reply(*steps: Step) -> Reply:

@@ -14,11 +14,13 @@ class Draft:
     """A chain of proposed tokens.
 
     `q` is the distribution float64 [len(tokens), vocab] that each token was drawn from, None when the draft is
-    deterministic; only the ratio test reads it.
+    deterministic; only the ratio test reads it. `confidence` is the probability of each token, empty where the drafter
+    has none to tell; it is shown, nothing depends on it.
     """
 
     tokens: list[int] = field(default_factory=list)
     q: Tensor | None = None
+    confidence: list[float] = field(default_factory=list)
 
 
 class Drafter(Protocol):
@@ -28,6 +30,10 @@ class Drafter(Protocol):
 
     def begin(self, prompt: Sequence[int]) -> None:
         """A reply to `prompt` starts: forget what belongs to another text."""
+        ...
+
+    def forget(self) -> None:
+        """Be as when just loaded: nothing in a cache, nothing learnt from earlier replies."""
         ...
 
     def propose(self, committed: Sequence[int], limit: int, sampler: Sampler, history: History, ratio: bool) -> Draft:

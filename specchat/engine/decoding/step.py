@@ -24,15 +24,22 @@ class Target(Protocol):
 
 @dataclass(frozen=True)
 class Stepped:
-    """One verify step: `tokens` were added, the first `accepted` of them drafted. Times in milliseconds."""
+    """One verify step: `tokens` were added, the first `accepted` of them drafted. Times in milliseconds.
+
+    `drafts` are the tokens that were proposed, `confidence` as in `Draft`.
+    """
 
     tokens: tuple[int, ...]
-    rejected: tuple[int, ...]
-    drafted: int
+    drafts: tuple[int, ...]
+    confidence: tuple[float, ...]
     tested: int
     accepted: int
     draft_ms: float
     verify_ms: float
+
+    @property
+    def drafted(self) -> int:
+        return len(self.drafts)
 
 
 class Decoding:
@@ -72,8 +79,8 @@ class Decoding:
         accepted = min(verdict.accepted, len(tokens))
         return Stepped(
             tokens=tuple(tokens),
-            rejected=tuple(draft.tokens[verdict.accepted :]),
-            drafted=len(draft.tokens),
+            drafts=tuple(draft.tokens),
+            confidence=tuple(draft.confidence),
             tested=verdict.tested,
             accepted=accepted,
             draft_ms=1e3 * (drafted - start),

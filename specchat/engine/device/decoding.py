@@ -28,10 +28,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Flying:
-    """A step under way on the device, with `drafted` tokens to check."""
+    """A step under way on the device, with `drafted` tokens to check; `confidence` as in `Draft`."""
 
     plan: Plan
     drafted: int
+    confidence: tuple[float, ...]
 
 
 class DeviceDecoding:
@@ -75,8 +76,8 @@ class DeviceDecoding:
             self._launch(plan)
         return Stepped(
             tokens=tuple(verdict.tokens),
-            rejected=tuple(verdict.fed[verdict.accepted :]),
-            drafted=flying.drafted,
+            drafts=tuple(verdict.fed),
+            confidence=flying.confidence,
             tested=verdict.tested,
             accepted=min(verdict.accepted, len(verdict.tokens)),
             draft_ms=draft_ms,
@@ -93,14 +94,15 @@ class DeviceDecoding:
     def _launch(self, plan: Plan) -> None:
         self._clock.start()
         self._launches.judge_by(plan.acceptance)
+        confidence: tuple[float, ...] = ()
         if isinstance(plan.drafter, DeviceDrafter):
             drafted = plan.drafter.propose(self.committed, plan.limit)
             source = plan.drafter.source if drafted else "host"
         else:
             draft = plan.drafter.propose(self.committed, plan.limit, self._sampler, self._history, False)
             self._launches.feed(draft.tokens)
-            drafted, source = len(draft.tokens), "host"
+            drafted, source, confidence = len(draft.tokens), "host", tuple(draft.confidence)
         self._clock.drafted()
         self._launches.verify(source, drafted)
         self._clock.verified()
-        self._flying = Flying(plan, drafted)
+        self._flying = Flying(plan, drafted, confidence)

@@ -22,6 +22,10 @@ class DeviceDrafter(Protocol):
         """A reply to `prompt` starts: forget what belongs to another text."""
         ...
 
+    def forget(self) -> None:
+        """Be as when just loaded: nothing in a cache, nothing learnt from earlier replies."""
+        ...
+
     def propose(self, committed: Sequence[int], limit: int) -> int:
         """Start drafting up to `limit` tokens after `committed`; returns how many, without waiting for them."""
         ...
@@ -46,6 +50,9 @@ class DeviceDraftModel:
 
     def begin(self, prompt: Sequence[int]) -> None:
         del self._tokens[shared_prefix(self._tokens, prompt) :]
+
+    def forget(self) -> None:
+        self._tokens.clear()
 
     def propose(self, committed: Sequence[int], limit: int) -> int:
         # The first pass feeds the last two tokens, so there must be two.
@@ -75,12 +82,16 @@ class DeviceSwift:
 
     def __init__(self, decoder: DeviceDecoder, launches: Launches) -> None:
         self._launches = launches
-        self._search = SkipSearch(decoder.config.layers)
+        self._layers = decoder.config.layers
         self._prompt = 0
-        self._steps = 0
+        self.forget()
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._prompt = len(prompt)
+
+    def forget(self) -> None:
+        self._search = SkipSearch(self._layers)
+        self._steps = 0
 
     def propose(self, committed: Sequence[int], limit: int) -> int:
         if limit <= 0:

@@ -33,6 +33,9 @@ class DraftModelDrafter:
     def begin(self, prompt: Sequence[int]) -> None:
         self._keep(shared_prefix(self._tokens, prompt[:-1]))
 
+    def forget(self) -> None:
+        self._keep(0)
+
     def propose(self, committed: Sequence[int], limit: int, sampler: Sampler, history: History, ratio: bool) -> Draft:
         limit = min(limit, self.decoder.context - len(committed))
         draft = Draft()
@@ -48,7 +51,8 @@ class DraftModelDrafter:
                 history.push(token)
                 if ratio:
                     distributions.append(sampler.probabilities(scores))
-                if float(scores.softmax(0)[token]) < UNSURE:
+                draft.confidence.append(float(scores.softmax(0)[token]))
+                if draft.confidence[-1] < UNSURE:
                     break
         finally:
             for drafted in draft.tokens:

@@ -27,6 +27,9 @@ class LookupDrafter:
         self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
 
     def begin(self, prompt: Sequence[int]) -> None:
+        self.forget()
+
+    def forget(self) -> None:
         self._text.clear()
         self._ends.clear()
 

@@ -14,6 +14,9 @@ class PlainDrafter:
     def begin(self, prompt: Sequence[int]) -> None:
         pass
 
+    def forget(self) -> None:
+        pass
+
     def propose(self, committed: Sequence[int], limit: int, sampler: Sampler, history: History, ratio: bool) -> Draft:
         return Draft()
 

@@ -27,12 +27,15 @@ class SwiftDrafter:
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
-        self.search = SkipSearch(decoder.config.layers)
         self._prompt = 0
-        self._steps = 0
+        self.forget()
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._prompt = len(prompt)
+
+    def forget(self) -> None:
+        self.search = SkipSearch(self.decoder.config.layers)
+        self._steps = 0
 
     def propose(self, committed: Sequence[int], limit: int, sampler: Sampler, history: History, ratio: bool) -> Draft:
         draft = Draft()
@@ -54,7 +57,8 @@ class SwiftDrafter:
                 history.push(token)
                 if ratio:
                     distributions.append(sampler.probabilities(scores))
-                if float(scores.softmax(-1)[token]) < CONFIDENT:
+                draft.confidence.append(float(scores.softmax(-1)[token]))
+                if draft.confidence[-1] < CONFIDENT:
                     break
         finally:
             cache.truncate(start)

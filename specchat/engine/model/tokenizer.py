@@ -44,29 +44,32 @@ class Tokenizer:
             (t.content for t in self.backend.get_added_tokens_decoder().values() if t.special), key=len, reverse=True
         )
         self.template = _template(folder, config)
+        self._before = list(self.backend.encode("a", add_special_tokens=False).ids)
+        self._texts: dict[int, str] = {}
 
     @property
     def size(self) -> int:
         """Number of token ids, added ones included."""
         return int(self.backend.get_vocab_size(with_added_tokens=True))
 
-    def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Tokens of a chat up to where the assistant's reply starts.
+    def prompt(self, messages: Sequence[Message], prefill: str = "") -> list[int]:
+        """Tokens of a chat up to where the assistant's reply starts, and of `prefill`, with which it does.
 
-        Without a chat template the texts are joined by newlines for the model to continue.
+        Without a chat template the texts are joined by newlines for the model to continue. Chat and prefill are encoded
+        as one text: the model then sees the tokens that it would see were the reply its own.
 
         Raises:
             ModelError: the template refuses these messages; its own words are passed on.
         """
         if self.template is None:
-            text = "\n".join(self._inert(m.content) for m in messages)
+            text = "\n".join(self._inert(m.content) for m in messages) + self._inert(prefill)
             return list(self.backend.encode(text).ids)
         turns = [{"role": m.role, "content": self._inert(m.content)} for m in messages]
         try:
             text = render(self.template, turns, self.special)
         except Exception as error:  # a template is a program of somebody else's
             raise ModelError(f"{self.folder}: the chat template refuses this chat: {error}.") from None
-        return list(self.backend.encode(text, add_special_tokens=False).ids)
+        return list(self.backend.encode(text + self._inert(prefill), add_special_tokens=False).ids)
 
     def stream(self, tokens: Sequence[int] = ()) -> "TextStream":
         """An incremental decoder of the tokens that follow the prompt `tokens`."""
@@ -74,6 +77,17 @@ class Tokenizer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self.backend.decode(list(tokens)))
+
+    def text_of(self, token: int) -> str:
+        """The text that `token` adds in the middle of a text: bytes of an incomplete character show as U+FFFD, special
+        tokens by their names."""
+        text = self._texts.get(token)
+        if text is None:
+            # Alone it would lose what some decoders take off the start of a text.
+            before = str(self.backend.decode(self._before))
+            text = str(self.backend.decode([*self._before, token], skip_special_tokens=False)).removeprefix(before)
+            self._texts[token] = text
+        return text
 
     def _inert(self, text: str) -> str:
         """`text` with a zero-width space inside whatever would be read as a special token."""

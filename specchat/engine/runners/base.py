@@ -45,6 +45,10 @@ class Drafting(Protocol):
         """A reply to `prompt` starts: forget what belongs to another text."""
         ...
 
+    def forget(self) -> None:
+        """Be as when just loaded: nothing in a cache, nothing learnt from earlier replies."""
+        ...
+
 
 class Reply(Protocol):
     """A reply being written, step by step."""

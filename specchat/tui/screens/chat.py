@@ -130,6 +130,8 @@ class ChatScreen(Screen[None]):
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._draw_gauges)
+        if self.focused is None:
+            self.prompt.focus()
 
     def say(self, message: str, *, bad: bool = False) -> None:
         """Show a sentence in the status row for a while."""
@@ -290,18 +292,22 @@ class ChatScreen(Screen[None]):
         if self.has_class("-chats"):
             self.leave_chats()
             return
-        self.add_class("-chats")
-        self.redraw_chats()
+        self._show_chats()
         self.sidebar.to_list()
 
     def search_chats(self) -> None:
-        self.add_class("-chats")
-        self.redraw_chats()
+        self._show_chats()
         self.sidebar.to_search()
+
+    def _show_chats(self) -> None:
+        self.add_class("-chats")
+        self.sidebar.disabled = False
+        self.redraw_chats()
 
     def leave_chats(self) -> None:
         """Hide the list; the prompt has the focus again."""
         self.remove_class("-chats")
+        self.sidebar.disabled = True
         self.prompt.focus()
 
     def redraw_chats(self) -> None:

@@ -29,7 +29,7 @@ class TokenView:
         for step in self._reply.steps[self._steps :]:
             self._take_marks(self._steps)
             self._steps += 1
-            ghost = _ghost(step.rejected) if step.rejected else ""
+            ghost = _ghost("".join(draft.text for draft in step.drafts[step.accepted :]))
             pieces = [(clean(piece.text), piece.source) for piece in step.pieces]
             refused_at = len(pieces) - 1 if pieces and pieces[-1][1] == "target" else len(pieces)
             for index, (text, source) in enumerate(pieces):

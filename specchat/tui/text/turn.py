@@ -115,6 +115,8 @@ class TurnView:
         self._rewritten = False
         self._view: MarkdownView | TokenView | None = None
         self._head: list[Section] = []
+        self._name = ""
+        self._dropped = 0
         self._foot: list[Section] = []
         self._foot_key: tuple[str, ...] = ()
 
@@ -127,7 +129,13 @@ class TurnView:
             self._view = TokenView(reply) if self._token_view else MarkdownView(reply)
             replies = self.turn.replies
             again = f"  reply {replies.number} of {len(replies)}" if len(replies) > 1 else ""
-            self._head = [_ornament((reply.name or "model") + again, ".role-model", above=True)]
+            self._name = (reply.name or "model") + again
+            self._head, self._dropped = [_ornament(self._name, ".role-model", above=True)], 0
+        if reply.dropped != self._dropped:
+            self._dropped = reply.dropped
+            messages = f"{reply.dropped} earlier message{'s' * (reply.dropped != 1)}"
+            words = f"{messages} did not fit the context and were left out"
+            self._head = [_ornament(self._name, ".role-model", above=True), _ornament(words, ".hint")]
         view = self._view
         if view is None:
             return self._prompt

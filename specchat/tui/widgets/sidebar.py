@@ -47,7 +47,7 @@ class Sidebar(Vertical):
         message: str | None
 
     def __init__(self, store: Store) -> None:
-        super().__init__()
+        super().__init__(disabled=True)  # hidden at first, and nothing hidden may get the focus
         self._store = store
         self._rows: list[Row] = []
         self._shown = ""

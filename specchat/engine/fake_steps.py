@@ -1,0 +1,98 @@
+"""Verify steps made up for a text, and the figures of a reply that consists of them."""
+
+import re
+from collections.abc import Sequence
+from itertools import cycle, islice
+
+from specchat.engine.api import Drafted, Piece, Stats, Step
+
+DRAFT_MS, VERIFY_MS, OTHER_MS = 1.0, 10.0, 0.2
+SURE, UNSURE = (0.97, 0.88, 0.99, 0.93), (0.41, 0.62, 0.35)
+"""Probabilities of drafted tokens that are kept and refused, over and over."""
+WRONG = (" or", " so", " the", " then")
+"""What was drafted in vain."""
+_TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
+
+
+def count(text: str) -> int:
+    """Tokens of a text: a word with the space before it is one."""
+    return len(_TOKEN.findall(text))
+
+
+def steps(
+    text: str, accepted: Sequence[int] = (3, 0, 5, 1), strategy: str = "draft", length: int = 5, used: int = 0
+) -> list[Step]:
+    """`text` as verify steps that accept `accepted[0]`, `accepted[1]`, ... drafted tokens, over and over.
+
+    A token is a word with the space before it; `used` tokens were in the context before. `plain` accepts nothing.
+    """
+    tokens = _TOKEN.findall(text)
+    made: list[Step] = []
+    counts = cycle([0] if strategy == "plain" else [min(n, length) for n in accepted])
+    done = 0
+    while done < len(tokens):
+        kept = min(next(counts), len(tokens) - done - 1)
+        taken = tokens[done : done + kept + 1]
+        last = "plain" if strategy == "plain" else "bonus" if kept == length else "target"
+        done += len(taken)
+        drafted = 0 if strategy == "plain" else length
+        made.append(
+            Step(
+                id=0,
+                pieces=(*(Piece(token, strategy) for token in taken[:-1]), Piece(taken[-1], last)),
+                drafted=drafted,
+                tested=min(kept + 1, drafted),
+                accepted=kept,
+                emitted=len(taken),
+                draft_ms=drafted * DRAFT_MS,
+                verify_ms=VERIFY_MS,
+                other_ms=OTHER_MS,
+                context_used=used + done,
+                strategy=strategy,
+                drafts=_drafts(taken, drafted, strategy),
+            )
+        )
+    return made
+
+
+def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: float) -> Stats:
+    """The figures of a reply made of these steps."""
+    speculative = [step for step in reply if step.drafted]
+    tokens = sum(step.emitted for step in reply)
+    tested, accepted = (sum(getattr(step, name) for step in reply) for name in ("tested", "accepted"))
+    draft_ms, verify_ms, other_ms = (sum(getattr(s, f"{n}_ms") for s in reply) for n in ("draft", "verify", "other"))
+    seconds = (draft_ms + verify_ms + other_ms) / 1e3
+    speed = tokens / seconds if seconds else 0.0
+    histogram = [0] * (1 + max((step.accepted for step in speculative), default=-1))
+    for step in speculative:
+        histogram[step.accepted] += 1
+    return Stats(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=tokens,
+        ttft_ms=reply[0].draft_ms + reply[0].verify_ms if reply else 0.0,
+        tokens_per_second=speed,
+        speedup_vs_plain=speed / plain_tokens_per_second if plain_tokens_per_second else None,
+        num_steps=len(reply),
+        num_spec_steps=len(speculative),
+        num_draft_tokens=sum(step.drafted for step in reply),
+        num_tested_draft_tokens=tested,
+        num_accepted_draft_tokens=accepted,
+        mean_acceptance_length=sum(s.emitted for s in speculative) / len(speculative) if speculative else 1.0,
+        draft_acceptance_rate=accepted / tested if tested else 0.0,
+        acceptance_histogram=tuple(histogram),
+        per_step_accepted=tuple(step.accepted for step in speculative),
+        draft_ms=draft_ms,
+        verify_ms=verify_ms,
+        other_ms=other_ms,
+    )
+
+
+def _drafts(taken: Sequence[str], drafted: int, strategy: str) -> tuple[Drafted, ...]:
+    """The draft of a step that added `taken`, all but the last token of it drafted; lookup tells no probabilities."""
+    if not drafted:
+        return ()
+    kept = taken[:-1]
+    wrong = islice(cycle(word for word in WRONG if word != taken[-1]), drafted - len(kept))
+    sure, unsure = cycle(SURE), cycle(UNSURE)
+    drafts = [(text, next(sure)) for text in kept] + [(text, next(unsure)) for text in wrong]
+    return tuple(Drafted(text, None if strategy == "lookup" else probability) for text, probability in drafts)

@@ -1,0 +1,167 @@
+"""What a reply begins with, what it remembers of earlier ones, and what it tells of its drafts."""
+
+from dataclasses import replace
+
+import pytest
+
+from specchat.engine.api import (
+    Cancel,
+    Count,
+    Drafted,
+    Event,
+    Finished,
+    Generate,
+    Limits,
+    Message,
+    Sampling,
+    Speculation,
+    Started,
+    Step,
+)
+from specchat.engine.drafters.draft_model import UNSURE
+from specchat.engine.drafters.swift import SwiftDrafter
+from specchat.engine.session import Session
+from specchat.engine.strategies import STRATEGIES
+from tests.engine.test_lossless import Script, finished, shown
+
+STORY = (Message("user", "Tell me a story about a fox and a lamp."),)
+OPENING = "Once there was a crab who"
+
+
+def started(events: list[Event]) -> Started:
+    assert isinstance(events[0], Started)
+    return events[0]
+
+
+def steps(events: list[Event]) -> list[Step]:
+    return [event for event in events if isinstance(event, Step)]
+
+
+def figures(events: list[Event]) -> list[tuple[int, int, int, tuple[Drafted, ...]]]:
+    return [(s.drafted, s.tested, s.accepted, s.drafts) for s in steps(events)]
+
+
+# Prefill
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=3, temperature=0.8, repetition_penalty=1.2)])
+def test_a_prefilled_reply_is_the_same_with_every_strategy(demo: Session, sampling: Sampling) -> None:
+    request = Generate(1, STORY, sampling, Limits(40), prefill=OPENING)
+    plain = list(demo.generate(request))
+    assert started(plain).prefill == OPENING
+    assert finished(plain).text == OPENING + shown(plain)
+    assert len(finished(plain).token_ids) == sum(s.emitted for s in steps(plain)) > 20
+    assert shown(plain) != ""
+    for strategy in STRATEGIES:
+        last = finished(list(demo.generate(replace(request, speculation=Speculation.of(strategy)))))
+        assert (last.token_ids, last.text) == (finished(plain).token_ids, finished(plain).text), strategy
+
+
+def test_what_a_reply_says_by_itself_it_says_from_a_prefill_too(demo: Session) -> None:
+    """Ended where a token ends, a prefill changes nothing of what follows."""
+    free = finished(list(demo.generate(Generate(1, STORY, limits=Limits(40)))))
+    begun = demo.tokenizer.decode(free.token_ids[:12])
+    last = finished(list(demo.generate(Generate(1, STORY, limits=Limits(28), prefill=begun))))
+    assert last.text == free.text
+    assert last.token_ids == free.token_ids[12:]
+
+
+def test_a_prefilled_reply_is_reused_by_the_next_turn(demo: Session) -> None:
+    first = finished(list(demo.generate(Generate(1, STORY, limits=Limits(20), prefill=OPENING, cold=True))))
+    again = started(list(demo.generate(Generate(2, STORY, limits=Limits(1), prefill=OPENING))))
+    assert again.reused == again.prompt_tokens - 1
+    chat = (*STORY, Message("assistant", first.text), Message("user", "And then?"))
+    follow = started(list(demo.generate(Generate(3, chat, limits=Limits(1)))))
+    assert follow.reused >= again.prompt_tokens
+
+
+def test_stop_strings_are_not_looked_for_in_the_prefill(demo: Session) -> None:
+    free = shown(list(demo.generate(Generate(1, STORY, limits=Limits(30), prefill=OPENING))))
+    stop = free[10:14]
+    events = list(
+        demo.generate(Generate(1, STORY, limits=Limits(30, ("crab", "who" + free[:3], stop)), prefill=OPENING))
+    )
+    assert finished(events).reason == "stop"
+    assert shown(events) == free[: min(free.index(s) for s in ("crab", stop) if s in free)]
+    assert finished(events).text == OPENING + shown(events)
+
+
+def test_a_prefill_counts_as_prompt(demo: Session) -> None:
+    begun = started(list(demo.generate(Generate(1, STORY, limits=Limits(1), prefill=OPENING))))
+    assert demo.count(Count(1, STORY, prefill=OPENING)).tokens == begun.prompt_tokens
+    assert begun.prompt_tokens > demo.count(Count(1, STORY)).tokens
+
+
+def test_a_prefill_is_kept_when_the_reply_is_stopped_at_once(demo: Session) -> None:
+    messages = (Message("user", "fox " * 300),)
+    request = Generate(7, messages, prefill=OPENING, cold=True)
+    events = list(demo.generate(request, Script({1: Cancel(7)})))
+    assert [type(event) for event in events] == [Started, Finished]
+    assert finished(events).text == OPENING
+
+
+# Cold
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_cold_reply_is_as_the_first_one(session: Session, strategy: str) -> None:
+    request = Generate(1, (Message("user", "abcabc"),), Sampling(), Limits(100), Speculation.of(strategy), cold=True)
+    first = list(session.generate(request))
+    swift = session.drafters["swift"]
+    assert isinstance(swift, SwiftDrafter)
+    # Replies between the two: the caches hold the very prompt, and the search for what to skip has gone on.
+    for between in STRATEGIES:
+        warm = replace(
+            request, speculation=Speculation.of(between), cold=False, sampling=Sampling(seed=9, temperature=1)
+        )
+        assert started(list(session.generate(warm))).reused > 0
+    assert swift.search.trials > 0
+    again = list(session.generate(request))
+    assert started(again).reused == started(first).reused == 0
+    assert figures(again) == figures(first)
+    assert finished(again).token_ids == finished(first).token_ids
+
+
+def test_a_cold_reply_reads_the_whole_prompt_with_both_models(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Generate(1, (Message("user", "ab" * 60),), limits=Limits(8), speculation=Speculation("draft", 4))
+    prompt = len(session.tokenizer.prompt(request.messages))
+    draft = session.drafters["draft"].decoder  # type: ignore[attr-defined]
+    fed: list[int] = []
+    inner = draft.prefill
+    monkeypatch.setattr(draft, "prefill", lambda tokens: fed.append(len(tokens)) or inner(tokens))
+    list(session.generate(request))
+    for cold, reads in ((False, 1), (True, prompt)):
+        fed.clear()
+        events = list(session.generate(replace(request, cold=cold)))
+        assert started(events).reused == (0 if cold else prompt - 1)
+        assert fed[0] == reads
+
+
+# Drafts
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_step_tells_what_was_drafted_and_how_sure(demo: Session, strategy: str) -> None:
+    request = Generate(1, STORY, Sampling(seed=1, temperature=0.7), Limits(80), Speculation.of(strategy))
+    events = list(demo.generate(replace(request, messages=(*STORY, *STORY))))
+    tokens = finished(events).token_ids
+    at = 0
+    for step in steps(events):
+        kept = tokens[at : at + step.accepted]
+        assert [draft.text for draft in step.drafts[: step.accepted]] == [demo.tokenizer.text_of(t) for t in kept]
+        assert len(step.drafts) == step.drafted
+        for draft in step.drafts:
+            assert (draft.probability is None) == (strategy == "lookup")
+            assert draft.probability is None or 0 < draft.probability <= 1
+        at += step.emitted
+    assert (strategy == "plain") == (not any(step.drafts for step in steps(events)))
+
+
+def test_a_draft_goes_on_while_its_model_is_sure(demo: Session) -> None:
+    request = Generate(1, STORY, limits=Limits(80), speculation=Speculation("draft", 8))
+    seen = steps(list(demo.generate(request)))
+    for step in seen:
+        assert all((draft.probability or 0) >= UNSURE for draft in step.drafts[:-1])
+    assert any(step.drafts and (step.drafts[-1].probability or 0) < UNSURE for step in seen)
