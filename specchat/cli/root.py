@@ -11,6 +11,7 @@ from specchat.cli.app import run_app
 from specchat.cli.ask import ask
 from specchat.cli.bench import bench
 from specchat.cli.check import check
+from specchat.cli.doctor import doctor
 from specchat.cli.exit_codes import MEANINGS, ExitCode
 from specchat.cli.models import models
 from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, Asked, refuse_options_before_command, with_options
@@ -35,7 +36,7 @@ def specchat(ctx: click.Context, /, theme: str | None, **options: Any) -> None:
     refuse_options_before_command(ctx)
 
 
-for command in (ask, models, check, bench, paths):
+for command in (ask, models, check, bench, doctor, paths):
     specchat.add_command(command)
 
 
