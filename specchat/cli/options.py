@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
+from specchat.cli.completion import complete_pairs
 from specchat.config.errors import nearest
 from specchat.engine.api import ACCEPTANCES, Acceptance
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
@@ -101,7 +102,13 @@ PAIR_OPTIONS = (
         show_envvar=True,
         help="Use this models.toml instead of the one in the config folder.",
     ),
-    _option("--pair", env=True, metavar="ID", help="Which pair to load; specchat models lists them."),
+    _option(
+        "--pair",
+        env=True,
+        metavar="ID",
+        shell_complete=complete_pairs,
+        help="Which pair to load; specchat models lists them.",
+    ),
     _option("--target", type=FOLDER, metavar="DIR", help="Load the target from this folder instead of a pair."),
     _option("--draft", type=FOLDER, metavar="DIR", help="With --target: load the draft from this folder."),
 )

@@ -11,6 +11,7 @@ from specchat.cli.app import run_app
 from specchat.cli.ask import ask
 from specchat.cli.bench import bench
 from specchat.cli.check import check
+from specchat.cli.completion import complete_themes, completion
 from specchat.cli.doctor import doctor
 from specchat.cli.exit_codes import MEANINGS, ExitCode
 from specchat.cli.models import models
@@ -22,7 +23,14 @@ EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, mea
 
 @click.group(invoke_without_command=True, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @with_options(PAIR_OPTIONS, DECODING_OPTIONS)
-@click.option("--theme", envvar="SPECCHAT_THEME", show_envvar=True, metavar="NAME", help="The app's colours.")
+@click.option(
+    "--theme",
+    envvar="SPECCHAT_THEME",
+    show_envvar=True,
+    metavar="NAME",
+    shell_complete=complete_themes,
+    help="The app's colours.",
+)
 @click.version_option(__version__, prog_name="specchat", message="%(prog)s %(version)s")
 @click.pass_context
 def specchat(ctx: click.Context, /, theme: str | None, **options: Any) -> None:
@@ -36,7 +44,7 @@ def specchat(ctx: click.Context, /, theme: str | None, **options: Any) -> None:
     refuse_options_before_command(ctx)
 
 
-for command in (ask, models, check, bench, doctor, paths):
+for command in (ask, models, check, bench, doctor, paths, completion):
     specchat.add_command(command)
 
 

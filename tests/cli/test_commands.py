@@ -11,7 +11,7 @@ from specchat.cli.exit_codes import BY_KIND, MEANINGS, ExitCode
 from specchat.config.settings import Settings
 from tests.cli.conftest import Run, configure
 
-COMMANDS = ("ask", "check", "doctor", "models", "paths")
+COMMANDS = ("ask", "check", "completion", "doctor", "models", "paths")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
