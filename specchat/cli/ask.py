@@ -4,10 +4,12 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
+from specchat.attachments import read_attachment, with_attachments
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, Asked, with_options
@@ -24,15 +26,23 @@ PATIENCE_S = 5.0
 @click.command()
 @click.argument("text", nargs=-1)
 @with_options(PAIR_OPTIONS, DECODING_OPTIONS)
+@click.option(
+    "--file",
+    "files",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    help="Send this text file along; may be given again.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with text, seed and figures.")
 @told
-def ask(text: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def ask(text: tuple[str, ...], files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
     """Answer one question.
 
-    What is piped in is added to TEXT. The answer goes to standard output as it is written; figures go to standard
-    error if that is a terminal.
+    What is piped in is added to TEXT, and so is each FILE, in a fence headed by its name. The answer goes to standard
+    output as it is written; figures go to standard error if that is a terminal.
     """
-    question = _question(text)
+    question = _question(text, files)
     from specchat.cli.prepare import keeps_state, prepare, runnable
     from specchat.engine.client import EngineClient
 
@@ -119,7 +129,8 @@ class Answer:
             self._last = text[-1]
 
 
-def _question(text: tuple[str, ...]) -> str:
+def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> str:
+    attached = [read_attachment(path) for path in files]
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
         try:
@@ -129,7 +140,8 @@ def _question(text: tuple[str, ...]) -> str:
                 f"Standard input is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv.",
                 ExitCode.USAGE,
             ) from None
-    question = "\n\n".join(part for part in (" ".join(text), piped) if part.strip())
+    asked = "\n\n".join(part for part in (" ".join(text), piped) if part.strip())
+    question = with_attachments(asked, attached)
     if not question:
         raise click.UsageError('Nothing was asked. Give a text, as in: specchat ask "Why is the sky blue?"')
     return question
