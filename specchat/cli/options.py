@@ -141,9 +141,15 @@ def refuse_options_before_command(ctx: click.Context) -> None:
     Raises:
         click.UsageError: with the order that works.
     """
+    assert isinstance(ctx.command, click.Group)
+    assert ctx.invoked_subcommand is not None
+    command = ctx.command.get_command(ctx, ctx.invoked_subcommand)
+    known = {parameter.name for parameter in command.params} if command else set()
     for parameter in ctx.command.params:
         if parameter.name and ctx.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
             option = parameter.opts[0]
+            if parameter.name not in known:
+                raise click.UsageError(f"{option} does not go with {ctx.invoked_subcommand}. Leave one of them out.")
             raise click.UsageError(
                 f"{option} belongs behind the command: {ctx.command_path} {ctx.invoked_subcommand} {option} ..."
             )

@@ -61,6 +61,9 @@ def test_options_in_front_of_a_command_are_refused(run: Run) -> None:
     result = run("--top-k", "3", "ask", "hello")
     assert result.exit_code == ExitCode.USAGE
     assert "specchat ask --top-k" in result.stderr
+    result = run("--plain", "ask", "hello")
+    assert result.exit_code == ExitCode.USAGE
+    assert "--plain does not go with ask" in result.stderr
 
 
 def test_without_a_terminal_the_app_is_refused(run: Run) -> None:

@@ -39,6 +39,10 @@ def test_asking_needs_neither_torch_nor_textual() -> None:
     assert imported("ask", "hello") == {"pydantic"}
 
 
+def test_a_chat_by_lines_needs_neither_torch_nor_textual() -> None:
+    assert imported("--plain") == {"pydantic"}
+
+
 def test_the_doctor_needs_neither_torch_nor_textual() -> None:
     assert imported("doctor", "--engine") == {"pydantic"}
 
