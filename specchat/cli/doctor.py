@@ -77,7 +77,7 @@ def _configuration(paths: "Paths", asked: Asked) -> "tuple[list[Finding], Pair |
             findings.append(ok("pair", f"{pair.id}: {pair.name}"))
         except ConfigError as error:
             findings.append(problem("pair", error.message))
-    return [*findings, *configuration.themes(paths)], pair
+    return [*findings, *configuration.themes(paths), configuration.keys(paths.keys_file)], pair
 
 
 def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":

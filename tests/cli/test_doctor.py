@@ -71,6 +71,16 @@ def test_a_bad_theme_is_left_out_and_told(run: Run, home: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
+def test_keys_are_judged_as_far_as_can_be_known(run: Run, home: Path) -> None:
+    assert findings(run)["keymap"]["text"] == "as shipped"
+    configure(home, keys='settings = "ctrl+k"\n')
+    assert findings(run)["keymap"]["text"] == f"{home}/config/keys.toml: settings"
+    configure(home, keys='settings = "ctrl+"\n')
+    finding = findings(run)["keymap"]
+    assert finding["status"] == "note"
+    assert '"ctrl+" is not a key' in finding["text"]
+
+
 def test_the_engine_is_loaded_only_when_asked_for(
     run: Run, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
