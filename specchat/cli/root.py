@@ -12,6 +12,7 @@ from specchat.cli.ask import ask
 from specchat.cli.bench import bench
 from specchat.cli.check import check
 from specchat.cli.completion import complete_themes, completion
+from specchat.cli.config import config
 from specchat.cli.doctor import doctor
 from specchat.cli.exit_codes import MEANINGS, ExitCode
 from specchat.cli.models import models
@@ -48,7 +49,7 @@ def specchat(ctx: click.Context, /, theme: str | None, plain: bool, **options: A
         run_app(Asked.of(options), theme)
 
 
-for command in (ask, models, check, bench, doctor, paths, completion):
+for command in (ask, models, check, bench, doctor, paths, config, completion):
     specchat.add_command(command)
 
 
