@@ -22,7 +22,8 @@ def run_app(asked: Asked, theme: str | None) -> None:
     """Check the terminal and the configuration, then hand over to the app."""
     if not _terminal():
         raise Problem(
-            "The app needs a terminal for input and output. In scripts and pipes use: specchat ask TEXT",
+            "The app needs a terminal for input and output. In scripts and pipes use: specchat ask TEXT, or "
+            "specchat --plain for a chat by lines.",
             ExitCode.NO_TERMINAL,
         )
     from specchat.cli.prepare import keeps_state, prepare

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
+from specchat.cli.completion import complete_pairs
 from specchat.config.errors import nearest
 from specchat.engine.api import ACCEPTANCES, Acceptance
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
@@ -101,7 +102,13 @@ PAIR_OPTIONS = (
         show_envvar=True,
         help="Use this models.toml instead of the one in the config folder.",
     ),
-    _option("--pair", env=True, metavar="ID", help="Which pair to load; specchat models lists them."),
+    _option(
+        "--pair",
+        env=True,
+        metavar="ID",
+        shell_complete=complete_pairs,
+        help="Which pair to load; specchat models lists them.",
+    ),
     _option("--target", type=FOLDER, metavar="DIR", help="Load the target from this folder instead of a pair."),
     _option("--draft", type=FOLDER, metavar="DIR", help="With --target: load the draft from this folder."),
 )
@@ -134,9 +141,15 @@ def refuse_options_before_command(ctx: click.Context) -> None:
     Raises:
         click.UsageError: with the order that works.
     """
+    assert isinstance(ctx.command, click.Group)
+    assert ctx.invoked_subcommand is not None
+    command = ctx.command.get_command(ctx, ctx.invoked_subcommand)
+    known = {parameter.name for parameter in command.params} if command else set()
     for parameter in ctx.command.params:
         if parameter.name and ctx.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
             option = parameter.opts[0]
+            if parameter.name not in known:
+                raise click.UsageError(f"{option} does not go with {ctx.invoked_subcommand}. Leave one of them out.")
             raise click.UsageError(
                 f"{option} belongs behind the command: {ctx.command_path} {ctx.invoked_subcommand} {option} ..."
             )

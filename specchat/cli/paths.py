@@ -18,6 +18,7 @@ def paths(as_json: bool) -> None:
         "config": user.config,
         "settings": user.settings_file,
         "models": user.models_file,
+        "keys": user.keys_file,
         "themes": user.themes,
         "data": user.data,
         "cache": user.cache,

@@ -11,31 +11,45 @@ from specchat.cli.app import run_app
 from specchat.cli.ask import ask
 from specchat.cli.bench import bench
 from specchat.cli.check import check
+from specchat.cli.completion import complete_themes, completion
+from specchat.cli.config import config
+from specchat.cli.doctor import doctor
 from specchat.cli.exit_codes import MEANINGS, ExitCode
 from specchat.cli.models import models
 from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, Asked, refuse_options_before_command, with_options
 from specchat.cli.paths import paths
+from specchat.cli.plain import run_plain
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 
 @click.group(invoke_without_command=True, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @with_options(PAIR_OPTIONS, DECODING_OPTIONS)
-@click.option("--theme", envvar="SPECCHAT_THEME", show_envvar=True, metavar="NAME", help="The app's colours.")
+@click.option(
+    "--theme",
+    envvar="SPECCHAT_THEME",
+    show_envvar=True,
+    metavar="NAME",
+    shell_complete=complete_themes,
+    help="The app's colours.",
+)
+@click.option("--plain", is_flag=True, help="Chat by lines instead: for screen readers and pipes.")
 @click.version_option(__version__, prog_name="specchat", message="%(prog)s %(version)s")
 @click.pass_context
-def specchat(ctx: click.Context, /, theme: str | None, **options: Any) -> None:
+def specchat(ctx: click.Context, /, theme: str | None, plain: bool, **options: Any) -> None:
     """Chat with a local model, made faster by speculative decoding, word for word the same.
 
     Without a command: the app, in this terminal.
     """
-    if ctx.invoked_subcommand is None:
+    if ctx.invoked_subcommand is not None:
+        refuse_options_before_command(ctx)
+    elif plain:
+        run_plain(Asked.of(options))
+    else:
         run_app(Asked.of(options), theme)
-        return
-    refuse_options_before_command(ctx)
 
 
-for command in (ask, models, check, bench, paths):
+for command in (ask, models, check, bench, doctor, paths, config, completion):
     specchat.add_command(command)
 
 

@@ -16,7 +16,7 @@ def _known_strategy(name: str) -> str:
     return name
 
 
-Strategy = Annotated[str, AfterValidator(_known_strategy)]
+Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra={"enum": list(STRATEGIES)})]
 Name = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters and digits, with . _ - between")]
 Repo = Annotated[str, matching(r"[\w.-]+/[\w.-]+", "OWNER/NAME as on huggingface.co")]
 Gib = Annotated[float, Field(gt=0)]

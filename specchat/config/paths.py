@@ -29,6 +29,10 @@ class Paths:
         return self.config / "models.toml"
 
     @property
+    def keys_file(self) -> Path:
+        return self.config / "keys.toml"
+
+    @property
     def themes(self) -> Path:
         return self.config / "themes"
 

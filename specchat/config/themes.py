@@ -3,22 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
+
+from pydantic import model_validator
 
 from specchat.config.errors import ConfigError
 from specchat.config.files import Table, checked, matching, read_toml
 
-Colour = Annotated[str, matching("#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})", "a colour like #8ac or #88aacc")]
+_ANSI = "ansi_(default|(bright_)?(black|red|green|yellow|blue|magenta|cyan|white))"
+Colour = Annotated[
+    str, matching(f"#([0-9a-fA-F]{{3}}|[0-9a-fA-F]{{6}})|{_ANSI}", "a colour like #8ac or #88aacc, or ansi_cyan")
+]
 
 
 @dataclass(frozen=True)
 class Theme:
-    """A theme by plain data: `colors` by Textual's names, `spec` by token source; all `#rgb` or `#rrggbb`."""
+    """A theme by plain data: `colors` by Textual's names, `spec` by token source; `#rgb`, `#rrggbb` or `ansi_NAME`.
+
+    `ansi` takes what is named so from the terminal's palette; only then are there such names.
+    """
 
     name: str
     dark: bool
     colors: Mapping[str, str]
     spec: Mapping[str, str]
+    ansi: bool = False
 
 
 class SpecTable(Table):
@@ -34,6 +43,7 @@ class SpecTable(Table):
 class ThemeFile(Table):
     name: Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9_-]*", "letters and digits, with _ - between")]
     dark: bool
+    ansi: bool = False
     primary: Colour
     secondary: Colour | None = None
     accent: Colour | None = None
@@ -45,6 +55,14 @@ class ThemeFile(Table):
     error: Colour | None = None
     success: Colour | None = None
     spec: SpecTable = SpecTable()
+
+    @model_validator(mode="after")
+    def _palette(self) -> Self:
+        colours = {**self.model_dump(exclude={"spec"}), **self.spec.model_dump()}
+        for key, value in colours.items():
+            if not self.ansi and key != "name" and str(value).startswith("ansi_"):
+                raise ValueError(f"{key} is {value}, which needs ansi = true.")
+        return self
 
 
 def load_themes(folders: Sequence[Path]) -> tuple[list[Theme], list[str]]:
@@ -72,5 +90,5 @@ def read_theme(path: Path) -> Theme:
         ConfigError: it is no TOML, or a key or colour in it is wrong.
     """
     file = checked(ThemeFile, read_toml(path), path)
-    colors = file.model_dump(exclude={"name", "dark", "spec"}, exclude_none=True)
-    return Theme(file.name, file.dark, colors, file.spec.model_dump(exclude_none=True))
+    colors = file.model_dump(exclude={"name", "dark", "ansi", "spec"}, exclude_none=True)
+    return Theme(file.name, file.dark, colors, file.spec.model_dump(exclude_none=True), file.ansi)

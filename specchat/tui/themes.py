@@ -1,6 +1,6 @@
 """A theme file's colours as a Textual theme."""
 
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from specchat.tui.launch import ThemeColours
 
@@ -21,6 +21,7 @@ SPEC_DEFAULTS: dict[str, str] = {
 def textual_theme(theme: ThemeColours) -> Theme:
     """Textual's own kind of theme; colours that the file leaves out are derived by Textual."""
     colours = theme.colors.get
+    palette = BUILTIN_THEMES["ansi-dark" if theme.dark else "ansi-light"].variables if theme.ansi else {}
     return Theme(
         name=theme.name,
         dark=theme.dark,
@@ -34,5 +35,6 @@ def textual_theme(theme: ThemeColours) -> Theme:
         warning=colours("warning"),
         error=colours("error"),
         success=colours("success"),
-        variables={f"spec-{source}": colour for source, colour in theme.spec.items()},
+        variables={**palette, **{f"spec-{source}": colour for source, colour in theme.spec.items()}},
+        ansi=theme.ansi,
     )

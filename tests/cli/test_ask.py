@@ -32,6 +32,32 @@ def test_what_is_piped_in_is_added(run: Run, engines: list[FakeEngine]) -> None:
     assert asked(engines).messages[-1].content == "Summarise:\n\none\n\ntwo é"
 
 
+def test_files_are_added_in_order(run: Run, engines: list[FakeEngine], tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "b").write_text("```")
+    files = [word for name in ("a.py", "b") for word in ("--file", str(tmp_path / name))]
+    assert run("ask", *files, "Why?", input="piped\n").exit_code == 0
+    a, b = tmp_path / "a.py", tmp_path / "b"
+    expected = f"Why?\n\npiped\n\nFile {a}:\n```py\nx = 1\n```\n\nFile {b}:\n````\n```\n````"
+    assert asked(engines).messages[-1].content == expected
+
+
+def test_a_file_alone_is_enough(run: Run, engines: list[FakeEngine], tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("What is this?")
+    assert run("ask", "--file", str(tmp_path / "a")).exit_code == 0
+    assert "What is this?" in asked(engines).messages[-1].content
+
+
+def test_a_file_that_cannot_be_sent_is_told_before_an_engine_starts(
+    run: Run, engines: list[FakeEngine], tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_bytes(b"a\0b")
+    result = run("ask", "--file", str(tmp_path / "a"), "hello")
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
+    assert "is binary (byte 1 is zero)" in result.stderr
+    assert engines == []
+
+
 def test_piped_text_alone_is_enough(run: Run, engines: list[FakeEngine]) -> None:
     run("ask", input="one\n")
     assert asked(engines).messages[-1].content == "one"

@@ -172,8 +172,11 @@ def test_prompts_that_do_not_fit_are_told(run: Run, quick: list[str]) -> None:
 def test_options_before_a_sub_command_are_not_lost(run: Run) -> None:
     result = run("bench", "--limit", "3", "verify-cost")
     assert result.exit_code == ExitCode.USAGE
-    assert "--limit belongs behind the command:" in result.stderr
-    assert "bench verify-cost --limit ..." in result.stderr
+    assert "--limit does not go with verify-cost" in result.stderr
+    result = run("bench", "--pair", "demo", "verify-cost")
+    assert result.exit_code == ExitCode.USAGE
+    assert "--pair belongs behind the command:" in result.stderr
+    assert "bench verify-cost --pair ..." in result.stderr
 
 
 def test_verify_cost_alone(run: Run, folders: list[str], tmp_path: Path) -> None:

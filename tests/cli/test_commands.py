@@ -9,9 +9,11 @@ import pytest
 from specchat import __version__
 from specchat.cli.exit_codes import BY_KIND, MEANINGS, ExitCode
 from specchat.config.settings import Settings
+from specchat.config.themes import ThemeFile
+from specchat.engine.strategies import STRATEGIES
 from tests.cli.conftest import Run, configure
 
-COMMANDS = ("ask", "check", "models", "paths")
+COMMANDS = ("ask", "check", "completion", "config", "doctor", "models", "paths")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -61,6 +63,9 @@ def test_options_in_front_of_a_command_are_refused(run: Run) -> None:
     result = run("--top-k", "3", "ask", "hello")
     assert result.exit_code == ExitCode.USAGE
     assert "specchat ask --top-k" in result.stderr
+    result = run("--plain", "ask", "hello")
+    assert result.exit_code == ExitCode.USAGE
+    assert "--plain does not go with ask" in result.stderr
 
 
 def test_without_a_terminal_the_app_is_refused(run: Run) -> None:
@@ -110,3 +115,23 @@ def test_paths_are_shown_and_not_made(run: Run, home: Path) -> None:
     assert Path(shown["shipped_models"]).exists()
     assert str(home / "state" / "engine.log") in run("paths").stdout
     assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "keys"),
+    [
+        ("settings", set(Settings.model_fields)),
+        ("models", {"schema", "default", "pair"}),
+        ("theme", set(ThemeFile.model_fields)),
+    ],
+)
+def test_schemas_of_files_are_printed(run: Run, file: str, keys: set[str]) -> None:
+    schema = json.loads(run("config", "schema", file).stdout)
+    assert set(schema["properties"]) == keys
+    assert schema["additionalProperties"] is False
+    assert schema["$schema"].startswith("https://json-schema.org/")
+
+
+def test_the_schema_of_settings_names_the_strategies(run: Run) -> None:
+    strategy = json.loads(run("config", "schema", "settings").stdout)["properties"]["strategy"]
+    assert strategy["anyOf"][0] == {"enum": list(STRATEGIES), "type": "string"}

@@ -30,13 +30,21 @@ def imported(*arguments: str) -> set[str]:
     return set(result.stderr.splitlines()[-1].split()) & HEAVY
 
 
-@pytest.mark.parametrize("command", [[], ["ask"], ["check"], ["models"], ["paths"]])
+@pytest.mark.parametrize("command", [[], ["ask"], ["check"], ["doctor"], ["models"], ["paths"]])
 def test_help_imports_nothing_heavy(command: list[str]) -> None:
     assert imported(*command, "--help") == set()
 
 
 def test_asking_needs_neither_torch_nor_textual() -> None:
     assert imported("ask", "hello") == {"pydantic"}
+
+
+def test_a_chat_by_lines_needs_neither_torch_nor_textual() -> None:
+    assert imported("--plain") == {"pydantic"}
+
+
+def test_the_doctor_needs_neither_torch_nor_textual() -> None:
+    assert imported("doctor", "--engine") == {"pydantic"}
 
 
 def test_paths_needs_nothing() -> None:

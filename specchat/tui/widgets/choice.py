@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
 
@@ -15,7 +16,7 @@ from specchat.tui.widgets.plain import Plain
 
 
 class Choice(Plain, can_focus=True):
-    """Left and right move between the values, a click picks one."""
+    """Left and right move between the values, a click picks one. Where not all fit, the row moves with the choice."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"chosen", "other"}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -38,9 +39,14 @@ class Choice(Plain, can_focus=True):
     def __init__(self, values: Sequence[str], value: str, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._values = list(values)
+        self._first = 0
         self.set_reactive(Choice.value, value)
 
     def on_mount(self) -> None:
+        self._fill()
+
+    def on_resize(self) -> None:
+        self._first = 0
         self._fill()
 
     def watch_value(self, value: str) -> None:
@@ -53,7 +59,7 @@ class Choice(Plain, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         start = 0
-        for value in self._values:
+        for value in self._values[self._first :]:
             end = start + len(one_line(value)) + 2
             if start <= event.x < end:
                 self.value = value
@@ -61,9 +67,14 @@ class Choice(Plain, can_focus=True):
             start = end
 
     def _fill(self) -> None:
-        row = EMPTY
-        for value in self._values:
-            chosen = value == self.value
-            text = one_line(value)
-            row += styled(f"[{text}]" if chosen else f" {text} ", ".chosen" if chosen else ".other")
-        self.show(row)
+        cells = [self._cell(value) for value in self._values]
+        at = self._values.index(self.value) if self.value in self._values else 0
+        self._first = min(self._first, at)
+        while self.size.width and sum(cell.cell_length for cell in cells[self._first : at + 1]) > self.size.width:
+            self._first += 1
+        self.show(EMPTY.join(cells[self._first :]))
+
+    def _cell(self, value: str) -> Content:
+        chosen = value == self.value
+        text = one_line(value)
+        return styled(f"[{text}]" if chosen else f" {text} ", ".chosen" if chosen else ".other")

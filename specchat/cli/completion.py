@@ -1,0 +1,67 @@
+"""`specchat completion`: the script that completes options and names in a shell, and the names it offers."""
+
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from specchat.cli.output import Output, quiet_pipe
+
+if TYPE_CHECKING:
+    from specchat.config.catalog import Catalog
+
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_SPECCHAT_COMPLETE"
+"""The environment variable by which click tells a call for completion."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options, pairs, strategies and themes in a shell.
+
+    \b
+    bash:  eval "$(specchat completion bash)"      in ~/.bashrc
+    zsh:   eval "$(specchat completion zsh)"       in ~/.zshrc
+    fish:  specchat completion fish > ~/.config/fish/completions/specchat.fish
+    """
+    completer = get_completion_class(shell)
+    assert completer is not None
+    with quiet_pipe():
+        Output().write(completer(ctx.find_root().command, {}, "specchat", VARIABLE).source())
+
+
+def complete_pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Ids and aliases of pairs that begin like `incomplete`; none where the user's files cannot be read."""
+    del param
+    from specchat.clean import one_line
+
+    catalog = _catalog(ctx)
+    return [
+        CompletionItem(name, help=one_line(pair.name, 60))
+        for pair in (catalog.pairs if catalog else ())
+        for name in (pair.id, *pair.aliases)
+        if name.startswith(incomplete)
+    ]
+
+
+def complete_themes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of theme files' themes that begin like `incomplete`."""
+    del ctx, param
+    from specchat.config.paths import shipped, user_paths
+    from specchat.config.themes import load_themes
+
+    themes, _ = load_themes([shipped("themes"), user_paths().themes])
+    return [theme.name for theme in themes if theme.name.startswith(incomplete)]
+
+
+def _catalog(ctx: click.Context) -> "Catalog | None":
+    from specchat.cli.prepare import read_catalog
+    from specchat.config.errors import ConfigError
+    from specchat.config.paths import user_paths
+
+    try:
+        return read_catalog(user_paths(), ctx.params.get("models"))
+    except ConfigError:
+        return None

@@ -1,0 +1,107 @@
+"""`specchat doctor`: what works on this machine, what does not, and what to do about it."""
+
+import json
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.interrupt import Interrupt
+from specchat.cli.options import PAIR_OPTIONS, Asked, with_options
+from specchat.cli.output import Output, Progress, quiet_pipe
+
+if TYPE_CHECKING:
+    from specchat.config.catalog import Pair
+    from specchat.config.paths import Paths
+    from specchat.doctor.finding import Finding
+
+
+@click.command()
+@with_options(PAIR_OPTIONS)
+@click.option("--engine", "with_engine", is_flag=True, help="Also load the pair in the engine process and measure it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(with_engine: bool, as_json: bool, **options: Any) -> None:
+    """Look at versions, terminal, folders, configuration and GPU, and say what is wrong.
+
+    Uses no network and changes nothing. Ends with code 3 when something keeps specchat from working.
+    """
+    from specchat.config.paths import user_paths
+    from specchat.doctor.folders import folders, model_cache
+    from specchat.doctor.gpu import gpus
+    from specchat.doctor.terminal import clipboard, terminal, window
+    from specchat.doctor.versions import versions
+
+    paths = user_paths()
+    configured, pair = _configuration(paths, Asked.of(options))
+    findings = [
+        *versions(),
+        *terminal(os.environ, window()),
+        clipboard(os.environ),
+        *folders(paths),
+        model_cache(),
+        *configured,
+        *gpus(),
+    ]
+    if with_engine and pair is not None:
+        findings += _engine(pair, paths)
+    usable = all(finding.status != "problem" for finding in findings)
+    with quiet_pipe():
+        if as_json:
+            report = {"usable": usable, "findings": [asdict(finding) for finding in findings]}
+            Output().write(json.dumps(report, indent=2) + "\n")
+        else:
+            Output().write(_as_text(findings, usable))
+    if not usable:
+        raise click.exceptions.Exit(ExitCode.UNUSABLE)
+
+
+def _configuration(paths: "Paths", asked: Asked) -> "tuple[list[Finding], Pair | None]":
+    """What the user's files say, and the pair that would be loaded if they can be used."""
+    from specchat.cli.prepare import prepare, read_catalog, runnable
+    from specchat.config.errors import ConfigError
+    from specchat.doctor import configuration
+    from specchat.doctor.finding import ok, problem
+
+    findings = [configuration.settings(paths.settings_file)]
+    own = asked.models or (paths.models_file if os.path.lexists(paths.models_file) else None)
+    pair = None
+    try:
+        findings.append(configuration.pairs(read_catalog(paths, asked.models), own))
+    except ConfigError as error:
+        findings.append(problem("models", error.message))
+    if all(finding.status == "ok" for finding in findings):
+        try:
+            pair = runnable(prepare(asked).pair)
+            findings.append(ok("pair", f"{pair.id}: {pair.name}"))
+        except ConfigError as error:
+            findings.append(problem("pair", error.message))
+    return [*findings, *configuration.themes(paths), configuration.keys(paths.keys_file)], pair
+
+
+def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":
+    from specchat.cli.prepare import keeps_state
+    from specchat.doctor.engine import Stopped, engine
+    from specchat.engine.client import EngineClient
+
+    os.environ["HF_HUB_OFFLINE"] = "1"  # the engine process takes it over: looking must not download
+    progress = Progress()
+    client = EngineClient(paths.engine_log if keeps_state(paths) else None)
+    with Interrupt() as interrupt:
+        try:
+            return engine(client, pair.spec, progress.show, lambda: interrupt.asked)
+        except Stopped:
+            raise click.Abort from None
+        finally:
+            progress.clear()
+            client.close()
+
+
+def _as_text(findings: "list[Finding]", usable: bool) -> str:
+    from specchat.clean import one_line
+
+    width = max(len(finding.name) for finding in findings)
+    lines = [f"{f.status:<7}  {f.name:<{width}}  {one_line(f.text, 1000)}" for f in findings]
+    end = "specchat can be used." if usable else "specchat cannot be used before the problems above are solved."
+    return "\n".join([*lines, "", end, ""])

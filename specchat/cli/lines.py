@@ -1,0 +1,89 @@
+"""Messages and commands read line by line from standard input."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import Problem
+
+PROMPT = "> "
+QUOTES = '"""'
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A message, or a command with its slash."""
+
+    text: str
+    is_command: bool = False
+
+
+class Lines:
+    """Standard input as entries: a line each, a line that ends in a backslash goes on, triple quotes hold many lines.
+
+    On a terminal each line is asked for with a prompt.
+    """
+
+    def __init__(self) -> None:
+        self.is_terminal = sys.stdin is not None and sys.stdin.isatty()
+        self._screen = sys.stdout if sys.stdout.isatty() else sys.stderr
+
+    def entries(self) -> Iterator[Entry]:
+        """Until the input ends.
+
+        Raises:
+            Problem: what is piped in is not UTF-8 text.
+        """
+        while (line := self._line()) is not None:
+            if line.startswith(QUOTES):
+                text = self._quoted(line.removeprefix(QUOTES))
+            elif line.startswith("/"):
+                yield Entry(line.strip(), is_command=True)
+                continue
+            else:
+                text = self._continued(line)
+            if text.strip():
+                yield Entry(text)
+
+    def _continued(self, line: str) -> str:
+        lines = [line]
+        while lines[-1].endswith("\\"):
+            lines[-1] = lines[-1].removesuffix("\\")
+            if (more := self._line()) is None:
+                break
+            lines.append(more)
+        return "\n".join(lines)
+
+    def _quoted(self, first: str) -> str:
+        lines = [first] if first else []
+        while not (lines and lines[-1].endswith(QUOTES)):
+            if (more := self._line()) is None:
+                break
+            lines.append(more)
+        return "\n".join(lines).removesuffix(QUOTES).removesuffix("\n")
+
+    def _line(self) -> str | None:
+        if sys.stdin is None:
+            return None
+        self._show(PROMPT)
+        try:
+            data = sys.stdin.buffer.readline()
+        except KeyboardInterrupt:
+            self._show("\n")
+            raise
+        if not data:
+            self._show("\n")
+            return None
+        try:
+            text = data.decode("utf-8", errors="replace" if self.is_terminal else "strict")
+        except UnicodeDecodeError:
+            raise Problem(
+                "Standard input is not UTF-8 text. Convert it first, for example with iconv.", ExitCode.USAGE
+            ) from None
+        return text.rstrip("\r\n")
+
+    def _show(self, text: str) -> None:
+        if self.is_terminal and self._screen.isatty():
+            self._screen.write(text)
+            self._screen.flush()

@@ -1,0 +1,167 @@
+"""The commands of `specchat --plain`: lines that begin with a slash."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.options import MAX_SEED, Named, Number
+from specchat.config.errors import nearest
+from specchat.engine.errors import EngineError
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
+
+if TYPE_CHECKING:
+    from specchat.cli.plain import PlainChat
+
+
+@dataclass(frozen=True)
+class Command:
+    argument: str
+    help: str
+    run: Callable[["PlainChat", str], None]
+
+
+def obey(chat: "PlainChat", line: str) -> None:
+    """Do what a line like "/seed 7" says.
+
+    Raises:
+        click.UsageError: there is no such command, or its value cannot be used.
+        click.exceptions.Exit: the chat is over.
+    """
+    name, _, value = line.removeprefix("/").partition(" ")
+    if name not in COMMANDS:
+        raise click.UsageError(
+            f'There is no command "/{name}".{nearest(name, COMMANDS)} /help lists them; a message that begins with a '
+            "slash is written with a space before it."
+        )
+    COMMANDS[name].run(chat, value.strip())
+
+
+def _help(chat: "PlainChat", value: str) -> None:
+    del value
+    rows = {f"/{name} {command.argument}".strip(): command.help for name, command in COMMANDS.items()}
+    width = max(map(len, rows))
+    lines = [f"{usage:<{width}}  {text}" for usage, text in rows.items()]
+    notes = [
+        "Every other line is a message. One that ends in a backslash goes on in the next line; between two lines of",
+        'three quotes (""") stands a message of many lines. ctrl+c stops a reply, at the prompt it leaves, as ctrl+d.',
+    ]
+    chat.say("\n".join([*lines, *notes]))
+
+
+def _new(chat: "PlainChat", value: str) -> None:
+    del value
+    chat.transcript.new()
+    chat.last = None
+    chat.hint("A new chat.")
+
+
+def _strategy(chat: "PlainChat", value: str) -> None:
+    if value:
+        strategy = Named(list(STRATEGIES))(value)
+        status = chat.info.strategy(strategy) if chat.info else None
+        if status and not status.available:
+            raise click.UsageError(f"{strategy} cannot be used with this pair: {status.reason}.")
+        chat.change(strategy=strategy, draft_length=None)
+    chat.hint(_drafting(chat))
+
+
+def _length(chat: "PlainChat", value: str) -> None:
+    if value:
+        chat.change(draft_length=click.IntRange(1, MAX_DRAFT_LENGTH)(value))
+    chat.hint(_drafting(chat))
+
+
+def _seed(chat: "PlainChat", value: str) -> None:
+    chat.change(seed=click.IntRange(0, MAX_SEED)(value) if value else None)
+    chat.hint(_seeding(chat))
+
+
+def _temperature(chat: "PlainChat", value: str) -> None:
+    if value:
+        chat.change(temperature=Number(0, 10)(value))
+    chat.hint(_sampling(chat))
+
+
+def _model(chat: "PlainChat", value: str) -> None:
+    if not value:
+        known = ", ".join(pair.id for pair in chat.prepared.catalog.pairs)
+        chat.say(f"{chat.prepared.pair.id} is loaded; there are {known}.")
+        return
+    before = chat.asked, chat.prepared
+    chat.change(pair=value, target=None, draft=None, strategy=None, draft_length=None)
+    try:
+        chat.load()
+    except (EngineError, click.ClickException):
+        chat.asked, chat.prepared = before
+        chat.load()
+        raise
+
+
+def _stats(chat: "PlainChat", value: str) -> None:
+    del value
+    lines = [_drafting(chat), _sampling(chat), _seeding(chat)]
+    if chat.last is None:
+        chat.say("\n".join([*lines, "There is no reply yet."]))
+        return
+    request, finished = chat.last
+    stats = finished.stats
+    context = f" of {chat.info.context}" if chat.info else ""
+    times = "" if stats.speedup_vs_plain is None else f", {stats.speedup_vs_plain:.1f} times plain"
+    lines += [
+        f"Last reply: {stats.completion_tokens} tokens, {stats.tokens_per_second:.0f} a second{times}.",
+        f"First token after {stats.ttft_ms / 1e3:.2f} seconds; {stats.reused_tokens} of {stats.prompt_tokens} prompt "
+        "tokens were in the cache.",
+        f"Context used: {stats.prompt_tokens + stats.completion_tokens}{context} tokens.",
+        f"Its seed: {request.sampling.seed}.",
+    ]
+    if stats.num_spec_steps:
+        lines.append(
+            f"Drafting: {stats.mean_acceptance_length:.1f} tokens a step, {stats.draft_acceptance_rate:.0%} of the "
+            f"judged drafts kept; {stats.draft_ms / 1e3:.2f} seconds to draft, {stats.verify_ms / 1e3:.2f} to verify."
+        )
+    chat.say("\n".join(lines))
+
+
+def _regenerate(chat: "PlainChat", value: str) -> None:
+    del value
+    if not chat.transcript.messages(""):
+        raise click.UsageError("There is no reply to make again yet.")
+    chat.answer(new_seed=True)
+
+
+def _quit(chat: "PlainChat", value: str) -> None:
+    del chat, value
+    raise click.exceptions.Exit(ExitCode.OK)
+
+
+def _drafting(chat: "PlainChat") -> str:
+    speculation = chat.prepared.speculation()
+    length = f", up to {speculation.draft_length} tokens a step" if speculation.draft_length else ""
+    return f"Strategy {speculation.strategy}{length}."
+
+
+def _sampling(chat: "PlainChat") -> str:
+    sampling = chat.prepared.sampling or chat.prepared.pair.sampling
+    return f"Temperature {sampling.temperature:g}."
+
+
+def _seeding(chat: "PlainChat") -> str:
+    seed = chat.prepared.seed
+    return "A new seed for each reply." if seed is None else f"Seed {seed} for all replies."
+
+
+COMMANDS: dict[str, Command] = {
+    "help": Command("", "Say what can be written here.", _help),
+    "new": Command("", "Start an empty chat.", _new),
+    "strategy": Command("NAME", f"Draft by {', '.join(STRATEGIES)}.", _strategy),
+    "length": Command("N", "Draft N tokens a step.", _length),
+    "seed": Command("N", "Use this seed for all replies; without N a new one for each.", _seed),
+    "temperature": Command("X", "0 takes the likeliest token.", _temperature),
+    "model": Command("ID", "Load another pair; without ID say which there are.", _model),
+    "stats": Command("", "Say how replies are made, and the figures of the last one.", _stats),
+    "regenerate": Command("", "Answer the last message again, with a new seed.", _regenerate),
+    "quit": Command("", "Leave.", _quit),
+}

@@ -1,0 +1,88 @@
+"""keys.toml: other keys for the app's actions."""
+
+import string
+import unicodedata
+from collections.abc import Collection
+from pathlib import Path
+
+from specchat.config.errors import ConfigError, nearest
+from specchat.config.files import read_toml
+
+_MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
+_SHORT = {
+    "solidus": "slash",
+    "reverse_solidus": "backslash",
+    "commercial_at": "at",
+    "hyphen_minus": "minus",
+    "plus_sign": "plus",
+    "low_line": "underscore",
+}
+"""Textual's own words for some of Unicode's."""
+_SAME = {"ctrl+i": "tab", "ctrl+m": "enter", "ctrl+left_square_bracket": "escape"}
+"""Keys that most terminals cannot tell from others."""
+
+
+def _character_name(character: str) -> str:
+    if character.isalnum():
+        return character
+    name = unicodedata.name(character, "").lower().replace("-", "_").replace(" ", "_")
+    return _SHORT.get(name, name)
+
+
+_NAMES = {
+    *("enter", "escape", "tab", "space", "backspace", "delete", "insert"),
+    *("home", "end", "pageup", "pagedown", "up", "down", "left", "right"),
+    *(f"f{number}" for number in range(1, 25)),
+    *map(_character_name, string.punctuation),
+}
+
+
+def read_keymap(path: Path, known: Collection[str] | None = None) -> dict[str, str]:
+    """Keys by action id, as Textual names them, with commas between; empty where an action is to have none.
+
+    `known` are the ids there are; with None any id is taken. Without the file nothing is changed.
+
+    Raises:
+        ConfigError: the file is no TOML, or an id, a key or its use for two actions is wrong; all mistakes are told.
+    """
+    keymap: dict[str, str] = {}
+    mistakes: list[str] = []
+    owners: dict[str, str] = {}
+    for action, value in read_toml(path, optional=True).items():
+        if known is not None and action not in known:
+            mistakes.append(f"{action} is not a known action.{nearest(action, known)}")
+            continue
+        if not isinstance(value, str):
+            mistakes.append(f'{action} should be text such as "ctrl+k, f5", or "" for no key.')
+            continue
+        keys = []
+        for word in filter(None, map(str.strip, value.split(","))):
+            key = key_name(word)
+            if key is None:
+                mistakes.append(f'{action}: "{word}" is not a key.{nearest(word, _NAMES)}')
+            elif (owner := owners.setdefault(_SAME.get(key, key), action)) != action:
+                mistakes.append(f'{action}: the key "{word}" is given to {owner} already.')
+            else:
+                keys.append(key)
+        keymap[action] = ",".join(dict.fromkeys(keys))
+    if mistakes:
+        raise ConfigError(f"{path}: {' '.join(mistakes)}")
+    return keymap
+
+
+def key_name(written: str) -> str | None:
+    """A key like "ctrl+k", "shift+F5", "?" or "question_mark" as Textual names it; None where there is no such key."""
+    *modifiers, key = ["plus"] if written == "+" else written.replace("++", "+plus").split("+")
+    modifiers = [modifier.strip().lower() for modifier in modifiers]
+    key = key.strip()
+    if any(modifier not in _MODIFIERS for modifier in modifiers) or len(set(modifiers)) < len(modifiers):
+        return None
+    if len(key) == 1 and key.isprintable():
+        key = "space" if key.isspace() else _character_name(key)
+    elif (key := key.lower()) not in _NAMES:
+        return None
+    if modifiers == ["shift"] and len(key) == 1 and key.isalpha():
+        return key.upper()
+    if modifiers:
+        key = key.lower()
+    return "+".join([*sorted(modifiers), key])

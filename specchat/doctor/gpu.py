@@ -1,0 +1,46 @@
+"""NVIDIA GPUs as nvidia-smi tells them: asking torch would mean loading it."""
+
+import shutil
+import subprocess
+
+from specchat.clean import one_line
+from specchat.doctor.finding import Finding, note, ok
+from specchat.doctor.versions import installed
+
+QUERY = ("--query-gpu=name,memory.total,memory.free,driver_version,compute_cap", "--format=csv,noheader")
+PATIENCE_S = 5.0
+OLDEST = 8.0
+"""Compute capability of Ampere."""
+
+
+def gpus() -> list[Finding]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return [ok("gpu", "none found (no nvidia-smi on PATH): pairs run on the CPU")]
+    try:
+        result = subprocess.run([program, *QUERY], capture_output=True, text=True, timeout=PATIENCE_S)
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
+        return [note("gpu", f"nvidia-smi gives no answer ({type(error).__name__}): pairs may run on the CPU only.")]
+    if result.returncode:
+        told = one_line(result.stdout + result.stderr, 160)
+        return [note("gpu", f"nvidia-smi fails ({told}): pairs may run on the CPU only.")]
+    return [_gpu(line) for line in result.stdout.splitlines() if line.strip()] or [
+        note("gpu", "nvidia-smi lists none: pairs run on the CPU.")
+    ]
+
+
+def _gpu(line: str) -> Finding:
+    fields = [one_line(field, 60) for field in line.split(",")]
+    if len(fields) != 5:
+        return note("gpu", f"nvidia-smi says something unexpected: {one_line(line, 120)}")
+    name, total, free, driver, capability = fields
+    shown = f"{name}, {free} of {total} free, driver {driver}, compute capability {capability}"
+    try:
+        old = float(capability) < OLDEST
+    except ValueError:
+        old = False
+    if old:
+        return note("gpu", f"{shown}: older than Ampere, so pairs run on the CPU.")
+    if (installed("torch") or "").endswith("+cpu"):
+        return note("gpu", f"{shown}; but the installed torch is built for the CPU only.")
+    return ok("gpu", shown)

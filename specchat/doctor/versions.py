@@ -1,0 +1,60 @@
+"""Versions of specchat, Python, the packages it stands on, and SQLite."""
+
+import platform
+import sqlite3
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+from specchat import __version__
+from specchat.doctor.finding import Finding, note, ok, problem
+
+NEEDED = (
+    "textual",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "huggingface_hub",
+    "jinja2",
+    "numpy",
+    "regex",
+    "platformdirs",
+    "click",
+    "pydantic",
+)
+SOMETIMES = ("triton", "bitsandbytes", "llama-cpp-python", "gguf", "matplotlib")
+"""Not on every platform, or extras."""
+
+
+def installed(package: str) -> str | None:
+    """The version of an installed package, without importing it."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def versions() -> list[Finding]:
+    machine = f"{platform.system()} {platform.machine()}"
+    found = {name: installed(name) for name in (*NEEDED, *SOMETIMES)}
+    listed = ", ".join(f"{name} {number}" for name, number in found.items() if number)
+    missing = [name for name in NEEDED if found[name] is None]
+    return [
+        ok("specchat", __version__),
+        ok("python", f"{platform.python_version()} on {machine}, {sys.executable}"),
+        problem("packages", f"{', '.join(missing)} missing. Install specchat again with pip.")
+        if missing
+        else ok("packages", listed),
+        sqlite(),
+    ]
+
+
+def sqlite() -> Finding:
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute("CREATE VIRTUAL TABLE words USING fts5(text)")
+    except sqlite3.OperationalError:
+        return note("sqlite", f"{sqlite3.sqlite_version} without FTS5: kept chats cannot be searched by their words.")
+    finally:
+        connection.close()
+    return ok("sqlite", f"{sqlite3.sqlite_version} with FTS5")

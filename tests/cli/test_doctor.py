@@ -1,0 +1,117 @@
+"""`specchat doctor` as a command."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.doctor.finding import Finding
+from specchat.engine.api import Load
+from specchat.engine.fake import FakeEngine
+from tests.cli.conftest import Run, configure
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specchat.doctor.gpu.gpus", list)
+
+
+def findings(run: Run, *arguments: str, code: int = 0) -> dict[str, dict[str, str]]:
+    result = run("doctor", "--json", *arguments)
+    assert result.exit_code == code, result.output
+    report = json.loads(result.stdout)
+    assert report["usable"] is (code == 0)
+    return {finding["name"]: finding for finding in report["findings"]}
+
+
+def test_a_line_each_and_nothing_is_made(run: Run, home: Path) -> None:
+    result = run("doctor")
+    assert result.exit_code == 0
+    *lines, empty, end = result.stdout.splitlines()
+    assert all(re.match(r"(ok|note|problem) +[\w ]+  \S", line) for line in lines)
+    assert (empty, end) == ("", "specchat can be used.")
+    for words in (f"{home}/config: made when it is needed", "textual 8", "FTS5", "13 pairs", "demo: demo", "ink"):
+        assert words in result.stdout
+    assert not home.exists()
+
+
+def test_the_users_files_are_judged(run: Run, home: Path) -> None:
+    configure(home, config='theme = "paper"\n', models='schema = 1\n[[pair]]\nid = "mine"\ntarget.path = "/t"\n')
+    found = findings(run)
+    assert found["settings"]["text"] == f"{home}/config/config.toml: theme"
+    assert f"with those of {home}/config/models.toml" in found["models"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "words"),
+    [
+        ({"config": "them = 3\n"}, "settings", 'Did you mean "theme"?'),
+        ({"models": "schema = 1\npairs = 3\n"}, "models", 'Did you mean "pair"?'),
+        ({"config": 'pair = "dmo"\n'}, "pair", 'There is no pair "dmo"'),
+    ],
+)
+def test_what_keeps_specchat_from_working_has_its_code(
+    run: Run, home: Path, files: dict[str, str], name: str, words: str
+) -> None:
+    configure(home, **files)
+    finding = findings(run, code=ExitCode.UNUSABLE)[name]
+    assert finding["status"] == "problem"
+    assert words in finding["text"]
+    assert "cannot be used" in run("doctor").stdout
+
+
+def test_a_bad_theme_is_left_out_and_told(run: Run, home: Path) -> None:
+    (home / "config" / "themes").mkdir(parents=True)
+    (home / "config" / "themes" / "bad.toml").write_text("\x1b name =")
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert re.search(r"^note +themes +.*bad\.toml is not valid TOML.*It is left out\.$", result.stdout, re.MULTILINE)
+    assert "\x1b" not in result.stdout
+
+
+def test_keys_are_judged_as_far_as_can_be_known(run: Run, home: Path) -> None:
+    assert findings(run)["keymap"]["text"] == "as shipped"
+    configure(home, keys='settings = "ctrl+k"\n')
+    assert findings(run)["keymap"]["text"] == f"{home}/config/keys.toml: settings"
+    configure(home, keys='settings = "ctrl+"\n')
+    finding = findings(run)["keymap"]
+    assert finding["status"] == "note"
+    assert '"ctrl+" is not a key' in finding["text"]
+
+
+def test_the_engine_is_loaded_only_when_asked_for(
+    run: Run, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    findings(run)
+    assert engines == []
+    found = findings(run, "--engine", "--pair", "qwen3-1.7b")
+    assert found["plain speed"]["text"].startswith("100 tok/s")
+    load = engines[0].requests[0]
+    assert isinstance(load, Load)
+    assert load.pair.id == "qwen3-1.7b"
+    assert not engines[0].alive
+
+
+def test_an_engine_that_cannot_load_makes_specchat_unusable(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    broken = FakeEngine()
+    broken.fail_load("memory", "It does not fit.")
+    monkeypatch.setattr("specchat.engine.client.EngineClient", lambda _: broken)
+    assert findings(run, "--engine", code=ExitCode.UNUSABLE)["engine"]["text"] == "It does not fit."
+
+
+def test_problems_of_the_files_keep_the_engine_out(run: Run, home: Path, engines: list[FakeEngine]) -> None:
+    configure(home, config="seed = -1\n")
+    assert "engine" not in findings(run, "--engine", code=ExitCode.UNUSABLE)
+    assert engines == []
+
+
+def test_a_closed_pipe_is_no_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object) -> list[Finding]:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("specchat.cli.output.Output.write", closed)
+    assert run("doctor").exit_code == 0

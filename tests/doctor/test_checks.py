@@ -1,0 +1,174 @@
+"""The doctor's checks by themselves: each says what it finds and what to do."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specchat.doctor import gpu, versions
+from specchat.doctor.engine import Stopped, engine
+from specchat.doctor.finding import Finding
+from specchat.doctor.folders import folder
+from specchat.doctor.terminal import clipboard, terminal
+from specchat.engine import fake
+from specchat.engine.api import ModelSource, PairSpec, StrategyStatus
+from specchat.engine.fake import FakeEngine
+
+GOOD = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "de_DE.UTF-8"}
+SIZE = os.terminal_size((100, 30))
+PAIR = PairSpec("mine", "Mine", ModelSource(path="/t"))
+
+
+def looked_at(environ: dict[str, str], size: os.terminal_size | None = SIZE) -> dict[str, Finding]:
+    return {finding.name: finding for finding in terminal({**GOOD, **environ}, size)}
+
+
+def test_a_good_terminal_is_all_ok() -> None:
+    found = looked_at({})
+    assert {finding.status for finding in found.values()} == {"ok"}
+    assert "100 x 30" in found["terminal"].text
+    assert "ctrl+j" in found["keys"].text
+
+
+@pytest.mark.parametrize(
+    ("environ", "size", "name", "words"),
+    [
+        ({"TERM": "dumb"}, SIZE, "terminal", "TERM is dumb"),
+        ({}, None, "terminal", "needs one"),
+        ({}, os.terminal_size((39, 30)), "terminal", "40 x 12"),
+        ({}, os.terminal_size((80, 11)), "terminal", "40 x 12"),
+        ({"NO_COLOR": "1"}, SIZE, "colours", "NO_COLOR"),
+        ({"COLORTERM": ""}, SIZE, "colours", "256 colours"),
+        ({"COLORTERM": "", "TERM": "linux"}, SIZE, "colours", "16 colours"),
+        ({"LC_ALL": "C"}, SIZE, "characters", "LANG=C.UTF-8"),
+        ({"TMUX": "/tmp/x"}, SIZE, "multiplexer", "set-clipboard"),
+        ({"STY": "1.x"}, SIZE, "multiplexer", "GNU screen"),
+        ({"SSH_CONNECTION": "1 2"}, SIZE, "remote", "OSC 52"),
+    ],
+)
+def test_what_a_terminal_lacks_is_noted(
+    environ: dict[str, str], size: os.terminal_size | None, name: str, words: str
+) -> None:
+    finding = looked_at(environ, size)[name]
+    assert finding.status == "note"
+    assert words in finding.text
+
+
+@pytest.mark.parametrize(
+    ("environ", "there", "status", "words"),
+    [
+        ({"WAYLAND_DISPLAY": "w"}, {"wl-copy", "xclip"}, "ok", "wl-copy"),
+        ({"DISPLAY": ":0"}, {"wl-copy", "xsel"}, "ok", "xsel"),
+        ({"DISPLAY": ":0"}, set(), "note", "Install xclip"),
+        ({}, {"xclip"}, "note", "may ignore it"),
+        ({}, {"pbcopy"}, "ok", "pbcopy"),
+        ({"DISPLAY": ":0", "SSH_CONNECTION": "1"}, {"xclip"}, "ok", "OSC 52 only"),
+    ],
+)
+def test_the_clipboard_tool_is_named(environ: dict[str, str], there: set[str], status: str, words: str) -> None:
+    finding = clipboard(environ, lambda name: name if name in there else None)
+    assert finding.status == status
+    assert words in finding.text
+
+
+def test_folders_are_looked_at_and_not_made(tmp_path: Path) -> None:
+    assert "writable" in folder("x", tmp_path, "lost").text
+    new = folder("x", tmp_path / "a" / "b", "lost")
+    assert (new.status, "made when it is needed" in new.text) == ("ok", True)
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").write_text("")
+    blocked = folder("x", tmp_path / "file" / "b", "chats are lost")
+    assert blocked.status == "note"
+    assert f"{tmp_path / 'file'} is not a folder, so chats are lost" in blocked.text
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_of_others_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert "cannot be written" in folder("x", tmp_path / "a", "lost").text
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specchat.doctor.folders.free_bytes", lambda _: 1 << 20)
+    assert folder("x", tmp_path, "lost").status == "note"
+
+
+def test_missing_packages_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "installed", lambda name: None if name in ("torch", "gguf") else "1")
+    (finding,) = (finding for finding in versions.versions() if finding.name == "packages")
+    assert (finding.status, finding.text.startswith("torch missing")) == ("problem", True)
+
+
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[Finding]]:
+    def answer(script: str) -> list[Finding]:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setattr(gpu, "installed", lambda _: "2.11.0+cu128")
+        return gpu.gpus()
+
+    return answer
+
+
+def test_gpus_as_the_driver_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = smi(tmp_path, monkeypatch)
+    new, old = look(
+        "echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9'; echo 'Tesla T4, 15360 MiB, 15000 MiB, 570.1, 7.5'"
+    )
+    assert (new.status, new.text.split(",")[0]) == ("ok", "NVIDIA L4")
+    assert old.status == "note"
+    assert "older than Ampere" in old.text
+    (broken,) = look("echo 'Failed to initialize NVML'; exit 9")
+    assert broken.status == "note"
+    assert "Failed to initialize NVML" in broken.text
+    (none,) = look("true")
+    assert none.status == "note"
+    (odd,) = look("echo hello")
+    assert "unexpected: hello" in odd.text
+
+
+def test_without_a_driver_the_cpu_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu.shutil, "which", lambda _: None)
+    assert [finding.status for finding in gpu.gpus()] == ["ok"]
+
+
+def test_a_torch_for_the_cpu_beside_a_gpu_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = smi(tmp_path, monkeypatch)
+    assert look("echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9'")[0].status == "ok"
+    monkeypatch.setattr(gpu, "installed", lambda _: "2.11.0+cpu")
+    assert "built for the CPU only" in gpu.gpus()[0].text
+
+
+def shown(*_: object) -> None:
+    pass
+
+
+def test_the_engine_tells_what_was_measured() -> None:
+    info = replace(
+        fake.INFO, note="no GPU", strategies=(StrategyStatus("plain", True), StrategyStatus("draft", False, "no draft"))
+    )
+    port = FakeEngine(info=info)
+    found = {finding.name: finding for finding in engine(port, PAIR, shown, lambda: False)}
+    assert "Mine on none, 64 MiB, in 0.5 s" in found["engine"].text
+    assert found["plain speed"].text.startswith("100 tok/s")
+    assert found["strategies"].text == "plain; not draft (no draft)"
+    assert found["exactness"].text == "nothing is computed"
+    assert (found["device"].status, found["device"].text) == ("note", "no GPU")
+
+
+def test_an_engine_that_cannot_load_is_a_problem_and_a_missing_download_is_not() -> None:
+    port = FakeEngine()
+    port.fail_load("model", "It is broken.")
+    assert engine(port, PAIR, shown, lambda: False) == [Finding("engine", "problem", "It is broken.")]
+    port.fail_load("download", "No network.")
+    (finding,) = engine(port, PAIR, shown, lambda: False)
+    assert finding.status == "note"
+    assert '"mine"' in finding.text
+
+
+def test_waiting_for_the_engine_can_be_stopped() -> None:
+    with pytest.raises(Stopped):
+        engine(FakeEngine(), PAIR, shown, lambda: True)

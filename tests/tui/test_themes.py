@@ -1,0 +1,49 @@
+"""The app in every shipped theme."""
+
+from dataclasses import replace
+
+import pytest
+from conftest import LAUNCH, THEMES, ask, loaded, make_app
+from textual.color import Color
+from textual.content import Content
+
+from specchat.engine.fake import FakeEngine
+from specchat.tui.themes import textual_theme
+from specchat.tui.widgets.choice import Choice
+
+REPLY = "A **story**:\n\n```python\nlamp = 1  # lit\n```\n"
+
+
+@pytest.mark.parametrize("name", [theme.name for theme in THEMES])
+async def test_a_chat_shows_in_every_theme(name: str) -> None:
+    app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, theme=name))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "Tell me a story.")
+        for key in ("ctrl+t", "ctrl+o", "escape", "f1", "escape", "ctrl+p", "escape"):
+            await pilot.press(key)
+            await pilot.pause()
+            assert app.export_screenshot()
+        assert app.theme == name
+
+
+async def test_the_chosen_theme_is_in_sight() -> None:
+    app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, theme="contrast"))
+    async with app.run_test(size=(80, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+o")
+        choice = app.screen.query_one("#theme", Choice)
+        for _ in app.available_themes:
+            choice.focus()
+            await pilot.press("right")
+            shown = choice.content
+            assert isinstance(shown, Content)
+            assert f"[{app.theme}]" in shown.plain[: choice.size.width]
+
+
+def test_the_terminals_palette_is_passed_on() -> None:
+    (theme,) = (theme for theme in THEMES if theme.ansi)
+    colours = textual_theme(theme).to_color_system().generate()
+    assert colours["background"] == "ansi_default"
+    assert colours["spec-draft"] == "ansi_green"
+    assert Color.parse(colours["ansi-background"]).ansi is not None
