@@ -53,10 +53,12 @@ def _terminal() -> bool:
 def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
     from textual.theme import BUILTIN_THEMES
 
-    from specchat.config.errors import nearest
+    from specchat.config.errors import ConfigError, nearest
+    from specchat.config.keymap import read_keymap
     from specchat.config.paths import shipped
     from specchat.config.settings import save_setting
     from specchat.config.themes import load_themes
+    from specchat.tui.actions.table import ACTIONS
     from specchat.tui.launch import Launch
 
     paths, settings = prepared.paths, prepared.settings
@@ -65,6 +67,11 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
         warnings.append(f"The folder {paths.state} cannot be made: prompts and the engine's log are not kept.")
     store, problem = _store(paths.chats)
     warnings += problem
+    try:
+        keymap = read_keymap(paths.keys_file, [action.id for action in ACTIONS])
+    except ConfigError as error:
+        keymap = {}
+        warnings.append(f"{error} All keys are as shipped.")
     wanted = theme or settings.theme
     known = [*(found.name for found in themes), *BUILTIN_THEMES]
     if wanted is not None and wanted not in known:
@@ -85,6 +92,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
         themes=themes,
         history=paths.prompt_history if keeps else None,
         store=store,
+        keymap=keymap,
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),
     )

@@ -10,6 +10,7 @@ from textual.screen import Screen
 
 from specchat.clean import clean
 from specchat.engine.port import EnginePort
+from specchat.tui.actions.keys import Keys
 from specchat.tui.commands import commands
 from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Launch
@@ -34,6 +35,8 @@ class SpecchatApp(App[None]):
         self.catalog = catalog
         self.launch = launch
         self.session = Session(engine, launch)
+        self.keys = Keys(launch.keymap)
+        self.set_keymap(self.keys.for_textual())
         for theme in launch.themes:
             self.register_theme(textual_theme(theme))
         wanted = launch.theme or DEFAULT_THEME
@@ -44,7 +47,7 @@ class SpecchatApp(App[None]):
         return SPEC_DEFAULTS
 
     def get_default_screen(self) -> Screen[None]:
-        return ChatScreen(self.session, self.catalog, PromptHistory(self.launch.history))
+        return ChatScreen(self.session, self.catalog, PromptHistory(self.launch.history), self.keys)
 
     @property
     def chat(self) -> ChatScreen:
@@ -61,7 +64,7 @@ class SpecchatApp(App[None]):
         self.chat.redraw()
         self.chat.watch_engine()
         self.run_worker(_warm_up, thread=True, exit_on_error=False)
-        for warning in self.launch.warnings:
+        for warning in (*self.launch.warnings, *self.keys.problems):
             self.notify(clean(warning), severity="warning", markup=False)
 
     def on_unmount(self) -> None:

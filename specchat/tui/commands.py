@@ -24,8 +24,8 @@ def commands(app: "SpecchatApp") -> Iterable[SystemCommand]:
     chat = app.chat
     for action in ACTIONS:
         if action.run is not None:
-            keys = f" ({action.shown})" if action.keys else ""
-            yield SystemCommand(action.label, action.help + keys, partial(chat.do, action.id))
+            shown = f" ({keys})" if (keys := app.keys.shown(action)) else ""
+            yield SystemCommand(action.label, action.help + shown, partial(chat.do, action.id))
     for strategy in STRATEGIES.values():
         yield SystemCommand(
             f"Strategy: {strategy.title}", strategy.description, partial(chat.choose_strategy, strategy.name)

@@ -83,5 +83,7 @@ class Launch:
     """Saves a setting by key and value for the next start; raises an exception with a sentence where it cannot."""
     store: Store = field(default_factory=Store)
     """Where chats are kept."""
+    keymap: Mapping[str, str] = field(default_factory=dict)
+    """Keys by action id that replace the action's own, with commas between; "" for none."""
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

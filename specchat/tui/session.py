@@ -97,10 +97,10 @@ class Session:
 
     # Pairs
 
-    def load(self, pair: Pair) -> None:
+    def load(self, pair: Pair, settings: ChatSettings | None = None) -> None:
         """Load `pair`, stopping a running reply; its defaults replace the settings that the command line left open.
 
-        Starts the engine where none runs.
+        Starts the engine where none runs. With `settings` the replies are made with these.
         """
         if self.reply is not None:
             self.stop()
@@ -114,6 +114,7 @@ class Session:
             acceptance=(launch and launch.acceptance) or pair.acceptance,
             sampling=(launch and launch.sampling) or pair.sampling,
         )
+        self.settings, self.wanted = settings or self.settings, ""
         self.loading, self._deaths = Loading("starting the engine"), 0
         self.engine.start()
         self.engine.send(Load(pair.spec))

@@ -22,7 +22,11 @@ def header_sides(session: Session) -> tuple[Content, Content]:
     settings, reply = session.settings, session.last_reply
     seed = settings.seed if settings.seed is not None else reply.seed if reply else None
     parts = [
-        one_line(session.pair.spec.name, 40) if session.pair else "no model",
+        f"{one_line(session.wanted, 40)}, loaded when you write"
+        if session.wanted
+        else one_line(session.pair.spec.name, 40)
+        if session.pair
+        else "no model",
         speculation_label(settings.speculation),
         f"T {settings.sampling.temperature:g}",
         f"seed {seed}" if seed is not None else "new seed each reply",

@@ -34,10 +34,6 @@ class Action:
     where: Where = "anywhere"
     """Where its keys work: `transcript` and `chats` mean while the transcript or the list of chats has the focus."""
 
-    @property
-    def shown(self) -> str:
-        return shown_keys(self.keys)
-
     def binding(self) -> Binding:
         return Binding(
             ",".join(self.keys),
@@ -47,10 +43,6 @@ class Action:
             priority=self.where == "anywhere",
             id=self.id,
         )
-
-
-def shown_keys(keys: tuple[str, ...]) -> str:
-    return " or ".join(key_name(key) for key in keys)
 
 
 def key_name(key: str) -> str:

@@ -15,6 +15,7 @@ from textual.widgets import TextArea
 
 from specchat.chat.tree import Turn
 from specchat.clean import one_line
+from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS, BY_ID
 from specchat.tui.clipboard import copy_natively
 from specchat.tui.gauges import gauges
@@ -55,8 +56,9 @@ class ChatScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (100, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-low"), (18, "-tall")]  # noqa: RUF012
 
-    def __init__(self, session: Session, catalog: Catalog, history: PromptHistory) -> None:
+    def __init__(self, session: Session, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
         super().__init__()
+        self._keys = keys
         self.session = session
         self._catalog = catalog
         self._history = history
@@ -82,7 +84,7 @@ class ChatScreen(Screen[None]):
         with Horizontal(id="entry"):
             yield Plain("❯", id="arrow")
             yield Prompt(self._history)
-        yield Hints()
+        yield Hints(self._keys)
         yield Plain("specchat needs a window of at least 40 x 12 cells", id="too-small")
 
     def on_mount(self) -> None:
@@ -220,6 +222,8 @@ class ChatScreen(Screen[None]):
 
     @on(TextArea.Changed)
     def _typed(self) -> None:
+        if self.session.wanted and self.prompt.text:
+            self._load_wanted()
         self._draw_rows()
         self._count_soon()
 
@@ -392,6 +396,19 @@ class ChatScreen(Screen[None]):
         self.redraw()
         self.watch_engine()
 
+    def _load_wanted(self) -> None:
+        """Load the pair of a reopened chat, with the settings it had."""
+        wanted, settings = self.session.wanted, self.session.settings
+        self.session.wanted = ""
+        pair = next((pair for pair in self._catalog.pairs if pair.spec.id == wanted), None)
+        if pair is None or pair.unsupported:
+            reason = pair.unsupported if pair else "it is not in models.toml any more"
+            self.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
+            return
+        self.session.load(pair, settings)
+        self.redraw()
+        self.watch_engine()
+
     def choose_strategy(self, name: str) -> None:
         """Draft differently from the next step on."""
         if refusal := self.session.choose_strategy(name):
@@ -401,4 +418,4 @@ class ChatScreen(Screen[None]):
     def open_help(self) -> None:
         from specchat.tui.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen())
+        self.app.push_screen(HelpScreen(self._keys))

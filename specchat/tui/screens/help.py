@@ -7,6 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import EMPTY, Line, hang, styled
@@ -29,8 +30,12 @@ class HelpText(Plain):
         "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
     }  # fmt: skip
 
+    def __init__(self, keys: Keys) -> None:
+        super().__init__()
+        self._keys = keys
+
     def on_resize(self) -> None:
-        entries = [(action.shown, Content(action.help)) for action in ACTIONS if action.keys]
+        entries = [(keys, Content(action.help)) for action in ACTIONS if (keys := self._keys.shown(action))]
         legend = [(source.name, styled(source.words, source.style)) for source in (*SOURCES.values(), REJECTED)]
         rows = [
             *hang(styled(_ABOUT, ".quiet"), self.content_size.width),
@@ -50,5 +55,9 @@ class HelpScreen(Dialog[None]):
     DIALOG_TITLE = "help"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f1,q,enter", "close", "Close", show=False)]
 
+    def __init__(self, keys: Keys) -> None:
+        super().__init__()
+        self._keys = keys
+
     def compose_content(self) -> ComposeResult:
-        yield HelpText()
+        yield HelpText(self._keys)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from textual.content import Content
 
-from specchat.tui.actions.action import key_name
+from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.sources import REJECTED, SOURCES
@@ -42,12 +42,16 @@ class Hints(Plain):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"key", "word"}
 
+    def __init__(self, keys: Keys) -> None:
+        super().__init__()
+        self._keys = keys
+
     def on_resize(self) -> None:
         width = self.content_size.width
         row = EMPTY
         for action in ACTIONS:
-            if action.hint:
-                entry = styled(key_name(action.keys[0]), ".key") + styled(f" {action.hint}", ".word")
+            if action.hint and (key := self._keys.first(action)):
+                entry = styled(key, ".key") + styled(f" {action.hint}", ".word")
                 wider = row + ("   " if row else "") + entry
                 if wider.cell_length > width:
                     break

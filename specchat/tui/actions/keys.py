@@ -1,0 +1,56 @@
+"""Which keys the actions have, once the user's keys.toml is taken in."""
+
+from collections.abc import Mapping
+
+from specchat.tui.actions.action import Action, key_name
+from specchat.tui.actions.table import ACTIONS, BY_ID
+
+_NO_KEY = "f99"
+"""Stands for no key: Textual takes an empty entry for none at all."""
+
+
+class Keys:
+    """Keys by action id; `problems` are sentences about entries that were not taken."""
+
+    def __init__(self, keymap: Mapping[str, str] | None = None) -> None:
+        """`keymap` holds Textual's names of keys with commas between, "" for no key."""
+        self._own = {id: tuple(filter(None, keys.split(","))) for id, keys in (keymap or {}).items() if id in BY_ID}
+        self.problems: list[str] = []
+        for id in list(self._own):
+            if problem := self._problem(BY_ID[id]):
+                del self._own[id]
+                self.problems.append(problem)
+
+    def of(self, action: Action) -> tuple[str, ...]:
+        return self._own.get(action.id, action.keys)
+
+    def shown(self, action: Action) -> str:
+        """The keys as people write them; empty where there is none."""
+        return " or ".join(key_name(key) for key in self.of(action))
+
+    def first(self, action: Action) -> str:
+        """The key to tell people; empty where there is none."""
+        return key_name(self.of(action)[0]) if self.of(action) else ""
+
+    def for_textual(self) -> dict[str, str]:
+        return {id: ",".join(keys) or _NO_KEY for id, keys in self._own.items()}
+
+    def _problem(self, action: Action) -> str:
+        if action.run is None:
+            return f"keys.toml: the key of {action.id} cannot be moved."
+        for key in self._own[action.id]:
+            if action.where == "anywhere" and len(key) == 1:
+                return (
+                    f"keys.toml: {action.id} works everywhere, so {key} could not be typed any more; add ctrl or alt."
+                )
+            for other in ACTIONS:
+                if other is not action and key in self.of(other) and _meet(action, other):
+                    return (
+                        f"keys.toml: {key_name(key)} is the key of {other.id} already; give that one another key first."
+                    )
+        return ""
+
+
+def _meet(one: Action, other: Action) -> bool:
+    """Whether both can be meant by a key pressed in one place."""
+    return one.where == other.where or "anywhere" in (one.where, other.where)

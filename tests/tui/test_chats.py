@@ -1,0 +1,161 @@
+"""The list of chats, branches and reopening, through the keyboard."""
+
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from conftest import LAUNCH, ask, loaded, make_app, wait_until
+from test_chat import screen_text, status, until_shown
+from textual.widgets import Input
+
+from specchat.chat.search import Hit
+from specchat.chat.store import ChatEntry, Store
+from specchat.engine.fake import FakeEngine
+from specchat.tui.app import SpecchatApp
+from specchat.tui.chat_list import by_date, of_hits, period
+from specchat.tui.screens.ask import AskScreen
+from specchat.tui.widgets.sidebar import Search
+
+
+def titles(app: SpecchatApp) -> list[str]:
+    return [row.content.plain for row in app.chat.sidebar._rows]
+
+
+def entry(key: str, updated: datetime, *, pinned: bool = False) -> ChatEntry:
+    return ChatEntry(key, f"chat {key}", pinned, updated.timestamp(), 2)
+
+
+def test_chats_are_grouped_by_date() -> None:
+    now = datetime(2026, 3, 10, 0, 30)
+    entries = [
+        entry("a", datetime(2025, 1, 1), pinned=True),
+        entry("b", datetime(2026, 3, 10, 0, 10)),
+        entry("c", datetime(2026, 3, 9, 23, 50)),
+        entry("d", datetime(2026, 3, 5)),
+        entry("e", datetime(2026, 2, 5)),
+    ]
+    rows = [(row.content.plain, row.key) for row in by_date(entries, now, "c")]
+    assert rows == [
+        ("pinned", None), ("  chat a", "a"),
+        ("today", None), ("  chat b", "b"),
+        ("yesterday", None), ("● chat c", "c"),
+        ("this week", None), ("  chat d", "d"),
+        ("February 2026", None), ("  chat e", "e"),
+    ]  # fmt: skip
+    assert period(datetime(2026, 3, 11), now) == "today"
+
+
+def test_what_was_found_shows_where() -> None:
+    hits = [Hit("k", "Foxes [b]", 0.0, None, "title", "Foxes"), Hit("k", "Foxes", 0.0, "m", "user", "a fox", ((2, 5),))]
+    rows = list(of_hits(hits))
+    assert [row.content.plain for row in rows] == ["Foxes [b]", "Foxes\n  you: a fox"]
+    assert rows[1].message == "m"
+    assert any(rows[1].content.plain[span.start : span.end] == "fox" for span in rows[1].content.spans)
+    assert [row.content.plain for row in of_hits([])] == ["nothing found"]
+
+
+async def test_chats_are_listed_opened_renamed_pinned_deleted_and_brought_back() -> None:
+    app = make_app(FakeEngine(("Foxes are red.", "Owls are grey.", "Copied.")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "Tell me about foxes")
+        await pilot.press("ctrl+n")
+        await ask(app, pilot, "Tell me about owls")
+        await pilot.press("ctrl+b")
+        await wait_until(pilot, lambda: titles(app) == ["today", "● Owls", "  Foxes"])
+        await pilot.press("down", "enter")
+        await until_shown(pilot, app, "Foxes are red.")
+        assert app.chat.prompt.has_focus
+        await pilot.press("ctrl+b", "ctrl+b", "down", "p")
+        await wait_until(pilot, lambda: titles(app)[0] == "pinned")
+        await pilot.press("home", "r")
+        await wait_until(pilot, lambda: isinstance(app.screen, AskScreen))
+        app.screen.query_one(Input).value = "[b]My[/b] chat"
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: any("[b]My[/b] chat" in title for title in titles(app)))
+        await pilot.press("d")
+        await wait_until(pilot, lambda: not any("My" in title for title in titles(app)))
+        await pilot.press("u")
+        await wait_until(pilot, lambda: any("My" in title for title in titles(app)))
+        await pilot.press("escape")
+        assert app.chat.prompt.has_focus
+        assert not app.chat.has_class("-chats")
+        assert app.chat.sidebar.disabled
+
+
+async def test_deleting_the_open_chat_leaves_an_empty_one() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await app.chat.do("delete-chat")
+        assert "this chat is still empty" in status(app)
+        await ask(app, pilot, "hello")
+        await app.chat.do("delete-chat")
+        await pilot.pause()
+        assert not app.session.conversation.turns
+        assert "undo" in status(app)
+
+
+async def test_search_finds_a_message_and_opens_its_branch() -> None:
+    app = make_app(FakeEngine(("The first answer is xylophone.", "The second one is drum.")))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "which instrument")
+        await pilot.press("ctrl+r")
+        await wait_until(pilot, lambda: "drum" in app.chat.transcript.text)
+        await pilot.press("ctrl+n", "f9", *"xylo")
+        await until_shown(pilot, app, "xylophone")
+        assert isinstance(app.focused, Search)
+        await pilot.press("enter", "enter")
+        await wait_until(pilot, lambda: "xylophone" in app.chat.transcript.text)
+        assert "reply 1 of 2" in screen_text(app)
+        await pilot.press("f8")
+        await until_shown(pilot, app, "drum")
+        await pilot.press("f8")
+        assert "last of 2 versions" in status(app)
+
+
+async def test_editing_a_prompt_makes_a_branch_and_escape_leaves_it() -> None:
+    app = make_app(FakeEngine(("One.", "Two.")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("f5")
+        assert "no prompt to edit" in status(app)
+        await ask(app, pilot, "question")
+        await pilot.press("f5")
+        await pilot.pause()
+        assert app.chat.prompt.text == "question"
+        assert "esc leaves it" in status(app)
+        await pilot.press("escape")
+        assert app.chat.prompt.text == ""
+        await pilot.press("f5", "?", "enter")
+        await until_shown(pilot, app, "Two.")
+        assert "prompt 2 of 2" in screen_text(app)
+        await pilot.press("f7")
+        await until_shown(pilot, app, "One.")
+
+
+async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chats.db")
+    launch = replace(LAUNCH, store=store)
+    first = make_app(FakeEngine(("Saved.",)), launch)
+    async with first.run_test(size=(120, 36)) as pilot:
+        await loaded(first, pilot)
+        first.chat.choose_pair(first.catalog.pairs[1])
+        await wait_until(pilot, lambda: first.session.info is not None)
+        first.chat.choose_strategy("lookup")
+        await ask(first, pilot, "hello")
+    engine = FakeEngine(("Again.",))
+    second = make_app(engine, launch)
+    async with second.run_test(size=(120, 36)) as pilot:
+        await loaded(second, pilot)
+        await pilot.press("ctrl+b", "enter")
+        await until_shown(pilot, second, "Saved.")
+        assert "big, loaded when you write" in screen_text(second)
+        assert second.session.pair is second.catalog.pairs[0]
+        await pilot.press("m")
+        await wait_until(pilot, lambda: second.session.pair is second.catalog.pairs[1])
+        await ask(second, pilot, "ore")
+        assert second.session.settings.strategy == "lookup"
+        assert [turn.prompt for turn in second.session.conversation.turns] == ["hello", "more"]
+    store.close()
