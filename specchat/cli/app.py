@@ -32,7 +32,7 @@ def run_app(asked: Asked, theme: str | None) -> None:
 
     prepared = prepare(asked)
     keeps = keeps_state(prepared.paths)
-    launch = _launch(prepared, theme, keeps)
+    launch = _launch(prepared, theme, keeps, asked.models)
     engine = EngineClient(prepared.paths.engine_log if keeps else None)
     app = SpecchatApp(engine, prepared.catalog, launch)
     try:
@@ -50,9 +50,10 @@ def _terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") != "dumb"
 
 
-def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
+def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path | None) -> "Launch":
     from textual.theme import BUILTIN_THEMES
 
+    from specchat.cli.live import LiveFiles
     from specchat.config.errors import ConfigError, nearest
     from specchat.config.keymap import read_keymap
     from specchat.config.paths import shipped
@@ -93,6 +94,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
         history=paths.prompt_history if keeps else None,
         store=store,
         keymap=keymap,
+        live=LiveFiles(paths, models),
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),
     )

@@ -14,6 +14,7 @@ from specchat.tui.actions.keys import Keys
 from specchat.tui.commands import commands
 from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Launch
+from specchat.tui.live import watch
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.session import Session
 from specchat.tui.text.code import highlight
@@ -66,6 +67,9 @@ class SpecchatApp(App[None]):
         self.run_worker(_warm_up, thread=True, exit_on_error=False)
         for warning in (*self.launch.warnings, *self.keys.problems):
             self.notify(clean(warning), severity="warning", markup=False)
+
+        if self.launch.live is not None:
+            watch(self, self.launch.live)
 
     def on_unmount(self) -> None:
         self.engine.close()

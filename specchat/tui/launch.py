@@ -62,6 +62,22 @@ class ThemeColours(Protocol):
 
 
 @dataclass(frozen=True)
+class Reloaded:
+    """What the configuration holds after a change; `catalog` is None where models.toml cannot be used."""
+
+    themes: Sequence[ThemeColours]
+    catalog: Catalog | None
+    problems: tuple[str, ...] = ()
+
+
+class LiveFiles(Protocol):
+    """The configuration files that are read again when they change: `specchat.cli.live.LiveFiles`."""
+
+    def changed(self) -> bool: ...
+    def read(self) -> Reloaded: ...
+
+
+@dataclass(frozen=True)
 class Launch:
     """How the app starts. None leaves a choice to the pair."""
 
@@ -85,5 +101,6 @@ class Launch:
     """Where chats are kept."""
     keymap: Mapping[str, str] = field(default_factory=dict)
     """Keys by action id that replace the action's own, with commas between; "" for none."""
+    live: LiveFiles | None = None
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

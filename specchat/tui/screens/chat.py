@@ -58,9 +58,10 @@ class ChatScreen(Screen[None]):
 
     def __init__(self, session: Session, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
         super().__init__()
+        self.themes = session.launch.themes
         self._keys = keys
         self.session = session
-        self._catalog = catalog
+        self.catalog = catalog
         self._history = history
         self._message = ""
         self._message_bad = False
@@ -376,12 +377,12 @@ class ChatScreen(Screen[None]):
     def open_settings(self) -> None:
         from specchat.tui.screens.settings import SettingsScreen
 
-        self.app.push_screen(SettingsScreen(self.session), lambda _: self.redraw())
+        self.app.push_screen(SettingsScreen(self.session, self.themes), lambda _: self.redraw())
 
     def open_pairs(self) -> None:
         from specchat.tui.screens.pairs import PairsScreen
 
-        self.app.push_screen(PairsScreen(self.session, self._catalog), self._pair_chosen)
+        self.app.push_screen(PairsScreen(self.session, self.catalog), self._pair_chosen)
 
     def _pair_chosen(self, chosen: Pair | None) -> None:
         if chosen is not None:
@@ -400,7 +401,7 @@ class ChatScreen(Screen[None]):
         """Load the pair of a reopened chat, with the settings it had."""
         wanted, settings = self.session.wanted, self.session.settings
         self.session.wanted = ""
-        pair = next((pair for pair in self._catalog.pairs if pair.spec.id == wanted), None)
+        pair = next((pair for pair in self.catalog.pairs if pair.spec.id == wanted), None)
         if pair is None or pair.unsupported:
             reason = pair.unsupported if pair else "it is not in models.toml any more"
             self.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)

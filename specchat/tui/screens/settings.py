@@ -1,5 +1,6 @@
 """The settings panel. Valid values take effect at once: drafting at the next step, sampling with the next reply."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from textual.widgets.option_list import Option
 from specchat.clean import clean, one_line
 from specchat.engine.api import ACCEPTANCES, Acceptance
 from specchat.engine.strategies import STRATEGIES, StrategyInfo
+from specchat.tui.launch import ThemeColours
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import Session
 from specchat.tui.settings import FIELDS, ChatSettings, Field, InvalidValue, nudged
@@ -49,9 +51,10 @@ class SettingsScreen(Dialog[None]):
     DIALOG_TITLE = "settings"
     DIALOG_HINT = "tab moves · up and down change numbers · esc closes"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, themes: Sequence[ThemeColours]) -> None:
         super().__init__()
         self._session = session
+        self._themes = themes
 
     # Content
 
@@ -71,7 +74,7 @@ class SettingsScreen(Dialog[None]):
         return Horizontal(Plain(label, classes="name"), control, *note, classes="row")
 
     def _own_themes(self) -> list[str]:
-        own = [theme.name for theme in self._session.launch.themes]
+        own = [theme.name for theme in self._themes]
         return own if self.app.theme in own else [*own, self.app.theme]
 
     def _words(self, info: StrategyInfo) -> tuple[str, bool]:
