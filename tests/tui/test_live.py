@@ -13,7 +13,7 @@ from specchat.engine.fake import FakeEngine
 from specchat.tui.themes import textual_theme
 
 THEME = 'name = "mine"\ndark = true\nprimary = "{colour}"\nbackground = "#101010"\n'
-PAIR = '[[pair]]\nid = "{id}"\nname = "Mine"\ntarget = {{ path = "/models/x" }}\n'
+PAIR = 'schema = 1\n[[pair]]\nid = "{id}"\nname = "Mine"\ntarget = {{ path = "/models/x" }}\n'
 
 
 def write(path: Path, text: str) -> None:
@@ -67,7 +67,7 @@ async def test_the_app_takes_them_in(files: tuple[LiveFiles, Path]) -> None:
         write(config / "models.toml", PAIR.format(id="fresh"))
         await wait_until(pilot, lambda: app.theme_variables["primary"] != red)
         assert app.current_theme.primary == "#00ff00"
-        assert "fresh" in [pair.spec.id for pair in app.chat.catalog.pairs]
+        await wait_until(pilot, lambda: "fresh" in [pair.spec.id for pair in app.chat.catalog.pairs])
         write(config / "models.toml", "[[pair]]\n")
         await wait_until(pilot, lambda: len(app._notifications) == 1)
         assert "fresh" in [pair.spec.id for pair in app.chat.catalog.pairs]
