@@ -14,6 +14,13 @@ Run = Callable[["ChatScreen", str], Awaitable[None] | None]
 
 Where = Literal["anywhere", "prompt", "transcript", "chats"]
 
+PLACES: dict[Where, str] = {
+    "prompt": "in the prompt",
+    "transcript": "in the transcript",
+    "chats": "in the list of chats",
+    "anywhere": "everywhere",
+}
+
 
 @dataclass(frozen=True)
 class Action:

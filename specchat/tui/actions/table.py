@@ -1,6 +1,6 @@
 """All actions in one table."""
 
-from specchat.tui.actions.action import Action, key_name
+from specchat.tui.actions.action import PLACES, Action, key_name
 from specchat.tui.actions.branches import BRANCHES
 from specchat.tui.actions.chat import CHAT
 from specchat.tui.actions.chats import CHATS
@@ -10,22 +10,14 @@ BY_ID = {action.id: action for action in ACTIONS}
 BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
 
 
-_PLACES = (
-    ("Everywhere", "anywhere"),
-    ("In the prompt", "prompt"),
-    ("In the transcript", "transcript"),
-    ("In the list of chats", "chats"),
-)
-
-
 def as_markdown() -> str:
     """docs/keys.md; `python -m specchat.tui.actions.table > docs/keys.md` writes it."""
     parts = ["# Keys and commands\n\nWritten from `specchat/tui/actions`. `id` is the name in `keys.toml`.\n"]
-    for title, where in _PLACES:
+    for where, title in sorted(PLACES.items(), key=lambda place: place[0] != "anywhere"):
         rows = [_row(action) for action in ACTIONS if action.where == where]
         if rows:
             head = "| Key | Slash | | What it does | id |\n|---|---|---|---|---|"
-            parts.append("\n".join([f"## {title}\n", head, *rows]) + "\n")
+            parts.append("\n".join([f"## {title.capitalize()}\n", head, *rows]) + "\n")
     return "\n".join(parts)
 
 

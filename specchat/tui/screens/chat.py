@@ -419,4 +419,4 @@ class ChatScreen(Screen[None]):
     def open_help(self) -> None:
         from specchat.tui.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen(self._keys))
+        self.app.push_screen(HelpScreen(self._keys, "chats" if self.sidebar.has_focus_within else "prompt"))

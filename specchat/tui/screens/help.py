@@ -7,6 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from specchat.tui.actions.action import PLACES, Where
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.screens.dialog import Dialog
@@ -23,26 +24,44 @@ _ABOUT = (
 
 
 class HelpText(Plain):
-    """Keys, then the colours of the token view."""
+    """Keys by place, commands, and the colours of the token view."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "key", "quiet", "head",
         "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
     }  # fmt: skip
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, place: Where) -> None:
         super().__init__()
         self._keys = keys
+        self._place = place
 
     def on_resize(self) -> None:
-        entries = [(keys, Content(action.help)) for action in ACTIONS if (keys := self._keys.shown(action))]
         legend = [(source.name, styled(source.words, source.style)) for source in (*SOURCES.values(), REJECTED)]
-        rows = [
-            *hang(styled(_ABOUT, ".quiet"), self.content_size.width),
-            Line(EMPTY), Line(styled("keys", ".head")), *self._entries(entries),
-            Line(EMPTY), Line(styled("token view", ".head")), *self._entries(legend),
-        ]  # fmt: skip
+        rows = list(hang(styled(_ABOUT, ".quiet"), self.content_size.width))
+        for place, title in sorted(PLACES.items(), key=lambda item: item[0] != self._place):
+            rows += self._section(title, self._actions(place))
+        rows += self._section("commands", self._commands())
+        rows += self._section("token view", legend)
         self.show(Content("\n").join(row.content for row in rows), layout=True)
+
+    def _actions(self, place: Where) -> list[tuple[str, Content]]:
+        return [
+            (keys, Content(action.help))
+            for action in ACTIONS
+            if action.where == place and (keys := self._keys.shown(action))
+        ]
+
+    def _commands(self) -> list[tuple[str, Content]]:
+        return [
+            (f"/{action.slash}", Content(action.help + f" ({action.argument})" * bool(action.argument)))
+            for action in ACTIONS
+            if action.slash
+        ]
+
+    def _section(self, title: str, entries: list[tuple[str, Content]]) -> Iterable[Line]:
+        if entries:
+            yield from (Line(EMPTY), Line(styled(title, ".head")), *self._entries(entries))
 
     def _entries(self, entries: list[tuple[str, Content]]) -> Iterable[Line]:
         space = Content(" " * _KEY_WIDTH)
@@ -55,9 +74,11 @@ class HelpScreen(Dialog[None]):
     DIALOG_TITLE = "help"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f1,q,enter", "close", "Close", show=False)]
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: Keys, place: Where = "prompt") -> None:
+        """`place` is where the focus is: its keys come first."""
         super().__init__()
         self._keys = keys
+        self._place: Where = place
 
     def compose_content(self) -> ComposeResult:
-        yield HelpText(self._keys)
+        yield HelpText(self._keys, self._place)
