@@ -6,6 +6,8 @@ from specchat.clean import one_line
 
 LONGEST = 48
 """Characters."""
+_TOO_LITTLE = 8
+"""Characters left after a greeting below which the greeting stays."""
 
 _FENCE = re.compile(r"(?ms)^(`{3,}|~{3,}).*?(^\1|\Z)")
 _MENTION = re.compile(r'(?:^|\s)@(?:"[^"]+"|\S+)')
@@ -29,10 +31,16 @@ def make_title(prompt: str, reply: str = "") -> str:
     return one_line(prompt, LONGEST)
 
 
+def _first_sentence(text: str) -> str:
+    sentence = " ".join(_SENTENCE_END.split(text.strip())[0].split())
+    return one_line(sentence, 400).strip(" .,:;!-")
+
+
 def _short(text: str) -> str:
     text = _MARKUP.sub("", _MENTION.sub(" ", _FENCE.sub(" ", text[:4000])))
-    text = " ".join(_SENTENCE_END.split(_LEAD.sub("", text.strip()))[0].split())
-    line = one_line(text, 400).strip(" .,:;!-")
+    line = _first_sentence(_LEAD.sub("", text.strip()))
+    if len(line) < _TOO_LITTLE:
+        line = _first_sentence(text)
     if len(line) > LONGEST:
         cut = line[:LONGEST]
         line = (cut.rsplit(" ", 1)[0] if " " in cut[LONGEST // 2 :] else cut).rstrip(" .,:;!-") + "…"

@@ -206,6 +206,7 @@ def test_a_chat_that_is_gone_is_refused(store: Store) -> None:
     ("prompt", "reply", "title"),
     [
         ("Can you please tell me about the Roman aqueducts? I love them.", "", "The Roman aqueducts?"),
+        ("hi", "Hello there.", "Hello there"),
         ("hi", "Hello! How can I help?", "How can I help?"),
         ("```python\nprint(1)\n```\nWhat does this print?", "", "What does this print?"),
         ("Explain **monads** to me like I am five years old and have never seen any code in my life", "", None),
