@@ -263,6 +263,9 @@ def test_the_plain_lane_is_played_again_beside_the_other() -> None:
     assert (view.steps(plain), view.moving, view.milliseconds) == (2, False, 21)
     view.restart()
     assert (view.moving, view.steps(plain), view.steps(draft)) == (True, 0, 0)
+    view.faster(-9)
+    view.advance(0.04)
+    assert (view.speed, view.milliseconds) == (0.25, 10)
 
 
 def test_a_running_race_is_not_played_again() -> None:

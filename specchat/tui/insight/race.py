@@ -26,7 +26,7 @@ from specchat.engine.api import (
     Step,
 )
 from specchat.engine.strategies import STRATEGIES
-from specchat.tui.insight.replay import Timeline
+from specchat.tui.insight.replay import SPEEDS, Timeline
 
 RaceState = Literal["running", "finished", "failed", "stopped"]
 
@@ -169,6 +169,12 @@ class RaceView:
     def __init__(self, race: Race) -> None:
         self.race = race
         self._clock = 0.0
+        self._speed = SPEEDS.index(1.0)
+
+    @property
+    def speed(self) -> float:
+        """Times the measured pace, when played again."""
+        return SPEEDS[self._speed]
 
     @property
     def milliseconds(self) -> float:
@@ -188,7 +194,11 @@ class RaceView:
         if self.race.running:
             self._clock = self.race.lanes[self.race.at].milliseconds
         else:
-            self._clock = min(self._clock + 1000 * seconds, self._longest)
+            self._clock = min(self._clock + 1000 * seconds * self.speed, self._longest)
+
+    def faster(self, by: int) -> None:
+        """The next higher speeds, or lower ones."""
+        self._speed = max(0, min(self._speed + by, len(SPEEDS) - 1))
 
     def restart(self) -> None:
         """Play both lanes again."""

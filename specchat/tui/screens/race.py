@@ -20,8 +20,12 @@ class RaceScreen(Board):
 
     CSS_PATH = ["board.tcss"]  # noqa: RUF012
     DIALOG_TITLE = "race"
-    DIALOG_HINT = "r replays · esc closes"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "again", "Replay", show=False)]
+    DIALOG_HINT = "r replays · + - speed · esc closes"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r", "again", "Replay", show=False),
+        Binding("plus,equals_sign", "faster(1)", "Faster", show=False),
+        Binding("minus", "faster(-1)", "Slower", show=False),
+    ]
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -53,6 +57,10 @@ class RaceScreen(Board):
         self.view.restart()
         self.wake()
 
+    def action_faster(self, by: int) -> None:
+        self.view.faster(by)
+        self.wake()
+
     def action_close(self) -> None:
         self._session.end_race()
         super().action_close()
@@ -69,7 +77,7 @@ def _lane_rows(view: RaceView, lane: Lane, width: int, height: int) -> list[Cont
     through = lane.reply.ended and steps == timeline.steps
     speed = figures.per_second(1000 * tokens / milliseconds) if milliseconds > 0 else "–"
     figure = styled(f"{speed} tok/s", ".value") + styled(f" · {milliseconds / 1000:.2f} s", ".label")
-    title = styled(lane.label, ".title") + styled(f" · {_state(view.race, lane, through)}", ".label")
+    title = styled(lane.label, ".title") + styled(f" · {_state(view, lane, through)}", ".label")
     head = [title, figure, _way(view.race, tokens, width)]
     offsets = lane.reply.offsets
     shown = lane.reply.text[: offsets[steps]] if steps < len(offsets) else lane.reply.text
@@ -85,13 +93,14 @@ def _way(race: Race, tokens: int, width: int) -> Content:
     return styled(done, ".spark") + styled(rest, ".track") + styled(words, ".label")
 
 
-def _state(race: Race, lane: Lane, through: bool) -> str:
+def _state(view: RaceView, lane: Lane, through: bool) -> str:
+    race = view.race
     if through:
         return "finished" if lane.reply.state == "finished" else lane.reply.outcome
     if race.running and lane is race.lanes[race.at]:
         return "running" if lane.reply.steps else "reading the prompt"
     if lane.reply.ended:
-        return "replayed"
+        return "replayed" if race.running else f"replayed at {view.speed:g}x"
     return "waits" if race.running else "not run"
 
 
