@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 from specchat.engine.api import Changed, Speculation, Step
 
+_RATED = 4
+"""Steps from which a speed is worth telling."""
+
 
 @dataclass(frozen=True)
 class Mark:
@@ -61,6 +64,10 @@ class Tally:
     def milliseconds(self) -> float:
         return self.draft_ms + self.verify_ms + self.other_ms
 
+    @property
+    def tokens_per_second(self) -> float:
+        return 1000 * self.tokens / self.milliseconds if self.milliseconds > 0 else 0.0
+
 
 @dataclass
 class Record:
@@ -71,17 +78,34 @@ class Record:
     steps: list[Step] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     """Where in the text each step begins."""
-    marks: list[Mark] = field(default_factory=list)
     changes: list[tuple[int, Changed]] = field(default_factory=list)
     """Each change with the number of steps before it."""
     tally: Tally = field(default_factory=Tally)
-    stretch: Tally = field(default_factory=Tally)
-    """The sums since the latest change of speculation."""
+    stretches: list[Tally] = field(default_factory=lambda: [Tally()])
+    """The sums from the start to the first change of speculation, to the next, and so on."""
+    _places: list[int] = field(default_factory=list)
+    """Where in the text each change fell."""
 
     @property
     def speculation(self) -> Speculation:
         """The latest one in use."""
         return self.changes[-1][1].speculation if self.changes else self.first
+
+    @property
+    def stretch(self) -> Tally:
+        """The sums since the latest change of speculation."""
+        return self.stretches[-1]
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The changes in words, with the speeds measured before and after as far as they are known."""
+        marks, before = [], self.first
+        for number, (place, (step, event)) in enumerate(zip(self._places, self.changes, strict=True)):
+            label = f"{speculation_label(before)} → {speculation_label(event.speculation)} at token {event.tokens}"
+            rates = _rates(self.stretches[number], self.stretches[number + 1])
+            marks.append(Mark(place, step, event.tokens, label + rates))
+            before = event.speculation
+        return marks
 
     def add(self, step: Step, offset: int) -> None:
         self.steps.append(step)
@@ -90,7 +114,19 @@ class Record:
         self.stretch.add(step)
 
     def change(self, event: Changed, offset: int) -> None:
-        label = f"{speculation_label(self.speculation)} → {speculation_label(event.speculation)}"
-        self.stretch = Tally()
+        self.stretches.append(Tally())
         self.changes.append((len(self.steps), event))
-        self.marks.append(Mark(offset, len(self.steps), event.tokens, f"{label} at token {event.tokens}"))
+        self._places.append(offset)
+
+
+def _rates(before: Tally, after: Tally) -> str:
+    """` · 96 → 45 tok/s` or ` · 96 tok/s before`; empty while the steps before say too little."""
+    if before.steps < _RATED or not before.milliseconds:
+        return ""
+    if after.steps < _RATED or not after.milliseconds:
+        return f" · {_rate(before)} tok/s before"
+    return f" · {_rate(before)} → {_rate(after)} tok/s"
+
+
+def _rate(tally: Tally) -> str:
+    return f"{tally.tokens_per_second:.{0 if tally.tokens_per_second >= 10 else 1}f}"

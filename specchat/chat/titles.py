@@ -7,7 +7,7 @@ from specchat.clean import one_line
 LONGEST = 48
 """Characters."""
 _TOO_LITTLE = 8
-"""Characters left after a greeting below which the greeting stays."""
+"""Characters left of a reply without its greeting below which the greeting stays."""
 
 _FENCE = re.compile(r"(?ms)^(`{3,}|~{3,}).*?(^\1|\Z)")
 _MENTION = re.compile(r'(?:^|\s)@(?:"[^"]+"|\S+)')
@@ -24,8 +24,8 @@ _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s|\n")
 
 def make_title(prompt: str, reply: str = "") -> str:
     """A few words of the prompt; of the reply where the prompt says too little, such as "hi". Empty when both do."""
-    for text in (prompt, reply):
-        title = _short(text)
+    for text, least in ((prompt, 3), (reply, _TOO_LITTLE)):
+        title = _short(text, least)
         if len(title) >= 4:
             return title
     return one_line(prompt, LONGEST)
@@ -36,10 +36,10 @@ def _first_sentence(text: str) -> str:
     return one_line(sentence, 400).strip(" .,:;!-")
 
 
-def _short(text: str) -> str:
+def _short(text: str, least: int) -> str:
     text = _MARKUP.sub("", _MENTION.sub(" ", _FENCE.sub(" ", text[:4000])))
     line = _first_sentence(_LEAD.sub("", text.strip()))
-    if len(line) < _TOO_LITTLE:
+    if len(line) < least:
         line = _first_sentence(text)
     if len(line) > LONGEST:
         cut = line[:LONGEST]

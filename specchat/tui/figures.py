@@ -17,6 +17,15 @@ def seconds(milliseconds: float) -> str:
     return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
 
 
+def duration(milliseconds: float) -> str:
+    """`12.3 s`, from a minute on `2 min 05 s`, from an hour on `1 h 02 min`; the sign is left out."""
+    tenths = round(abs(milliseconds) / 100)
+    if tenths < 600:
+        return f"{tenths / 10:.1f} s"
+    minutes, rest = divmod(round(tenths / 10), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
 def times(value: float) -> str:
     """`1.9x`; from ten on `12x`."""
     return f"{value:.1f}x" if value < 9.95 else f"{value:.0f}x"

@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 
-from specchat.chat.record import Tally
 from specchat.chat.reply import Reply
 from specchat.engine.api import PairInfo
 from specchat.tui import figures
+from specchat.tui.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
+from specchat.tui.insight.projection import plain_speed
 
 RECENT = 64
 """Steps kept for the sparkline."""
-
-_ENOUGH = 6
-"""Speculative steps before a verdict is given."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,14 @@ class Gauges:
     context_used: int = 0
     context: int = 0
     memory: int = 0
-    verdict: str = ""
-    pays: bool | None = None
+    diagnosis: Diagnosis = NO_DIAGNOSIS
+    saved_ms: float | None = None
+    """Saved since the app was started; negative where drafting cost time."""
 
 
-def gauges(reply: Reply | None, info: PairInfo | None) -> Gauges:
+def gauges(
+    reply: Reply | None, info: PairInfo | None, diagnosis: Diagnosis = NO_DIAGNOSIS, saved_ms: float | None = None
+) -> Gauges:
     """The figures of `reply`, or of an idle engine when there is none.
 
     While it runs they count from the latest change of speculation, so that the change can be judged.
@@ -46,15 +47,12 @@ def gauges(reply: Reply | None, info: PairInfo | None) -> Gauges:
     context = info.context if info else 0
     used_memory = info.memory if info else 0
     if reply is None:
-        return Gauges(context=context, memory=used_memory, verdict=_idle(info))
+        return Gauges(context=context, memory=used_memory, diagnosis=diagnosis, saved_ms=saved_ms)
     stats = reply.stats
     tally = reply.stretch if stats is None else reply.tally
-    speed = stats.tokens_per_second if stats else _rate(tally.tokens, tally.milliseconds)
-    speedup = stats.speedup_vs_plain if stats else None
-    if speedup is None and speed and reply.plain_tokens_per_second:
-        speedup = speed / reply.plain_tokens_per_second
+    speed = stats.tokens_per_second if stats else tally.tokens_per_second
+    plain = plain_speed(reply)
     spec = tally.speculative
-    verdict, pays = _verdict(reply, tally, info, speedup)
     return Gauges(
         accepted_per_step=tally.accepted / spec if spec else None,
         acceptance_length=tally.spec_tokens / spec if spec else None,
@@ -63,7 +61,7 @@ def gauges(reply: Reply | None, info: PairInfo | None) -> Gauges:
         histogram=tuple(tally.histogram),
         longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
         tokens_per_second=speed or None,
-        speedup=speedup,
+        speedup=speed / plain if speed and plain else None,
         draft_ms=tally.draft_ms,
         verify_ms=tally.verify_ms,
         other_ms=tally.other_ms,
@@ -71,52 +69,13 @@ def gauges(reply: Reply | None, info: PairInfo | None) -> Gauges:
         context_used=reply.tally.context_used or reply.prompt_tokens,
         context=context,
         memory=used_memory,
-        verdict=verdict,
-        pays=pays,
+        diagnosis=diagnosis,
+        saved_ms=saved_ms,
     )
 
 
-def _rate(tokens: int, milliseconds: float) -> float | None:
-    return 1000 * tokens / milliseconds if milliseconds > 0 else None
-
-
-def _idle(info: PairInfo | None) -> str:
-    if info is None:
-        return "no model is loaded"
-    if not info.plain_tokens_per_second:
-        return ""
-    return f"plain decoding here: {figures.per_second(info.plain_tokens_per_second)} tok/s"
-
-
-def _verdict(reply: Reply, tally: Tally, info: PairInfo | None, speedup: float | None) -> tuple[str, bool | None]:
-    """Whether drafting pays, in one sentence, and as a yes or no once that can be told."""
-    if not tally.speculative:
-        if reply.speculation.strategy == "plain":
-            return "nothing is drafted: one token a step", None
-        return ("no drafts found to try yet" if tally.steps > _ENOUGH else ""), None
-    if tally.speculative < _ENOUGH or speedup is None:
-        return "measuring whether drafting pays", None
-    kept = figures.percent(tally.accepted, tally.tested)
-    cost = _draft_cost(tally, reply.plain_tokens_per_second, info)
-    price = f" at {cost:.2f} of a step each" if cost is not None else ""
-    if speedup >= 1.02:
-        return f"drafting pays: keeps {kept} of drafts{price}", True
-    if speedup > 0.98:
-        return f"drafting is even: keeps {kept} of drafts{price}", None
-    short = reply.speculation.draft_length <= 2 or tally.accepted < 0.3 * tally.tested
-    hint = "another strategy" if short else "a shorter draft"
-    return f"drafting loses here: keeps {kept} of drafts{price}; try {hint}", False
-
-
-def _draft_cost(tally: Tally, plain: float, info: PairInfo | None) -> float | None:
-    """One drafted token's time over the time of a plain step, of which there are `plain` a second."""
-    if plain and tally.drafted:
-        return tally.draft_ms / tally.drafted * plain / 1000
-    return info.draft_cost if info else None
-
-
 def footer(reply: Reply) -> str:
-    """`142 tok/s · 1.9x plain · 214 tokens · AL 3.4 · 0.12 s · seed 42`, whatever of it is known."""
+    """`142 tok/s · 1.9x plain · 214 tokens · AL 3.4 · 0.12 s to first · seed 42`, whatever of it is known."""
     stats = reply.stats
     if stats is None:
         return f"seed {reply.seed}" if reply.tally.tokens else ""
@@ -126,7 +85,7 @@ def footer(reply: Reply) -> str:
         f"{figures.times(speedup)} plain" if speedup is not None else "",
         f"{figures.count(stats.completion_tokens)} token{'s' * (stats.completion_tokens != 1)}",
         f"AL {stats.mean_acceptance_length:.1f}" if stats.num_spec_steps else "",
-        figures.seconds(stats.ttft_ms),
+        f"{figures.seconds(stats.ttft_ms)} to first" if stats.completion_tokens else "",
         f"seed {reply.seed}",
     ]
     return " · ".join(part for part in parts if part)

@@ -30,6 +30,9 @@ from specchat.engine.api import (
 )
 from specchat.engine.port import EnginePort
 from specchat.engine.strategies import STRATEGIES
+from specchat.tui.insight.diagnosis import Advisor, Diagnosis
+from specchat.tui.insight.ledger import Ledger
+from specchat.tui.insight.race import Race, rival
 from specchat.tui.launch import Launch, Pair
 from specchat.tui.settings import ChatSettings, as_data, from_data
 from specchat.tui.shown_chat import CannotOpen, ShownChat
@@ -66,6 +69,10 @@ class Session:
         """The pair of the chat that is shown, where another is loaded; empty when it is the loaded one."""
         self.warning = ""
         """What was wrong with saving the last prompt, in a sentence."""
+        self.race: Race | None = None
+        """The latest race that was not ended; its events never reach the conversation."""
+        self.ledger = Ledger()
+        self._advisor = Advisor(self.ledger)
         self.counted: Counted | None = None
         self._counted_text = ""
         self._count: tuple[int, str] | None = None
@@ -86,7 +93,11 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether events are to be expected."""
-        return self.loading is not None or self.reply is not None or self._count is not None
+        return self.loading is not None or self.reply is not None or self._count is not None or self.racing
+
+    @property
+    def racing(self) -> bool:
+        return self.race is not None and self.race.running
 
     @property
     def last_reply(self) -> Reply | None:
@@ -94,6 +105,12 @@ class Session:
         if self.reply is not None:
             return self.reply
         return next((turn.reply for turn in reversed(self.conversation.turns) if turn.reply), None)
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """Whether drafting pays, and what would pay more."""
+        lengths = self.pair.lengths if self.pair else {}
+        return self._advisor.diagnose(self.last_reply, self.info, self.settings.speculation, lengths)
 
     # Pairs
 
@@ -104,6 +121,7 @@ class Session:
         """
         if self.reply is not None:
             self.stop()
+        self.end_race()
         launch = self.launch if self.pair is None else None
         self.pair, self.info, self.load_error = pair, None, ""
         strategy = (launch and launch.strategy) or pair.strategy
@@ -125,6 +143,8 @@ class Session:
         """Why `text` cannot be sent now; empty when it can."""
         if self.reply is not None:
             return "a reply is running: esc stops it; your text is kept"
+        if self.racing:
+            return "a race is running: esc ends it; your text is kept"
         if self.info is None and self.loading is None:
             return "no model is loaded: f3 chooses one; your text is kept"
         if self.too_long(text) and self.counted is not None:
@@ -259,11 +279,36 @@ class Session:
         messages = self._replying.messages(reply.turn)
         self.engine.send(Generate(reply.id, messages, reply.sampling, self.settings.limits, reply.speculation))
 
+    # Races
+
+    def start_race(self) -> str:
+        """Answer the last prompt again, plainly and then drafted; gives the refusal if there is one."""
+        turn = self.conversation.last
+        if turn is None or turn.reply is None:
+            return "ask something first: a race answers the last prompt again"
+        if self.reply is not None or self.racing:
+            return "a reply is running: esc stops it"
+        if self.info is None or self.pair is None:
+            return "no model is loaded: f3 chooses one"
+        speculation = rival(self.settings.speculation, self.pair.strategy, self.pair.lengths, self.info)
+        if speculation is None:
+            return "no drafting strategy can be used here, so there is nothing to race"
+        messages = self.conversation.messages(turn)
+        sampling, limits = turn.reply.sampling, self.settings.limits
+        self.race = Race(self.engine.send, self._ids, messages, sampling, limits, speculation)
+        return ""
+
+    def end_race(self) -> None:
+        """Forget the race, stopping it where it runs."""
+        if self.race is not None:
+            self.race.stop()
+        self.race = None
+
     # The prompt's length
 
     def count(self, text: str) -> bool:
         """Ask how many tokens a prompt with `text` would have; False when that cannot be asked now."""
-        if self.info is None or self.reply is not None:
+        if self.info is None or self.reply is not None or self.racing:
             return False
         request = next(self._ids)
         self._count = (request, text)
@@ -289,6 +334,8 @@ class Session:
         return self.poll() or list(self._died(Failed(None, "died", "the engine is gone")))
 
     def _event(self, event: Event) -> Iterator[Update]:
+        if self.race is not None and self.race.take(event):
+            return
         match event:
             case Loading():
                 self.loading = Loading(one_line(event.what), event.fraction)
@@ -387,4 +434,5 @@ class Session:
 
     def _close(self, reply: Reply) -> None:
         self.reply, self.stopping = None, False
+        self.ledger.add(reply)
         self.chat.saving.ended(self._replying, reply)

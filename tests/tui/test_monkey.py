@@ -11,6 +11,7 @@ from specchat.engine.fake import FakeEngine
 
 KEYS = [
     "enter", "ctrl+j", "escape", "ctrl+o", "f2", "ctrl+t", "ctrl+p", "f1", "f3", "ctrl+n", "ctrl+r", "ctrl+y",
+    "f4", "f6", "f10", "f12",
     "up", "down", "left", "right", "pageup", "pagedown", "ctrl+end", "tab", "shift+tab", "space", "backspace", "delete",
     "home", "end", "ctrl+a", "ctrl+k", "ctrl+z", "ctrl+c", "ctrl+v", "a", "x", "1", "0", ".", "[", "`", "-",
 ]  # fmt: skip

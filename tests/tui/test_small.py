@@ -8,15 +8,16 @@ import pytest
 from conftest import PROBLEMS, ROOT, THEMES
 from hypothesis import given
 from hypothesis import strategies as st
+from replies import finished
 
-from specchat.chat.reply import Reply
-from specchat.engine.api import Changed, Finished, Sampling, Speculation, Started
-from specchat.engine.fake import INFO, stats, steps
+from specchat.engine.api import Changed, Speculation
+from specchat.engine.fake import INFO, steps
 from specchat.engine.strategies import SOURCES as ENGINE_SOURCES
 from specchat.tui import figures
 from specchat.tui.actions.table import ACTIONS, as_markdown
 from specchat.tui.gauges import footer, gauges
 from specchat.tui.history import PromptHistory
+from specchat.tui.insight.diagnosis import Advice, Diagnosis
 from specchat.tui.pastes import Pastes
 from specchat.tui.settings import FIELDS, ChatSettings, InvalidValue, nudged
 from specchat.tui.text.sources import SOURCES
@@ -168,6 +169,7 @@ def test_figures() -> None:
     assert [figures.per_second(9.44), figures.per_second(142.4)] == ["9.4", "142"]
     assert [figures.seconds(120), figures.seconds(14200)] == ["0.12 s", "14 s"]
     assert [figures.times(1.94), figures.times(12.3)] == ["1.9x", "12x"]
+    assert [figures.duration(ms) for ms in (-12_340, 125_000, 7_320_000)] == ["12.3 s", "2 min 05 s", "2 h 02 min"]
     assert [figures.memory(61 << 20), figures.memory(6900 << 20)] == ["61 MiB", "6.7 GiB"]
 
 
@@ -176,17 +178,6 @@ def test_columns_fill_their_box(values: list[float], width: int, height: int) ->
     rows = figures.columns(values, 15, width, height)
     assert [len(row) for row in rows] == [width] * height
     assert all(char in " ▁▂▃▄▅▆▇█" for row in rows for char in row)
-
-
-def finished(accepted: tuple[int, ...], strategy: str = "draft", plain: float = 100.0) -> Reply:
-    reply = Reply(1, "demo", Sampling(seed=42), Speculation.of(strategy), plain_tokens_per_second=plain)
-    reply.started(Started(1, 10, 0, 42, Speculation.of(strategy)))
-    made = steps("word " * 200, accepted, strategy, used=10)
-    for step in made:
-        reply.step(step)
-    text = "".join(piece.text for step in made for piece in step.pieces)
-    reply.finished(Finished(1, "stop", text, (), stats(made, 10, plain)))
-    return reply
 
 
 def test_gauges_equal_the_engines_figures() -> None:
@@ -202,30 +193,14 @@ def test_gauges_equal_the_engines_figures() -> None:
     assert live.speedup == pytest.approx(final.speedup_vs_plain)
 
 
-@pytest.mark.parametrize(
-    ("accepted", "strategy", "words", "pays"),
-    [
-        ((4, 5), "draft", "drafting pays: keeps", True),
-        ((0, 0, 1), "draft", "drafting loses here: keeps", False),
-        ((0,), "plain", "nothing is drafted", None),
-    ],
-)
-def test_the_verdict(accepted: tuple[int, ...], strategy: str, words: str, pays: bool | None) -> None:
-    shown = gauges(finished(accepted, strategy), INFO)
-    assert shown.verdict.startswith(words)
-    assert shown.pays is pays
-
-
-def test_a_running_reply_is_judged_since_its_latest_change() -> None:
+def test_a_running_reply_is_shown_since_its_latest_change() -> None:
     reply = finished((5, 4))
     reply.stats = None
-    assert gauges(reply, INFO).pays
     reply.changed(Changed(1, Speculation.of("lookup"), 200))
     assert gauges(reply, INFO).accepted_per_step is None
     for step in steps("word " * 60, (0, 0, 1), "lookup"):
         reply.step(step)
     shown = gauges(reply, INFO)
-    assert shown.pays is False
     assert shown.accepted_per_step is not None
     assert shown.accepted_per_step < 1
     assert len(shown.histogram) == 2
@@ -238,13 +213,14 @@ def test_the_footer() -> None:
         reply.stats, tokens_per_second=142, speedup_vs_plain=1.9, completion_tokens=214, mean_acceptance_length=3.4,
         ttft_ms=120,
     )  # fmt: skip
-    assert footer(reply) == "142 tok/s · 1.9x plain · 214 tokens · AL 3.4 · 0.12 s · seed 42"
+    assert footer(reply) == "142 tok/s · 1.9x plain · 214 tokens · AL 3.4 · 0.12 s to first · seed 42"
 
 
 @pytest.mark.parametrize("height", [1, 5, 12, 20, 30, 60])
 def test_the_panel_fits(height: int) -> None:
     for reply in (None, finished((3, 0, 5, 1)), finished((15, 14, 0), plain=0), finished((0,), "plain")):
-        shown = gauges(reply, INFO)
+        advice = Advice(Speculation.of("lookup", 8, "ratio"), 1.3, "estimated")
+        shown = gauges(reply, INFO, Diagnosis("slower than plain, measured: " + "so it is " * 9, False, advice), -3100)
         rows = panel_rows(shown, height)
         assert len(rows) <= height
         assert all(row.cell_length <= WIDTH for row in rows)

@@ -117,7 +117,9 @@ class ChatScreen(Screen[None]):
         self._draw_rows()
 
     def _draw_gauges(self) -> None:
-        shown = gauges(self.session.last_reply, self.session.info)
+        session, total = self.session, self.session.ledger.total
+        saved_ms = total.saved_ms if total.compared_ms else None
+        shown = gauges(session.last_reply, session.info, session.diagnosis, saved_ms)
         narrow = not self.has_class("-wide")
         (self.query_one(EngineLine) if narrow else self.query_one(EnginePanel)).show_gauges(shown)
 

@@ -112,7 +112,7 @@ class TurnView:
         self._token_view = token_view
         self._prompt = _prompt_sections(turn.prompt, version, first=first)
         self._reply: Reply | None = None
-        self._rewritten = False
+        self._state = (False, False)
         self._view: MarkdownView | TokenView | None = None
         self._head: list[Section] = []
         self._name = ""
@@ -124,8 +124,9 @@ class TurnView:
         reply = self.turn.reply
         if reply is None:
             return self._prompt
-        if reply is not self._reply or reply.rewritten != self._rewritten:
-            self._reply, self._rewritten = reply, reply.rewritten
+        state = (reply.rewritten, reply.ended and bool(reply.marks))  # at the end, marks know the speed after them
+        if reply is not self._reply or state != self._state:
+            self._reply, self._state = reply, state
             self._view = TokenView(reply) if self._token_view else MarkdownView(reply)
             replies = self.turn.replies
             again = f"  reply {replies.number} of {len(replies)}" if len(replies) > 1 else ""

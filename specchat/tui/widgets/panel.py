@@ -6,6 +6,8 @@ from typing import ClassVar
 from textual.content import Content
 
 from specchat.tui import figures
+from specchat.tui.actions.action import key_name
+from specchat.tui.actions.table import BY_ID
 from specchat.tui.gauges import Gauges
 from specchat.tui.text.digits import big
 from specchat.tui.text.lines import EMPTY, styled
@@ -14,28 +16,37 @@ from specchat.tui.widgets.plain import Plain
 WIDTH = 32
 """Cells of text in a row of the panel."""
 
+ADVICE_KEY = key_name(BY_ID["advice"].keys[0])
+
 _CHART_TALL, _CHART_LOW = 4, 2
 
 Row = Content
 
 
 def panel_rows(shown: Gauges, height: int) -> list[Row]:
-    """The panel's rows; the charts get lower where `height` is short, and what does not fit is left out at the end."""
-    tall = height >= 26
-    rows: list[Row] = [
-        styled("accepted per step", ".label"),
-        *_number_and_sparkline(shown),
-        EMPTY,
-        *_histogram(shown, _CHART_TALL if tall else _CHART_LOW),
-        EMPTY,
-        *_speed(shown),
-        EMPTY,
-        *_facts(shown),
+    """The panel's rows. Where `height` is short the charts get lower and the gaps go; then the end is left out."""
+    parts: list[list[Row]] = [
+        [styled("accepted per step", ".label"), *_number_and_sparkline(shown)],
+        [*_histogram(shown, _CHART_TALL if height >= 26 else _CHART_LOW)],
+        [*_speed(shown)],
+        [*_facts(shown)],
+        [*_diagnosis(shown)],
     ]
-    if shown.verdict:
-        style = ".good" if shown.pays else ".bad" if shown.pays is False else ".label"
-        rows += [EMPTY, *styled(shown.verdict, style).wrap(WIDTH)]
-    return rows[:height]
+    spaced = [row for part in parts if part for row in (*part, EMPTY)][:-1]
+    return spaced if len(spaced) <= height else [row for part in parts for row in part][:height]
+
+
+def _diagnosis(shown: Gauges) -> Iterable[Row]:
+    diagnosis = shown.diagnosis
+    if diagnosis.words:
+        style = ".good" if diagnosis.pays else ".bad" if diagnosis.pays is False else ".label"
+        yield from styled(diagnosis.words, style).wrap(WIDTH)
+    if diagnosis.advice:
+        yield from styled(f"{ADVICE_KEY} {diagnosis.advice.words}", ".key").wrap(WIDTH)
+    if shown.saved_ms is not None:
+        lost = shown.saved_ms < 0
+        words = f"{'lost' if lost else 'saved'} {figures.duration(shown.saved_ms)} this session"
+        yield styled(words, ".bad" if lost else ".label")
 
 
 def _number_and_sparkline(shown: Gauges) -> Iterable[Row]:
@@ -113,12 +124,17 @@ def one_row(shown: Gauges, width: int) -> Content:
     accepted = "–" if shown.accepted_per_step is None else f"{shown.accepted_per_step:.1f}"
     speed = "–" if shown.tokens_per_second is None else figures.per_second(shown.tokens_per_second)
     row = styled(accepted, ".value") + styled(" accepted per step ", ".label")
-    if shown.recent and width >= 70:
+    advice = shown.diagnosis.advice
+    if shown.recent and width >= (90 if advice else 70):
         row += styled(figures.columns(shown.recent[-12:], max(shown.longest, 1), 12, 1)[0] + " ", ".spark")
     row += styled("· ", ".label") + styled(speed, ".value") + styled(" tok/s", ".label")
     if shown.speedup is not None:
         style = ".good" if shown.speedup >= 1.02 else ".bad" if shown.speedup < 0.98 else ".value"
         row += styled(" · ", ".label") + styled(figures.times(shown.speedup), style) + styled(" plain", ".label")
+    if advice:
+        room = width - row.cell_length - len(f" · {ADVICE_KEY} ")
+        words = advice.words if len(advice.words) <= room else advice.label
+        row += styled(" · ", ".label") + styled(f"{ADVICE_KEY} {words}", ".key")
     if shown.context and width - row.cell_length > 24:
         row += styled(f" · context {figures.count(shown.context_used)}/{figures.count(shown.context)}", ".label")
     return row.truncate(width, ellipsis=True)
@@ -128,7 +144,7 @@ class EnginePanel(Plain):
     """The gauges at full size."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "label", "value", "big", "spark", "track", "good", "bad", "split-draft", "split-verify", "split-other",
+        "label", "value", "big", "spark", "track", "good", "bad", "key", "split-draft", "split-verify", "split-other",
     }  # fmt: skip
 
     def show_gauges(self, shown: Gauges) -> None:
@@ -139,7 +155,7 @@ class EnginePanel(Plain):
 class EngineLine(Plain):
     """The gauges in one row."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"label", "value", "spark", "good", "bad"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"label", "value", "spark", "good", "bad", "key"}
 
     def show_gauges(self, shown: Gauges) -> None:
         self.show(one_row(shown, max(self.content_size.width, 10)))

@@ -1,0 +1,199 @@
+"""Whether drafting pays, in words with numbers, and what would be faster as far as there is evidence for it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from specchat.chat.record import Tally, speculation_label
+from specchat.chat.reply import Reply
+from specchat.clean import one_line
+from specchat.engine.api import PairInfo, Speculation
+from specchat.tui import figures
+from specchat.tui.insight.costs import CheckCost, Checks
+from specchat.tui.insight.ledger import Ledger
+from specchat.tui.insight.lookup import potential
+from specchat.tui.insight.projection import Projection, plain_speed, project
+
+Evidence = Literal["measured", "projected", "estimated"]
+"""Measured in this run; projected from this reply's own steps; estimated from the text alone."""
+
+_ENOUGH = 6
+"""Speculative steps before a verdict is given."""
+_ENOUGH_TO_PROJECT = 16
+_ENOUGH_TOKENS = 64
+"""Tokens that a strategy wrote in this run before its speed is held up as an example."""
+_ENOUGH_WORDS = 40
+_GAIN: Mapping[Evidence, float] = {"measured": 1.05, "projected": 1.1, "estimated": 1.2}
+"""How much faster something must look to be advised."""
+_SUBJECT = {"draft": "the draft agrees", "lookup": "what it copies fits", "swift": "its short cut agrees"}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A way to draft that looks faster: `times` plain, by what kind of evidence."""
+
+    speculation: Speculation
+    times: float
+    evidence: Evidence
+
+    @property
+    def label(self) -> str:
+        return speculation_label(self.speculation)
+
+    @property
+    def words(self) -> str:
+        return f"{self.label}: {figures.times(self.times)}, {self.evidence}"
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """`words` say what was measured; `pays` is their verdict, None while or where it cannot be told."""
+
+    words: str = ""
+    pays: bool | None = None
+    advice: Advice | None = None
+
+
+NO_DIAGNOSIS = Diagnosis()
+
+
+class Advisor:
+    """Looks at the running or last reply again and again; what is costly is computed anew as the reply grows."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._seen: tuple[str, int, int, bool] | None = None
+        self._advice: Advice | None = None
+
+    def diagnose(
+        self, reply: Reply | None, info: PairInfo | None, chosen: Speculation, lengths: Mapping[str, int]
+    ) -> Diagnosis:
+        """`chosen` is what is set, `lengths` are the pair's own draft lengths.
+
+        There is advice only about what is set, and only from a reply of the pair that is loaded.
+        """
+        if reply is None:
+            return Diagnosis(_idle(info))
+        used = reply.record.speculation
+        words, pays = _verdict(reply, info)
+        if info is None or reply.name != one_line(info.name, 40):
+            return Diagnosis(words, pays)
+        if (used.strategy, used.draft_length) != (chosen.strategy, chosen.draft_length):
+            return Diagnosis(words, pays)
+        return Diagnosis(words, pays, self._advice_for(reply, info, lengths))
+
+    def _advice_for(self, reply: Reply, info: PairInfo, lengths: Mapping[str, int]) -> Advice | None:
+        steps, changes = len(reply.steps), len(reply.record.changes)
+        if self._seen is not None:
+            key, then, changed, ended = self._seen
+            if (key, changed, ended) == (reply.key, changes, reply.ended) and steps < 1.1 * then + 8:
+                return self._advice
+        self._seen = (reply.key, steps, changes, reply.ended)
+        self._advice = _best(reply, info, lengths, self._ledger)
+        return self._advice
+
+
+def _idle(info: PairInfo | None) -> str:
+    if info is None:
+        return "no model is loaded"
+    if not info.plain_tokens_per_second:
+        return ""
+    return f"plain decoding here: {figures.per_second(info.plain_tokens_per_second)} tok/s"
+
+
+# What was measured
+
+
+def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
+    """About the steps since the latest change of speculation."""
+    tally, used = reply.stretch, reply.record.speculation
+    if used.strategy == "plain":
+        return "nothing is drafted: one token a step", None
+    if not tally.speculative:
+        return ("no drafts found to try yet" if tally.steps > _ENOUGH else ""), None
+    if tally.speculative < _ENOUGH:
+        return "measuring whether drafting pays", None
+    plain = plain_speed(reply)
+    findings = _findings(tally, used.strategy, plain, info)
+    if not plain:
+        return f"plain was not measured, so no verdict: {findings}", None
+    times = tally.tokens_per_second / plain
+    if times >= 1.02:
+        return f"drafting pays, measured: {findings}", True
+    if times > 0.98:
+        return f"drafting is even, measured: {findings}", None
+    return f"slower than plain, measured: {findings}", False
+
+
+def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) -> str:
+    """`the draft agrees 31 % and costs 0.40 of a step, a check 1.3 steps`."""
+    words = f"{_SUBJECT.get(strategy, 'the draft agrees')} {figures.percent(tally.accepted, tally.tested)}"
+    cost = tally.draft_ms / tally.drafted * plain / 1000 if plain else info.draft_cost if info else None
+    if cost is not None and cost >= 0.005:
+        words += f" and costs {cost:.2f} of a step"
+    check = tally.verify_ms / tally.steps * plain / 1000
+    return words + (f", a check {check:.1f} steps" if check >= 1.15 else "")
+
+
+# What might be faster
+
+
+def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledger) -> Advice | None:
+    """The fastest way that there is evidence for, where it clearly beats the present one and plain decoding."""
+    plain, tally, used = plain_speed(reply), reply.stretch, reply.record.speculation
+    drafting = used.strategy != "plain"
+    if not plain or not tally.steps or (drafting and tally.speculative < _ENOUGH):
+        return None
+    now = tally.tokens_per_second / plain if drafting else 1.0
+    usable = {status.name for status in info.strategies if status.available} - {used.strategy}
+    candidates = [*_other_length(reply, now), *_others(reply, usable, lengths, ledger)]
+    if "lookup" in usable and ledger.of(reply.name, "lookup").tokens < _ENOUGH_TOKENS:
+        candidates += _lookup(reply, lengths, ledger, plain)
+    better = [one for one in candidates if one.times >= _GAIN[one.evidence] * max(now, 1.0)]
+    if not better and drafting and _GAIN["measured"] * now <= 1.0:
+        return Advice(Speculation("plain", 0, used.acceptance), 1.0, "measured")
+    return max(better, key=lambda one: one.times, default=None)
+
+
+def _other_length(reply: Reply, now: float) -> Iterable[Advice]:
+    """The best length of the strategy in use, by the gain that its projection shows over the projected present."""
+    used, found = reply.record.speculation, project(reply)
+    if found is None or found.strategy != used.strategy or reply.stretch.speculative < _ENOUGH_TO_PROJECT:
+        return
+    best = within_reach(found)
+    present = found.outlooks[min(used.draft_length, len(found.outlooks) - 1)]
+    if best != used.draft_length and present.tokens_per_second:
+        gain = found.outlooks[best].tokens_per_second / present.tokens_per_second
+        yield Advice(Speculation(used.strategy, best, used.acceptance), now * gain, "projected")
+
+
+def within_reach(projection: Projection) -> int:
+    """The fastest length of at most twice what was tried: further out a projection is a guess."""
+    tried = projection.outlooks[1 : 2 * projection.longest + 1]
+    return max(tried, key=lambda outlook: outlook.tokens_per_second).length
+
+
+def _others(reply: Reply, usable: set[str], lengths: Mapping[str, int], ledger: Ledger) -> Iterable[Advice]:
+    """Strategies that wrote earlier replies of this run with the same pair."""
+    for name in sorted(usable - {"plain"}):
+        account = ledger.of(reply.name, name)
+        if account.tokens >= _ENOUGH_TOKENS and account.times is not None:
+            acceptance = reply.record.speculation.acceptance
+            yield Advice(Speculation.of(name, lengths.get(name), acceptance), account.times, "measured")
+
+
+def _lookup(reply: Reply, lengths: Mapping[str, int], ledger: Ledger, plain: float) -> Iterable[Advice]:
+    """What copying would have done to this text, at the cost of checks as measured here or earlier with this pair."""
+    speculation = Speculation.of("lookup", lengths.get("lookup"), reply.record.speculation.acceptance)
+    checks = Checks.of(reply.steps)
+    if checks.rows[-1] == 1:
+        checks = ledger.checks.get(reply.name, checks)
+    if checks.rows[-1] == 1:
+        return
+    found = potential(reply.turn.content if reply.turn else "", reply.text, speculation.draft_length)
+    if found.words < _ENOUGH_WORDS:
+        return
+    other_ms = reply.tally.other_ms / reply.tally.steps
+    cost = CheckCost.of(checks, max(1000 / plain - other_ms, 0.0))
+    spent = sum(cost.at(drafted + 1) + other_ms for drafted in found.drafts)
+    yield Advice(speculation, 1000 * found.words / spent / plain, "estimated")

@@ -1,0 +1,100 @@
+"""What drafting saved since the app was started, against plain decoding as measured for each pair."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from specchat.chat.reply import Reply
+from specchat.tui.insight.costs import Checks
+from specchat.tui.insight.projection import plain_speed
+
+
+@dataclass
+class Account:
+    """Sums over replies. Times in milliseconds of decoding, without reading the prompt."""
+
+    replies: int = 0
+    tokens: int = 0
+    milliseconds: float = 0.0
+    compared_ms: float = 0.0
+    """Of these, where plain's speed is known."""
+    plain_ms: float = 0.0
+    """What plain decoding would have taken in their place."""
+
+    @property
+    def saved_ms(self) -> float:
+        """Negative where drafting cost time."""
+        return self.plain_ms - self.compared_ms
+
+    @property
+    def times(self) -> float | None:
+        """Times plain, None where nothing can be compared."""
+        return self.plain_ms / self.compared_ms if self.compared_ms > 0 else None
+
+    def add(self, tokens: int, milliseconds: float, plain_ms: float | None) -> None:
+        self.tokens += tokens
+        self.milliseconds += milliseconds
+        if plain_ms is not None:
+            self.compared_ms += milliseconds
+            self.plain_ms += plain_ms
+
+    def join(self, other: "Account") -> None:
+        self.replies += other.replies
+        self.tokens += other.tokens
+        self.milliseconds += other.milliseconds
+        self.compared_ms += other.compared_ms
+        self.plain_ms += other.plain_ms
+
+
+@dataclass
+class Ledger:
+    """Kept by pair and strategy, so that advice for one pair never comes from another."""
+
+    replies: int = 0
+    accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
+    checks: dict[str, Checks] = field(default_factory=dict)
+    """Measured verify passes by pair."""
+
+    def add(self, reply: Reply) -> None:
+        """Enter a reply that has ended. One that wrote nothing is left out.
+
+        The plain strategy takes exactly what plain takes, whatever it took at load.
+        """
+        if not reply.tally.tokens:
+            return
+        self.replies += 1
+        plain = plain_speed(reply)
+        checks = self.checks.setdefault(reply.name, Checks())
+        counted = set()
+        for step in reply.steps:
+            account = self.accounts.setdefault((reply.name, step.strategy), Account())
+            milliseconds = step.draft_ms + step.verify_ms + step.other_ms
+            compared = 1000 * step.emitted / plain if plain else None
+            account.add(step.emitted, milliseconds, milliseconds if step.strategy == "plain" else compared)
+            checks.add(step)
+            if step.strategy not in counted:
+                counted.add(step.strategy)
+                account.replies += 1
+
+    @property
+    def total(self) -> Account:
+        """Over everything; a reply that changed its strategy counts once."""
+        total = _sum(self.accounts.values())
+        total.replies = self.replies
+        return total
+
+    def by_strategy(self) -> dict[str, Account]:
+        """Over all pairs, the most tokens first."""
+        names = {strategy for _, strategy in self.accounts}
+        sums = {name: _sum(a for (_, strategy), a in self.accounts.items() if strategy == name) for name in names}
+        return dict(sorted(sums.items(), key=lambda item: (-item[1].tokens, item[0])))
+
+    def of(self, pair: str, strategy: str) -> Account:
+        """What is known of a strategy with a pair; empty where nothing is."""
+        return self.accounts.get((pair, strategy)) or Account()
+
+
+def _sum(accounts: Iterable[Account]) -> Account:
+    total = Account()
+    for account in accounts:
+        total.join(account)
+    return total

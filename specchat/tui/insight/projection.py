@@ -1,0 +1,153 @@
+"""How fast a recorded reply would have been at other draft lengths.
+
+S(g) = E(g) / (c D(g) + V(g) + o), where E is 1 and the shares of steps that keep at least 1, 2, ... g tokens, D the
+mean number of tokens drafted, V the mean cost of the checks by their rows, c drafting a token and o the rest of a step,
+all of them measured (Leviathan et al. 2023 have ratios in their place).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from specchat.chat.record import Record
+from specchat.chat.reply import Reply
+from specchat.engine.api import Step
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.tui.insight.costs import CheckCost, Checks
+
+Basis = Literal["measured", "projected", "extrapolated"]
+"""Extrapolated: longer than anything that was drafted in this reply."""
+
+_POOL = 20
+"""Trials of the deepest positions that are put together to guess how it goes on beyond them."""
+
+
+@dataclass(frozen=True)
+class Survival:
+    """Shares of steps by position: `kept[k - 1]` kept at least k tokens, `drafted[k - 1]` drafted at least k."""
+
+    kept: tuple[float, ...]
+    drafted: tuple[float, ...]
+    longest: int
+    """The longest draft that was asked for; positions beyond it are extrapolated."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """One draft length. `times` is over plain, None where plain was not measured."""
+
+    length: int
+    tokens_per_step: float
+    tokens_per_second: float
+    times: float | None
+    basis: Basis
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Outlooks for draft lengths 0 to 15, from `steps` steps of one strategy in one reply."""
+
+    strategy: str
+    steps: int
+    longest: int
+    rows: tuple[int, ...]
+    """Rows of the checks that were measured in the reply."""
+    one_row_from_plain: bool
+    """Whether the cost of one row is plain decoding's, because the reply has no such check."""
+    outlooks: tuple[Outlook, ...]
+
+    @property
+    def best(self) -> Outlook:
+        return max(self.outlooks, key=lambda outlook: outlook.tokens_per_second)
+
+
+def project(reply: Reply) -> Projection | None:
+    """The projection for the strategy that drafts in `reply`, or drafted most; None where nothing was drafted."""
+    record = reply.record
+    speculative = Counter(step.strategy for step in record.steps if step.drafted)
+    if not speculative:
+        return None
+    strategy = record.speculation.strategy
+    if not speculative[strategy]:
+        strategy = speculative.most_common(1)[0][0]
+    chosen = [(step, asked) for step, asked in zip(record.steps, _asked(record), strict=True)
+              if step.strategy == strategy]  # fmt: skip
+    steps = [step for step, _ in chosen]
+    checks = Checks.of(record.steps)
+    other_ms = sum(step.other_ms for step in steps) / len(steps)
+    plain = plain_speed(reply)
+    one_row = max(1000 / plain - other_ms, 0.0) if plain else None
+    shares = survival(steps, [asked for _, asked in chosen])
+    draft_ms = sum(step.draft_ms for step in steps) / sum(step.drafted for step in steps)
+    outlooks = outlook(shares, draft_ms, CheckCost.of(checks, one_row), other_ms, plain)
+    return Projection(strategy, len(steps), shares.longest, checks.rows, bool(plain) and 1 not in checks.sums, outlooks)
+
+
+def plain_speed(reply: Reply) -> float:
+    """Plain decoding's measured tokens a second that the reply is compared with; 0 when unknown."""
+    stats = reply.stats
+    if stats is not None and stats.speedup_vs_plain:
+        return stats.tokens_per_second / stats.speedup_vs_plain
+    return reply.plain_tokens_per_second
+
+
+def survival(steps: Sequence[Step], asked: Sequence[int]) -> Survival:
+    """Product-limit shares (Kaplan and Meier 1958): a step counts at a position only where its length reached it."""
+    longest = max(asked)
+    kept = _shares([step.accepted for step in steps], asked, longest)
+    drafted = _shares([step.drafted for step in steps], asked, longest)
+    return Survival(kept, drafted, longest)
+
+
+def _shares(reached: Sequence[int], asked: Sequence[int], longest: int) -> tuple[float, ...]:
+    trials, shares, share = [], [], 1.0
+    for position in range(1, MAX_DRAFT_LENGTH + 1):
+        tried = passed = 0
+        if position <= longest:
+            for got, limit in zip(reached, asked, strict=True):
+                if limit >= position and got >= position - 1:
+                    tried += 1
+                    passed += got >= position
+            trials.append((tried, passed))
+        share *= passed / tried if tried else _beyond(trials)
+        shares.append(share)
+    return tuple(shares)
+
+
+def _beyond(trials: Sequence[tuple[int, int]]) -> float:
+    """The chance to pass one more position, from the deepest ones tried."""
+    tried = passed = 0
+    for more, through in reversed(trials):
+        tried, passed = tried + more, passed + through
+        if tried >= _POOL:
+            break
+    return passed / tried if tried else 0.0
+
+
+def outlook(shares: Survival, draft_ms: float, check: CheckCost, other_ms: float, plain: float) -> tuple[Outlook, ...]:
+    """All lengths, at `draft_ms` a drafted token; `plain` tokens a second, 0 when unknown."""
+    outlooks = []
+    tokens, drafted, check_ms = 1.0, 0.0, check.at(1)
+    for length in range(MAX_DRAFT_LENGTH + 1):
+        if length:
+            tokens += shares.kept[length - 1]
+            drafted += shares.drafted[length - 1]
+            check_ms += shares.drafted[length - 1] * (check.at(length + 1) - check.at(length))
+        milliseconds = draft_ms * drafted + check_ms + other_ms
+        speed = 1000 * tokens / milliseconds if milliseconds > 0 else 0.0
+        basis: Basis = "projected" if length <= shares.longest else "extrapolated"
+        if not length and plain:
+            speed, basis = plain, "measured"
+        outlooks.append(Outlook(length, tokens, speed, speed / plain if plain else None, basis))
+    return tuple(outlooks)
+
+
+def _asked(record: Record) -> list[int]:
+    """The draft length that was asked for at each step."""
+    asked, length = [], record.first.draft_length
+    changes = {at: event.speculation.draft_length for at, event in record.changes}
+    for number in range(len(record.steps)):
+        length = changes.get(number, length)
+        asked.append(min(length, MAX_DRAFT_LENGTH))
+    return asked

@@ -1,0 +1,231 @@
+"""A race on one prompt and seed: plain decoding, then a drafting strategy, and whether both wrote the same.
+
+The lanes run one after the other, because two at once would halve both.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from specchat.chat.record import speculation_label
+from specchat.chat.reply import Reply
+from specchat.clean import clean
+from specchat.engine.api import (
+    Cancel,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Limits,
+    Message,
+    PairInfo,
+    Request,
+    Sampling,
+    Speculation,
+    Started,
+    Step,
+)
+from specchat.engine.strategies import STRATEGIES
+from specchat.tui.insight.replay import SPEEDS, Timeline
+
+RaceState = Literal["running", "finished", "failed", "stopped"]
+
+
+class Lane:
+    """One of the two replies. It belongs to no conversation."""
+
+    def __init__(self, id: int, sampling: Sampling, speculation: Speculation) -> None:
+        self.speculation = speculation
+        self.reply = Reply(id, "", sampling, speculation)
+        self.timeline = Timeline(self.reply.record)
+        self.token_ids: tuple[int, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return speculation_label(self.speculation)
+
+    @property
+    def milliseconds(self) -> float:
+        """Decoding so far, without reading the prompt."""
+        return self.timeline.total
+
+    def take(self, event: Started | Step | Finished) -> None:
+        match event:
+            case Started():
+                self.reply.started(event)
+                self.timeline = Timeline(self.reply.record)
+            case Step():
+                self.reply.step(event)
+                self.timeline.update()
+            case Finished():
+                self.reply.finished(event)
+                self.token_ids = event.token_ids
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`times` is the strategy's speed over plain's in this race; `difference` the first token that differs."""
+
+    times: float | None
+    identical: bool
+    difference: int | None
+    expected: bool
+    """Whether the texts have to be the same."""
+
+
+class Race:
+    """Asks the engine for both lanes in turn and takes their events."""
+
+    def __init__(
+        self,
+        send: Callable[[Request], None],
+        ids: Iterator[int],
+        messages: tuple[Message, ...],
+        sampling: Sampling,
+        limits: Limits,
+        speculation: Speculation,
+    ) -> None:
+        self._send = send
+        self._messages = messages
+        self._limits = limits
+        plain = Speculation("plain", 0, speculation.acceptance)
+        self.lanes = (Lane(next(ids), sampling, plain), Lane(next(ids), sampling, speculation))
+        self.at = 0
+        """The lane that runs, or ran last."""
+        self.state: RaceState = "running"
+        self.error = ""
+        self._ask()
+
+    @property
+    def running(self) -> bool:
+        return self.state == "running"
+
+    @property
+    def sampling(self) -> Sampling:
+        return self.lanes[0].reply.sampling
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Once both lanes are through."""
+        if self.state != "finished":
+            return None
+        plain, other = self.lanes
+        speeds = [lane.reply.tally.tokens_per_second for lane in self.lanes]
+        difference = first_difference(plain.token_ids, other.token_ids)
+        expected = other.speculation.acceptance == "coupled" or not self.sampling.temperature
+        times = speeds[1] / speeds[0] if speeds[0] else None
+        return Verdict(times, difference is None, difference, expected)
+
+    def take(self, event: Event) -> bool:
+        """Take an event of one of the lanes; False for all others, and for the engine's death, which concerns more."""
+        if isinstance(event, Failed) and event.kind == "died":
+            self._fail(event.message)
+            return False
+        number = getattr(event, "id", None)
+        lane = next((lane for lane in self.lanes if lane.reply.id == number), None)
+        if lane is None or number is None:
+            return False
+        match event:
+            case Failed():
+                self._fail(event.message)
+            case Started() | Step():
+                lane.take(event)
+            case Finished():
+                lane.take(event)
+                self._finished(event)
+        return True
+
+    def stop(self) -> None:
+        """End it at the engine's next step."""
+        if self.running:
+            self.state = "stopped"
+            self._send(Cancel(self.lanes[self.at].reply.id))
+
+    def _ask(self) -> None:
+        lane = self.lanes[self.at]
+        lane.reply.state = "reading"
+        # Cold: nothing of the prompt may be cached for one lane only.
+        self._send(
+            Generate(lane.reply.id, self._messages, lane.reply.sampling, self._limits, lane.speculation, cold=True)
+        )
+
+    def _finished(self, event: Finished) -> None:
+        if not self.running:
+            return
+        if event.reason == "cancelled":
+            self.state = "stopped"
+        elif self.at == 0:
+            self.at = 1
+            self._ask()
+        else:
+            self.state = "finished"
+
+    def _fail(self, message: str) -> None:
+        if self.running:
+            self.state, self.error = "failed", clean(message)
+
+
+class RaceView:
+    """What there is to see of a race: the lane that runs live, and beside it the other one at its measured pace."""
+
+    def __init__(self, race: Race) -> None:
+        self.race = race
+        self._clock = 0.0
+        self._speed = SPEEDS.index(1.0)
+
+    @property
+    def speed(self) -> float:
+        """Times the measured pace, when played again."""
+        return SPEEDS[self._speed]
+
+    @property
+    def milliseconds(self) -> float:
+        """The race's time, which both lanes share."""
+        return self._clock
+
+    @property
+    def moving(self) -> bool:
+        return self.race.running or self._clock < self._longest
+
+    @property
+    def _longest(self) -> float:
+        return max(lane.milliseconds for lane in self.race.lanes)
+
+    def advance(self, seconds: float) -> None:
+        """Let so much time pass for the viewer. While a lane runs, its own time is the race's."""
+        if self.race.running:
+            self._clock = self.race.lanes[self.race.at].milliseconds
+        else:
+            self._clock = min(self._clock + 1000 * seconds * self.speed, self._longest)
+
+    def faster(self, by: int) -> None:
+        """The next higher speeds, or lower ones."""
+        self._speed = max(0, min(self._speed + by, len(SPEEDS) - 1))
+
+    def restart(self) -> None:
+        """Play both lanes again."""
+        if not self.race.running:
+            self._clock = 0.0
+
+    def steps(self, lane: Lane) -> int:
+        """How many of a lane's steps are to be seen."""
+        return lane.timeline.steps_at(self._clock)
+
+
+def first_difference(one: tuple[int, ...], other: tuple[int, ...]) -> int | None:
+    """The index of the first token that differs, or that only one of them has; None where they are the same."""
+    for index, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return index
+    return None if len(one) == len(other) else min(len(one), len(other))
+
+
+def rival(chosen: Speculation, preferred: str, lengths: Mapping[str, int], info: PairInfo) -> Speculation | None:
+    """What races plain decoding: what is set, else the pair's own strategy, else the first that works; None without."""
+    if chosen.strategy != "plain":
+        return chosen
+    usable = [status.name for status in info.strategies if status.available and status.name in STRATEGIES]
+    for name in (preferred, *usable):
+        if name in usable and name != "plain":
+            return Speculation.of(name, lengths.get(name), chosen.acceptance)
+    return None

@@ -1,0 +1,138 @@
+"""Plain decoding and a drafting strategy side by side on the same prompt and seed."""
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from specchat.tui import figures
+from specchat.tui.insight.race import Lane, Race, RaceView, Verdict
+from specchat.tui.screens.board import Board
+from specchat.tui.session import Session
+from specchat.tui.text.lines import EMPTY, styled
+from specchat.tui.text.tail import tail_rows
+
+_GAP = " │ "
+
+
+class RaceScreen(Board):
+    """Shows the session's race, which has to be started; closing ends it."""
+
+    CSS_PATH = ["board.tcss"]  # noqa: RUF012
+    DIALOG_TITLE = "race"
+    DIALOG_HINT = "r replays · + - speed · esc closes"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r", "again", "Replay", show=False),
+        Binding("plus,equals_sign", "faster(1)", "Faster", show=False),
+        Binding("minus", "faster(-1)", "Slower", show=False),
+    ]
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        assert session.race is not None
+        self._session = session
+        self.view = RaceView(session.race)
+
+    # Board
+
+    @property
+    def moving(self) -> bool:
+        return self.view.moving
+
+    def advance(self, seconds: float) -> None:
+        self.view.advance(seconds)
+
+    def rows(self, width: int, height: int) -> list[Content]:
+        view = self.view
+        foot = [row for words in _result(view.race) for row in words.wrap(width)]
+        room = (width - len(_GAP)) // 2
+        columns = [_lane_rows(view, lane, room, height - len(foot)) for lane in view.race.lanes]
+        gap = styled(_GAP, ".box")
+        body = [left.pad_right(room - left.cell_length) + gap + right for left, right in zip(*columns, strict=True)]
+        return [*body, *foot]
+
+    # Keys
+
+    def action_again(self) -> None:
+        self.view.restart()
+        self.wake()
+
+    def action_faster(self, by: int) -> None:
+        self.view.faster(by)
+        self.wake()
+
+    def action_close(self) -> None:
+        self._session.end_race()
+        super().action_close()
+
+    def on_unmount(self) -> None:
+        if self._session.race is self.view.race:
+            self._session.end_race()
+
+
+def _lane_rows(view: RaceView, lane: Lane, width: int, height: int) -> list[Content]:
+    """A lane's name, speed, way to the finish and text, `height` rows in all."""
+    timeline, steps = lane.timeline, view.steps(lane)
+    tokens, milliseconds = timeline.tokens_after(steps), min(view.milliseconds, lane.milliseconds)
+    through = lane.reply.ended and steps == timeline.steps
+    speed = figures.per_second(1000 * tokens / milliseconds) if milliseconds > 0 else "–"
+    figure = styled(f"{speed} tok/s", ".value") + styled(f" · {milliseconds / 1000:.2f} s", ".label")
+    title = styled(lane.label, ".title") + styled(f" · {_state(view, lane, through)}", ".label")
+    head = [title, figure, _way(view.race, tokens, width)]
+    offsets = lane.reply.offsets
+    shown = lane.reply.text[: offsets[steps]] if steps < len(offsets) else lane.reply.text
+    rows = [row.truncate(width, ellipsis=True) for row in [*head, *tail_rows(shown, width, max(height - len(head), 1))]]
+    return [*rows, *[EMPTY] * (height - len(rows))][: max(height, 0)]
+
+
+def _way(race: Race, tokens: int, width: int) -> Content:
+    """How far it is to the end, which is known once a lane has reached it."""
+    goal = max((one.timeline.tokens_after(one.timeline.steps) for one in race.lanes if one.reply.ended), default=0)
+    words = f" {tokens}/{goal}" if goal else f" {tokens}"
+    done, rest = figures.bar(tokens / goal if goal else 0.0, max(width - len(words), 1))
+    return styled(done, ".spark") + styled(rest, ".track") + styled(words, ".label")
+
+
+def _state(view: RaceView, lane: Lane, through: bool) -> str:
+    race = view.race
+    if through:
+        return "finished" if lane.reply.state == "finished" else lane.reply.outcome
+    if race.running and lane is race.lanes[race.at]:
+        return "running" if lane.reply.steps else "reading the prompt"
+    if lane.reply.ended:
+        return "replayed" if race.running else f"replayed at {view.speed:g}x"
+    return "waits" if race.running else "not run"
+
+
+def _result(race: Race) -> list[Content]:
+    """What came of it, in a few sentences."""
+    verdict = race.verdict
+    if verdict is not None:
+        return [_speeds(race, verdict), _sameness(race, verdict)]
+    if race.state == "failed":
+        return [styled(f"no result: {race.error}", ".bad")]
+    if race.state == "stopped":
+        return [styled("stopped: no result", ".bad")]
+    words = "one lane after the other, because two at once would halve both; reading the prompt is not counted"
+    return [styled(words, ".label")]
+
+
+def _speeds(race: Race, verdict: Verdict) -> Content:
+    plain, other = race.lanes
+    if verdict.times is None:
+        return styled("no result: nothing was written", ".label")
+    times = f"{other.label}: {verdict.times:.2f}x plain"
+    seconds = f", {other.milliseconds / 1000:.2f} s against {plain.milliseconds / 1000:.2f} s, measured"
+    style = ".good" if verdict.times >= 1.02 else ".bad" if verdict.times < 0.98 else ".value"
+    return styled(times, style) + styled(seconds, ".label")
+
+
+def _sameness(race: Race, verdict: Verdict) -> Content:
+    label = styled("outputs identical: ", ".label")
+    if verdict.identical:
+        return label + styled("yes", ".good") + styled(f", all {len(race.lanes[0].token_ids):,} tokens", ".label")
+    where = f", first difference at token {(verdict.difference or 0) + 1:,}"
+    if verdict.expected:
+        return label + styled("no", ".bad") + styled(where, ".label")
+    reason = "; with ratio acceptance it is the same distribution, not the same text"
+    return label + styled("no", ".value") + styled(where + reason, ".label")

@@ -1,0 +1,125 @@
+"""A reply played again step by step."""
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from specchat.chat.reply import Reply
+from specchat.clean import clean
+from specchat.engine.api import Step
+from specchat.tui import figures
+from specchat.tui.insight.replay import Moment, Playback
+from specchat.tui.screens.board import Board
+from specchat.tui.text.lines import EMPTY, styled
+from specchat.tui.text.sources import REJECTED, SOURCES, style_of
+from specchat.tui.text.tail import tail_of
+from specchat.tui.text.tokens import TokenView
+
+_ONE_ROW = 76
+"""Cells that most drafts fit in."""
+
+
+class ReplayScreen(Board):
+    CSS_PATH = ["board.tcss"]  # noqa: RUF012
+    DIALOG_TITLE = "replay"
+    DIALOG_HINT = "space plays · left right step · + - speed · esc closes"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "play", "Play or pause", show=False),
+        Binding("right", "move(1)", "Step forward", show=False),
+        Binding("left", "move(-1)", "Step back", show=False),
+        Binding("home", "seek(0)", "Start", show=False),
+        Binding("end", "seek(1)", "End", show=False),
+        Binding("plus,equals_sign", "faster(1)", "Faster", show=False),
+        Binding("minus", "faster(-1)", "Slower", show=False),
+    ]
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__()
+        self.playback = Playback(reply)
+        self.playback.toggle()
+        self._tokens = TokenView(self.playback.shown)
+        self._of = self.playback.shown
+
+    # Board
+
+    @property
+    def moving(self) -> bool:
+        return self.playback.playing
+
+    def advance(self, seconds: float) -> None:
+        self.playback.advance(seconds)
+
+    def rows(self, width: int, height: int) -> list[Content]:
+        playback, moment = self.playback, self.playback.moment
+        head = [self._place(moment), _track(moment, width), *_step_rows(moment.step, width)]
+        if height > 10:
+            head.append(EMPTY)
+        if playback.shown is not self._of:
+            self._tokens, self._of = TokenView(playback.shown), playback.shown
+        self._tokens.update()
+        return [*head, *tail_of([*self._tokens.frozen, *self._tokens.open()], width, max(height - len(head), 1))]
+
+    def _place(self, moment: Moment) -> Content:
+        """`step 12 of 63 · paused · 1x · 0.84 s · 41 tokens · AL 3.4`."""
+        tally = self.playback.shown.tally
+        length = f" · AL {tally.spec_tokens / tally.speculative:.1f}" if tally.speculative else ""
+        state = "playing" if self.playback.playing else "ended" if self.playback.ended else "paused"
+        time = f"{moment.milliseconds / 1000:.2f} s"
+        rest = f" · {state} · {self.playback.speed:g}x · {time} · {moment.tokens} tokens{length}"
+        return styled(f"step {moment.steps} of {moment.of}", ".value") + styled(rest, ".label")
+
+    # Keys
+
+    def action_play(self) -> None:
+        self.playback.toggle()
+        self.wake()
+
+    def action_move(self, by: int) -> None:
+        self.playback.move(by)
+        self.wake()
+
+    def action_seek(self, end: int) -> None:
+        self.playback.move(self.playback.moment.of * (1 if end else -1))
+        self.wake()
+
+    def action_faster(self, by: int) -> None:
+        self.playback.faster(by)
+        self.wake()
+
+
+def _track(moment: Moment, width: int) -> Content:
+    done, rest = figures.bar(moment.milliseconds / moment.total if moment.total else 1.0, width)
+    return styled(done, ".spark") + styled(rest, ".track")
+
+
+def _step_rows(step: Step | None, width: int) -> list[Content]:
+    """What the step cost, and what became of its draft; as many rows for every step."""
+    rows = [styled("before the first step", ".label")]
+    if step is not None:
+        times = f"draft {step.draft_ms:.1f} ms   check {step.verify_ms:.1f} ms   other {step.other_ms:.1f} ms"
+        rows = [styled(times, ".label"), *_drafted(step).wrap(width)]
+    size = 2 if width >= _ONE_ROW else 3
+    return [*rows, *[EMPTY] * size][:size]
+
+
+def _drafted(step: Step) -> Content:
+    """`kept 3 of 5: the fox who | refused: or so | correction: lamp`, each part in its source's style."""
+    if not step.drafted:
+        return styled("nothing drafted: ", ".label") + _shown(
+            "".join(piece.text for piece in step.pieces), ".spec-plain"
+        )
+    row = styled(f"kept {step.accepted} of {step.drafted}", ".label")
+    kept = [piece for piece in step.pieces if piece.source not in ("target", "bonus")]
+    if kept:
+        row += styled(": ", ".label") + _shown("".join(piece.text for piece in kept), style_of(kept[-1].source))
+    if refused := "".join(drafted.text for drafted in step.drafts[step.accepted :]):
+        row += styled(" | refused: ", ".label") + _shown(refused, REJECTED.style)
+    for piece in step.pieces[len(kept) :]:
+        source = SOURCES[piece.source]
+        row += styled(f" | {source.words}: ", ".label") + _shown(piece.text, source.style)
+    return row
+
+
+def _shown(text: str, style: str) -> Content:
+    return styled(clean(text).replace("\n", "↵").replace("\t", " "), style)

@@ -1,0 +1,83 @@
+"""How fast a reply would have been at other draft lengths."""
+
+from textual import on
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from specchat.tui import figures
+from specchat.tui.insight.projection import Outlook, Projection
+from specchat.tui.screens.dialog import Dialog
+from specchat.tui.widgets.plain import Plain
+
+_WIDE, _MIDDLE = 72, 50
+"""Cells of the window from which all columns fit, and all but the acceptance length."""
+
+
+class WhatIfScreen(Dialog[int | None]):
+    """Gives the length chosen, 0 for plain decoding, None when closed."""
+
+    CSS_PATH = "what_if.tcss"
+    DIALOG_TITLE = "what if"
+    DIALOG_HINT = "enter uses a length · esc closes"
+
+    def __init__(self, projection: Projection, in_use: int | None) -> None:
+        """`in_use` is the length that is set; None where another strategy is."""
+        super().__init__()
+        self._projection = projection
+        self._in_use = in_use
+
+    def compose_content(self) -> ComposeResult:
+        yield Plain(source_words(self._projection))
+        yield OptionList(*[Option(self._row(outlook)) for outlook in self._projection.outlooks], markup=False)
+        yield Plain(basis_words(self._projection), classes="note")
+
+    def on_mount(self) -> None:
+        options = self.query_one(OptionList)
+        options.highlighted = self._projection.best.length if self._in_use is None else self._in_use
+        options.focus()
+
+    def _row(self, outlook: Outlook) -> Content:
+        """`    x5   142  1.9x AL  3.4 ████████▌  best, in use`; ~ before what is extrapolated."""
+        best, width = self._projection.best, self.app.size.width
+        beyond = "~" if outlook.basis == "extrapolated" else " "
+        name = f"x{outlook.length}" if outlook.length else "plain"
+        times = "–" if outlook.times is None else figures.times(outlook.times)
+        row = Content.styled(
+            f"{beyond}{name:>5} {figures.per_second(outlook.tokens_per_second):>5} {times:>5} ",
+            "bold" if outlook is best else "",
+        )
+        if width >= _WIDE:
+            row += Content.styled(f"AL {outlook.tokens_per_step:>4.1f} ", "$foreground 60%")
+        if width >= _MIDDLE:
+            share = outlook.tokens_per_second / best.tokens_per_second if best.tokens_per_second else 0.0
+            row += Content.styled(figures.level(share, 20 if width >= _WIDE else 10) + " ", "$accent")
+        words = [
+            "best" if outlook is best else "",
+            "in use" if outlook.length == self._in_use else "",
+            "measured" if outlook.basis == "measured" else "",
+        ]
+        return row + Content.styled(
+            ", ".join(word for word in words if word), "bold" if outlook is best else "$foreground 60%"
+        )
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_index)
+
+
+def source_words(projection: Projection) -> str:
+    steps = f"{projection.steps:,} step{'s' * (projection.steps != 1)}"
+    return f"tokens a second, a projection from this reply's {steps} with {projection.strategy}"
+
+
+def basis_words(projection: Projection) -> str:
+    """What of it was measured."""
+    low, high = projection.rows[0], projection.rows[-1]
+    rows = f"{low}" if low == high else f"{low} to {high}"
+    one = "1 row (plain) and " if projection.one_row_from_plain else ""
+    return (
+        f"measured: drafting, checks of {one}{rows} rows, and what was kept up to x{projection.longest}; "
+        "~ goes on from there in a straight line"
+    )

@@ -1,0 +1,167 @@
+"""What the engine panel says about drafting, and what it advises."""
+
+from dataclasses import replace
+
+import pytest
+from replies import finished, reply_of, step_of, times_faster
+
+from specchat.chat.reply import Reply
+from specchat.chat.tree import Conversation
+from specchat.engine.api import Changed, Speculation, StrategyStatus
+from specchat.engine.fake import INFO as FAKE
+from specchat.engine.fake import steps
+from specchat.tui.insight.diagnosis import Advice, Advisor, Diagnosis, within_reach
+from specchat.tui.insight.ledger import Ledger
+from specchat.tui.insight.projection import project
+
+INFO = replace(FAKE, name="demo")
+NO_LOOKUP = tuple(status for status in INFO.strategies if status.name != "lookup")
+
+
+def diagnose(reply: Reply | None, ledger: Ledger | None = None, **changes: object) -> Diagnosis:
+    """With the settings that the reply ended with, for a pair without lookup unless `changes` say otherwise."""
+    info = replace(INFO, **{"strategies": NO_LOOKUP} | changes)
+    chosen = reply.record.speculation if reply else Speculation()
+    return Advisor(ledger or Ledger()).diagnose(reply, info, chosen, {"draft": 5, "lookup": 6})
+
+
+@pytest.mark.parametrize(
+    ("accepted", "strategy", "words", "pays"),
+    [
+        ((4, 5), "draft", "drafting pays, measured: the draft agrees 90 % and costs 0.10 of a step", True),
+        ((0, 0, 1), "draft", "slower than plain, measured: the draft agrees 25 % and costs 0.10 of a step", False),
+        ((0,), "plain", "nothing is drafted", None),
+        ((3, 2), "lookup", "drafting pays, measured: what it copies fits", True),
+    ],
+)
+def test_the_verdict(accepted: tuple[int, ...], strategy: str, words: str, pays: bool | None) -> None:
+    found = diagnose(finished(accepted, strategy))
+    assert found.words.startswith(words)
+    assert found.pays is pays
+
+
+def test_nothing_is_claimed_before_it_was_measured() -> None:
+    few = reply_of([step_of(3, 5)] * 5, Speculation.of("draft", 5))
+    assert diagnose(few) == Diagnosis("measuring whether drafting pays")
+    unknown = diagnose(finished((4, 5), plain=0.0), plain_tokens_per_second=0.0)
+    assert unknown.words.startswith("plain was not measured, so no verdict: the draft agrees")
+    assert (unknown.pays, unknown.advice) == (None, None)
+    assert diagnose(None).words == "plain decoding here: 100 tok/s"
+    assert diagnose(None, plain_tokens_per_second=0.0).words == ""
+
+
+def test_a_dear_check_is_told() -> None:
+    dear = reply_of([step_of(1, 5, check_ms=(10, 3))] * 10, Speculation.of("draft", 5))
+    assert diagnose(dear).words.endswith("a check 2.5 steps")
+
+
+def test_a_running_reply_is_judged_since_its_latest_change() -> None:
+    reply = finished((5, 4))
+    reply.stats = None
+    assert diagnose(reply).pays
+    reply.changed(Changed(1, Speculation.of("lookup"), 200))
+    assert diagnose(reply) == Diagnosis()
+    for step in steps("word " * 60, (0, 0, 1), "lookup"):
+        reply.step(step)
+    assert diagnose(reply).pays is False
+
+
+def test_a_draft_that_loses_gives_way_to_plain() -> None:
+    hopeless = reply_of([step_of(0, 5)] * 30, Speculation.of("draft", 5), plain=90.0)
+    advice = diagnose(hopeless).advice
+    assert advice == Advice(Speculation("plain"), 1.0, "measured")
+    assert advice.words == "plain: 1.0x, measured"
+
+
+def test_another_length_is_advised_where_the_steps_show_it() -> None:
+    cut = reply_of([step_of(accepted, 8) for accepted in (2, 1, 2, 3) * 10], Speculation.of("draft", 8), plain=90.0)
+    advice, found = diagnose(cut).advice, project(cut)
+    assert found is not None
+    assert advice is not None
+    assert (advice.speculation.strategy, advice.evidence) == ("draft", "projected")
+    assert advice.speculation.draft_length == within_reach(found) < 4
+    assert advice.times == pytest.approx(found.outlooks[advice.speculation.draft_length].times)
+    assert diagnose(reply_of(cut.steps[:12], Speculation.of("draft", 8), plain=90.0)).advice is None
+
+
+def test_no_length_is_advised_far_beyond_what_was_tried() -> None:
+    perfect = project(reply_of([step_of(2, 2)] * 30, Speculation.of("draft", 2)))
+    assert perfect is not None
+    assert perfect.best.length == 15
+    assert within_reach(perfect) == 4
+
+
+def test_what_another_strategy_measured_is_advised_for_the_same_pair_only() -> None:
+    slow = reply_of([step_of(0, 1)] * 30, Speculation.of("draft", 1), plain=60.0)
+    fast = [times_faster(step_of(2, 3, strategy="swift"), 2)] * 30
+    ledger, other = Ledger(), Ledger()
+    ledger.add(reply_of(fast, Speculation.of("swift", 3), plain=60.0))
+    other.add(reply_of(fast, Speculation.of("swift", 3), plain=60.0, name="another pair"))
+    advice = diagnose(slow, ledger).advice
+    assert advice is not None
+    assert (advice.label, advice.evidence) == ("swift x4", "measured")
+    assert advice.times == pytest.approx(ledger.of("demo", "swift").times)
+    assert diagnose(slow, other).advice != advice
+    statuses = tuple(StrategyStatus(name, name != "swift") for name in ("plain", "draft", "swift"))
+    assert diagnose(slow, ledger, strategies=statuses).advice != advice
+
+
+COPIED = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen " * 4
+
+
+def asked(reply: Reply, prompt: str) -> Reply:
+    chat = Conversation()
+    chat.answer(chat.ask(prompt), reply)
+    return reply
+
+
+def test_lookup_is_estimated_on_the_text_itself() -> None:
+    reply = asked(finished((0, 1), "draft", plain=100.0, text=COPIED), COPIED)
+    advice = diagnose(reply, strategies=INFO.strategies).advice
+    assert advice is not None
+    assert (advice.label, advice.evidence) == ("lookup x6", "estimated")
+    assert advice.words.endswith(", estimated")
+    fresh = " ".join(f"word{n}" for n in range(80))
+    new = asked(finished((0, 1), "draft", plain=100.0, text=fresh), "Write something new.")
+    other = diagnose(new, strategies=INFO.strategies).advice
+    assert other is None or other.speculation.strategy != "lookup"
+
+
+def test_after_a_plain_reply_lookup_is_estimated_only_where_checks_were_measured() -> None:
+    reply = asked(finished((0,), "plain", plain=100.0, text=COPIED), COPIED)
+    assert diagnose(reply, strategies=INFO.strategies).advice is None
+    ledger = Ledger()
+    ledger.add(finished((1, 2)))
+    advice = diagnose(reply, ledger, strategies=INFO.strategies).advice
+    assert advice is not None
+    assert advice.label == "lookup x6"
+
+
+def test_a_measured_lookup_is_not_estimated_again() -> None:
+    ledger = Ledger()
+    ledger.add(finished((0,), "lookup"))
+    reply = asked(finished((0, 1), "draft", plain=100.0, text=COPIED), COPIED)
+    advice = diagnose(reply, ledger, strategies=INFO.strategies).advice
+    assert advice is None or advice.speculation.strategy != "lookup"
+
+
+def test_advice_is_for_what_is_set() -> None:
+    reply = reply_of([step_of(0, 5)] * 30, Speculation.of("draft", 5), plain=90.0)
+    advisor = Advisor(Ledger())
+    assert advisor.diagnose(reply, INFO, Speculation.of("draft", 5), {}).advice is not None
+    for chosen in (Speculation(), Speculation.of("draft", 2), Speculation.of("lookup")):
+        assert advisor.diagnose(reply, INFO, chosen, {}).advice is None
+    assert advisor.diagnose(reply, replace(INFO, name="other"), Speculation.of("draft", 5), {}).advice is None
+    assert advisor.diagnose(reply, None, Speculation.of("draft", 5), {}).advice is None
+
+
+def test_advice_follows_a_growing_reply() -> None:
+    reply = reply_of([step_of(3, 5)] * 20, Speculation.of("draft", 5), plain=90.0)
+    reply.state, reply.stats = "writing", None
+    advisor, info = Advisor(Ledger()), replace(INFO, strategies=NO_LOOKUP)
+    assert advisor.diagnose(reply, info, Speculation.of("draft", 5), {}).pays
+    for _ in range(200):
+        reply.step(step_of(0, 5))
+    advice = advisor.diagnose(reply, info, Speculation.of("draft", 5), {}).advice
+    assert advice is not None
+    assert advice.label == "plain"

@@ -1,0 +1,306 @@
+"""Costs, projections, the ledger and replays, on steps whose costs are known."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replies import finished, reply_of, step_of
+
+from specchat.chat.record import Record
+from specchat.engine.api import Changed, Speculation, Step
+from specchat.tui.insight.costs import CheckCost, Checks
+from specchat.tui.insight.ledger import Ledger
+from specchat.tui.insight.lookup import potential
+from specchat.tui.insight.projection import Survival, outlook, project, survival
+from specchat.tui.insight.replay import SPEEDS, Playback, Timeline
+
+DRAFT, FIRST, MORE, OTHER = 2.0, 10.0, 1.0, 0.5
+"""Milliseconds of a step from `step_of`."""
+
+
+def speed(length: int, tokens: float) -> float:
+    """The closed form for steps that always draft `length` tokens."""
+    return 1000 * tokens / (DRAFT * length + FIRST + MORE * length + OTHER)
+
+
+# Costs
+
+
+def test_checks_cost_their_means_and_lines_between() -> None:
+    cost = CheckCost.of(Checks({2: (2, 20.0), 6: (1, 18.0)}))
+    assert [cost.at(rows) for rows in (2, 4, 6)] == [10, 14, 18]
+    assert [cost.at(rows) for rows in (1, 8)] == [8, 22]
+
+
+def test_more_rows_never_cost_less() -> None:
+    cost = CheckCost.of(Checks({1: (1, 10.0), 2: (1, 14.0), 3: (3, 30.0), 4: (1, 20.0)}))
+    assert cost.milliseconds == (10, 11, 11, 20)
+
+
+def test_a_single_number_of_rows_is_taken_as_flat_unless_one_row_is_known() -> None:
+    checks = Checks({6: (4, 60.0)})
+    assert CheckCost.of(checks).at(16) == CheckCost.of(checks).at(1) == 15
+    assert CheckCost.of(checks, one_row_ms=10.0).at(11) == pytest.approx(20)
+    assert CheckCost.of(Checks({1: (1, 12.0), 6: (1, 15.0)}), one_row_ms=1.0).at(1) == 12
+    with pytest.raises(ValueError):
+        CheckCost.of(Checks())
+
+
+@given(st.dictionaries(st.integers(1, 16), st.floats(0.1, 100), min_size=1))
+def test_costs_rise_and_are_never_negative(means: dict[int, float]) -> None:
+    cost = CheckCost.of(Checks({rows: (1, ms) for rows, ms in means.items()}))
+    values = [cost.at(rows) for rows in range(1, 17)]
+    assert values[0] >= 0
+    assert all(after >= before - 1e-9 for before, after in pairwise(values))
+
+
+# Projection
+
+
+def test_the_projection_is_the_closed_form() -> None:
+    alpha, shares = 0.8, tuple(0.8**k for k in range(1, 16))
+    cost = CheckCost.of(Checks({1: (1, FIRST), 2: (1, FIRST + MORE)}))
+    outlooks = outlook(Survival(shares, (1.0,) * 15, 5), DRAFT, cost, OTHER, plain=80.0)
+    for length in range(1, 16):
+        expected = (1 - alpha ** (length + 1)) / (1 - alpha)
+        assert outlooks[length].tokens_per_step == pytest.approx(expected)
+        assert outlooks[length].tokens_per_second == pytest.approx(speed(length, expected))
+        assert outlooks[length].times == pytest.approx(speed(length, expected) / 80)
+        assert outlooks[length].basis == ("projected" if length <= 5 else "extrapolated")
+    assert (outlooks[0].tokens_per_second, outlooks[0].times, outlooks[0].basis) == (80, 1, "measured")
+    assert outlook(Survival(shares, (1.0,) * 15, 5), DRAFT, cost, OTHER, plain=0)[0].tokens_per_second == pytest.approx(
+        speed(0, 1)
+    )
+
+
+def test_a_reply_projects_to_what_was_measured_at_its_own_length() -> None:
+    made = [step_of(accepted, 5) for accepted in (5, 0, 3, 5, 1, 2, 5, 4)]
+    reply = reply_of(made, Speculation.of("draft", 5))
+    found = project(reply)
+    assert found is not None
+    assert found.outlooks[5].tokens_per_second == pytest.approx(reply.tally.tokens_per_second)
+    assert (found.steps, found.longest, found.rows) == (8, 5, (6,))
+
+
+def test_shorter_drafts_are_these_ones_cut() -> None:
+    kept = (5, 0, 3, 5, 1, 2, 5, 4)
+    one_row = 1000 / (FIRST + OTHER)
+    found = project(reply_of([step_of(accepted, 5) for accepted in kept], Speculation.of("draft", 5), plain=one_row))
+    assert found is not None
+    for length in range(1, 6):
+        tokens = 1 + sum(min(accepted, length) for accepted in kept) / len(kept)
+        assert found.outlooks[length].tokens_per_second == pytest.approx(speed(length, tokens))
+
+
+def test_drafts_that_stop_early_cost_what_they_draft() -> None:
+    made = [step_of(0, 1), step_of(2, 2), step_of(4, 4), step_of(1, 3)] * 3
+    found = project(reply_of(made, Speculation.of("draft", 4), plain=1000 / (FIRST + OTHER)))
+    assert found is not None
+    for length in (1, 2, 3, 4):
+        tokens = 1 + sum(min(step.accepted, length) for step in made) / len(made)
+        drafted = sum(min(step.drafted, length) for step in made) / len(made)
+        assert found.outlooks[length].tokens_per_second == pytest.approx(speed_of(tokens, drafted))
+
+
+def speed_of(tokens: float, drafted: float) -> float:
+    return 1000 * tokens / (DRAFT * drafted + FIRST + MORE * drafted + OTHER)
+
+
+def test_lookup_steps_without_a_hit_count() -> None:
+    made = [step_of(0, 0, strategy="lookup"), step_of(4, 4, strategy="lookup")] * 5
+    found = project(reply_of(made, Speculation.of("lookup", 4)))
+    assert found is not None
+    assert found.outlooks[4].tokens_per_second == pytest.approx(speed_of(3, 2))
+    assert found.outlooks[2].tokens_per_second == pytest.approx(speed_of(2, 1))
+    assert found.rows == (1, 5)
+
+
+def test_beyond_what_was_drafted_it_goes_on_as_it_ended() -> None:
+    shares = survival([step_of(accepted, 2) for accepted in (0, 1, 2, 2) * 10], [2] * 40)
+    assert shares.kept[:2] == (0.75, 0.5)
+    assert shares.kept[2] == pytest.approx(0.5 * 2 / 3)
+    assert shares.drafted == (1.0,) * 15
+
+
+def test_a_change_of_length_counts_each_step_only_as_far_as_it_was_asked() -> None:
+    steps = [*[step_of(2, 2)] * 4, *[step_of(3, 4)] * 2, *[step_of(2, 4)] * 2]
+    shares = survival(steps, [2] * 4 + [4] * 4)
+    assert shares.kept[:4] == (1.0, 1.0, 0.5, 0.0)
+    record = recorded(steps, Speculation.of("draft", 2), {4: Speculation.of("draft", 4)})
+    found = project(reply_with(record))
+    assert found is not None
+    assert found.longest == 4
+    assert found.outlooks[3].tokens_per_step == pytest.approx(3.5)
+
+
+def test_a_plain_reply_projects_nothing() -> None:
+    assert project(finished((0,), "plain")) is None
+
+
+def test_the_strategy_in_use_is_projected_else_the_one_that_drafted_most() -> None:
+    steps = [step_of(1, 2), step_of(2, 2), step_of(1, 3, strategy="lookup"), step_of(0, 0, strategy="plain")]
+    first, lookup, plain = Speculation.of("draft", 2), Speculation.of("lookup", 3), Speculation.of("plain")
+    switched = project(reply_with(recorded(steps[:3], first, {2: lookup})))
+    ended = project(reply_with(recorded(steps, first, {2: lookup, 3: plain})))
+    assert switched is not None
+    assert ended is not None
+    assert (switched.strategy, switched.steps, ended.strategy, ended.steps) == ("lookup", 1, "draft", 2)
+
+
+def recorded(steps: Sequence[Step], first: Speculation, changes: dict[int, Speculation]) -> Record:
+    record, tokens = Record(first), 0
+    for number, step in enumerate(steps):
+        if number in changes:
+            record.change(Changed(1, changes[number], tokens), tokens)
+        record.add(step, tokens)
+        tokens += step.emitted
+    return record
+
+
+def reply_with(record: Record) -> object:
+    reply = reply_of([], record.first)
+    reply._record = record
+    return reply
+
+
+# Marks
+
+
+def test_a_change_is_marked_with_the_speeds_before_and_after() -> None:
+    slow, fast = [step_of(0, 1)] * 4, [step_of(1, 1)] * 4
+    record = recorded([*slow, *fast[:3]], Speculation.of("draft", 1), {4: Speculation.of("lookup", 3)})
+    assert record.marks[0].text == "draft x1 → lookup x3 at token 4 · 74 tok/s before"
+    record.add(fast[0], 10)
+    assert record.marks[0].text == "draft x1 → lookup x3 at token 4 · 74 → 148 tok/s"
+    few = recorded([*slow[:3], *fast], Speculation.of("draft", 1), {3: Speculation.of("plain")})
+    assert few.marks[0].text == "draft x1 → plain at token 3"
+    assert (record.stretch.steps, record.tally.steps) == (4, 8)
+
+
+# Ledger
+
+
+def test_the_ledger_compares_with_plain() -> None:
+    ledger = Ledger()
+    step = step_of(4, 5)
+    took = step.draft_ms + step.verify_ms + step.other_ms
+    ledger.add(reply_of([step] * 10, Speculation.of("draft", 5), plain=100.0))
+    account = ledger.of("demo", "draft")
+    assert (account.replies, account.tokens, account.milliseconds) == (1, 50, pytest.approx(10 * took))
+    assert account.saved_ms == pytest.approx(500 - 10 * took)
+    assert account.times == pytest.approx(500 / (10 * took))
+    assert ledger.checks["demo"].rows == (6,)
+
+
+def test_plain_replies_save_nothing_whatever_was_measured_at_load() -> None:
+    ledger = Ledger()
+    ledger.add(finished((0,), "plain", plain=10.0))
+    assert (ledger.total.saved_ms, ledger.total.times) == (0, 1)
+
+
+def test_what_cannot_be_compared_is_counted_apart() -> None:
+    ledger = Ledger()
+    ledger.add(finished((3,), plain=0.0))
+    assert (ledger.total.replies, ledger.total.tokens, ledger.total.times) == (1, 201, None)
+    ledger.add(finished((0,), "draft", plain=100.0))
+    total = ledger.total
+    assert total.saved_ms < 0
+    assert total.times is not None
+    assert total.times < 1
+    assert total.milliseconds > total.compared_ms
+
+
+def test_a_reply_with_two_strategies_counts_once_in_all() -> None:
+    steps = [step_of(1, 2), step_of(1, 3, strategy="lookup")]
+    ledger = Ledger()
+    ledger.add(reply_of(steps, Speculation.of("draft", 2), name="one"))
+    ledger.add(reply_of(steps[:1], Speculation.of("draft", 2), name="two"))
+    assert ledger.total.replies == 2
+    assert {name: account.replies for name, account in ledger.by_strategy().items()} == {"draft": 2, "lookup": 1}
+    assert ledger.of("two", "lookup").tokens == 0
+
+
+def test_empty_replies_are_left_out() -> None:
+    ledger = Ledger()
+    ledger.add(reply_of([], Speculation.of("draft", 2)))
+    assert (ledger.replies, ledger.total.times) == (0, None)
+
+
+# Lookup's potential
+
+
+def test_a_copied_text_is_found_and_a_new_one_is_not() -> None:
+    text = " ".join(f"word{n}" for n in range(40))
+    copied = potential(f"Say this again: {text}", text, 8)
+    assert copied.words == 40
+    assert copied.per_step == 5
+    assert potential("Say something.", text, 8).drafts == (0,) * 40
+
+
+def test_a_repetition_is_found_in_the_reply_itself() -> None:
+    assert potential("", "a b c d e f " * 10, 4).per_step > 3
+    assert potential("", "", 4).per_step == 1
+
+
+# Replay
+
+
+def test_a_timeline_knows_when_steps_were_done() -> None:
+    record = Record(Speculation.of("draft", 5))
+    line = Timeline(record)
+    line.update()
+    assert (line.total, line.steps, line.steps_at(5)) == (0, 0, 0)
+    for accepted in (1, 2):
+        record.add(step_of(accepted, 2), 0)
+    line.update()
+    assert line.total == pytest.approx(33)
+    assert [line.steps_at(ms) for ms in (0, 16.4, 16.5, 32, 33, 99)] == [0, 0, 1, 1, 2, 2]
+    assert [line.tokens_after(n) for n in range(3)] == [0, 2, 5]
+
+
+def test_a_reply_plays_at_its_measured_pace() -> None:
+    playback = Playback(finished((3, 0, 5, 1)))
+    total = playback.moment.total
+    playback.toggle()
+    playback.advance(total / 2000)
+    half = playback.moment
+    assert 0 < half.steps < half.of
+    assert playback.playing
+    playback.faster(1)
+    assert playback.speed == 2
+    playback.advance(total / 3999)
+    assert (playback.ended, playback.playing) == (True, False)
+    assert playback.shown.text == finished((3, 0, 5, 1)).text
+    playback.toggle()
+    assert (playback.playing, playback.moment.steps) == (True, 0)
+
+
+def test_steps_can_be_walked_both_ways() -> None:
+    reply = finished((3, 0, 5, 1))
+    playback = Playback(reply)
+    playback.move(-1)
+    assert (playback.moment.steps, playback.moment.step, playback.shown.text) == (0, None, "")
+    playback.move(2)
+    assert playback.shown.text == reply.text[: reply.offsets[2]]
+    assert playback.moment.step is reply.steps[1]
+    playback.move(-1)
+    assert playback.shown.text == reply.text[: reply.offsets[1]]
+    playback.move(10_000)
+    assert playback.shown.text == reply.text
+    for _ in range(20):
+        playback.faster(-1)
+    assert playback.speed == SPEEDS[0]
+
+
+@given(st.lists(st.integers(-5, 9), max_size=12))
+def test_wherever_one_goes_the_reply_is_as_it_was_then(moves: list[int]) -> None:
+    steps = [step_of(1, 2)] * 3 + [step_of(0, 3, strategy="lookup")] * 4
+    reply = reply_with(recorded(steps, Speculation.of("draft", 2), {3: Speculation.of("lookup", 3)}))
+    playback = Playback(reply)
+    for by in moves:
+        playback.move(by)
+        at = playback.moment.steps
+        assert playback.shown.steps == steps[:at]
+        assert len(playback.shown.marks) == (at > 3)

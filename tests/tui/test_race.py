@@ -1,0 +1,279 @@
+"""Races over the scripted engine: the seam in the session, the lanes and their verdict."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from conftest import CATALOG, LAUNCH
+from replies import step_of
+
+from specchat.engine.api import (
+    Cancel,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Limits,
+    Message,
+    Request,
+    Sampling,
+    Speculation,
+    Started,
+    Stats,
+    StrategyStatus,
+)
+from specchat.engine.fake import INFO, FakeEngine
+from specchat.tui.insight.race import Race, RaceView, first_difference, rival
+from specchat.tui.session import Session
+
+TEXT = "one two three four five six seven eight nine ten"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ready(engine: FakeEngine, **launch: object) -> Session:
+    session = Session(engine, replace(LAUNCH, **launch))
+    engine.start()
+    session.load(CATALOG.pairs[0])
+    session.poll()
+    return session
+
+
+def asked(engine: FakeEngine) -> list[Generate]:
+    return [request for request in engine.requests if isinstance(request, Generate)]
+
+
+def played(race: Race, steps: Sequence[int], ids: Sequence[int], *, length: int = 0) -> None:
+    """Let the lane that runs accept `steps` of `length` drafts and end with `ids`."""
+    lane = race.lanes[race.at]
+    race.take(Started(lane.reply.id, 9, 0, 1, lane.speculation))
+    for accepted in steps:
+        step = replace(step_of(accepted, length), id=lane.reply.id)
+        race.take(step)
+    race.take(Finished(lane.reply.id, "stop", lane.reply.text, tuple(ids), Stats()))
+
+
+def race_of(speculation: Speculation, temperature: float = 0.7) -> tuple[Race, list[Request]]:
+    sent: list[Request] = []
+    sampling = Sampling(seed=3, temperature=temperature)
+    return Race(sent.append, count(7), (Message("user", "hi"),), sampling, Limits(50), speculation), sent
+
+
+# The session
+
+
+def test_a_race_asks_the_last_prompt_again_and_leaves_the_chat_alone() -> None:
+    engine = FakeEngine((TEXT,))
+    session = ready(engine, system="Be kind.")
+    session.send("first")
+    session.poll()
+    session.send("second")
+    session.poll()
+    before, reply = [turn.prompt for turn in session.conversation.turns], session.last_reply
+    saved = session.ledger.total
+    assert reply is not None
+    assert session.start_race() == ""
+    assert session.busy
+    while session.busy:
+        assert session.poll() == []
+    race = session.race
+    assert race is not None
+    own, plain, draft = asked(engine)[-3:]
+    assert own.messages == plain.messages == draft.messages
+    assert plain.sampling == draft.sampling == reply.sampling
+    assert (plain.speculation.strategy, draft.speculation) == ("plain", own.speculation)
+    assert len({own.id, plain.id, draft.id}) == 3
+    assert [turn.prompt for turn in session.conversation.turns] == before
+    assert session.last_reply is reply
+    assert session.ledger.total == saved
+    verdict = race.verdict
+    assert verdict is not None
+    assert verdict.identical
+    assert verdict.times is not None
+    assert verdict.times > 1
+    assert [lane.reply.text for lane in race.lanes] == [TEXT, TEXT]
+
+
+def test_nothing_else_runs_during_a_race() -> None:
+    clock = Clock()
+    engine = FakeEngine((TEXT,), tokens_per_second=10, clock=clock)
+    session = ready(engine)
+    assert "ask something first" in session.start_race()
+    session.send("hi")
+    assert "a reply is running" in session.start_race()
+    clock.now = 5
+    session.poll()
+    assert session.start_race() == ""
+    assert "a reply is running" in session.start_race()
+    assert "a race is running" in session.send("more")
+    assert "a race is running" in session.regenerate()
+    assert not session.count("more")
+
+
+def test_a_race_that_is_closed_is_cancelled_and_the_chat_goes_on() -> None:
+    clock = Clock()
+    engine = FakeEngine((TEXT,), tokens_per_second=10, clock=clock)
+    session = ready(engine)
+    session.send("hi")
+    clock.now = 5
+    session.poll()
+    session.start_race()
+    clock.now = 5.5
+    session.poll()
+    race = session.race
+    assert race is not None
+    assert race.lanes[0].reply.text == "one two three four five"
+    session.end_race()
+    assert isinstance(engine.requests[-1], Cancel)
+    assert (race.state, session.race, session.busy) == ("stopped", None, False)
+    assert session.send("again") == ""
+    clock.now = 20
+    session.poll()
+    assert session.last_reply is not None
+    assert session.last_reply.text == TEXT
+
+
+def test_another_pair_ends_the_race() -> None:
+    engine = FakeEngine((TEXT,), tokens_per_second=10, clock=Clock())
+    session = ready(engine)
+    session.send("hi")
+    session.stop()
+    session.poll()
+    session.start_race()
+    session.load(CATALOG.pairs[1])
+    assert session.race is None
+    session.poll()
+    assert session.info is not None
+
+
+def test_a_race_ends_with_the_engine_or_a_failure() -> None:
+    for kind in ("died", "memory"):
+        engine = FakeEngine((TEXT,))
+        session = ready(engine)
+        session.send("hi")
+        session.poll()
+        session.start_race()
+        if kind == "died":
+            engine.die()
+        else:
+            engine._timed.clear()
+            engine._ready.append(Failed(asked(engine)[-1].id, "memory", "out of\x1b memory"))
+        session.poll()
+        race = session.race
+        assert race is not None
+        assert (race.state, race.verdict, session.racing) == ("failed", None, False)
+        assert race.error
+        assert "\x1b" not in race.error
+        session.poll()
+        assert session.send("go on") == ""
+
+
+def test_without_any_drafting_strategy_there_is_no_race() -> None:
+    engine = FakeEngine((TEXT,), info=replace(INFO, strategies=(StrategyStatus("plain", True),)))
+    session = ready(engine, strategy="plain")
+    session.send("hi")
+    session.poll()
+    assert "nothing to race" in session.start_race()
+
+
+# Lanes and verdict
+
+
+def test_the_lanes_run_one_after_the_other() -> None:
+    race, sent = race_of(Speculation.of("draft", 2))
+    assert len(sent) == 1
+    played(race, [0, 0, 0], [5, 6, 7])
+    assert (len(sent), race.at, race.verdict) == (2, 1, None)
+    played(race, [2], [5, 6, 7], length=2)
+    verdict = race.verdict
+    assert verdict is not None
+    assert (verdict.identical, verdict.difference, verdict.expected) == (True, None, True)
+    assert verdict.times == pytest.approx((3 * 10.5) / (2 * 2 + 12 + 0.5))
+    assert not race.take(Finished(99, "stop", "", (), Stats()))
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "temperature", "expected"), [("coupled", 0.7, True), ("ratio", 0.7, False), ("ratio", 0.0, True)]
+)
+def test_different_texts_are_a_fault_unless_only_the_distribution_is_the_same(
+    acceptance: str, temperature: float, expected: bool
+) -> None:
+    race, _ = race_of(Speculation("draft", 2, acceptance), temperature)
+    played(race, [0, 0], [5, 6])
+    played(race, [1], [5, 8], length=2)
+    verdict = race.verdict
+    assert verdict is not None
+    assert (verdict.identical, verdict.difference, verdict.expected) == (False, 1, expected)
+
+
+def test_a_cancelled_lane_gives_no_verdict() -> None:
+    race, sent = race_of(Speculation.of("draft", 2))
+    race.take(Finished(race.lanes[0].reply.id, "cancelled", "", (), Stats()))
+    assert (race.state, race.verdict, len(sent)) == ("stopped", None, 1)
+    race.stop()
+    assert len(sent) == 1
+
+
+def test_the_first_difference() -> None:
+    assert first_difference((1, 2), (1, 2)) is None
+    assert first_difference((1, 2), (1, 3)) == 1
+    assert first_difference((1, 2), (1, 2, 3)) == 2
+    assert first_difference((), ()) is None
+
+
+def test_who_races_plain() -> None:
+    lookup = Speculation.of("lookup", 3)
+    assert rival(lookup, "draft", {}, INFO) == lookup
+    assert rival(Speculation(), "draft", {"draft": 7}, INFO) == Speculation.of("draft", 7)
+    statuses = (StrategyStatus("plain", True), StrategyStatus("draft", False), StrategyStatus("swift", True))
+    assert rival(Speculation(), "draft", {}, replace(INFO, strategies=statuses)) == Speculation.of("swift")
+    assert rival(Speculation(), "plain", {}, replace(INFO, strategies=statuses[:2])) is None
+
+
+# What is seen
+
+
+def test_the_plain_lane_is_played_again_beside_the_other() -> None:
+    race, _ = race_of(Speculation.of("draft", 2))
+    view, (plain, draft) = RaceView(race), race.lanes
+    race.take(Started(plain.reply.id, 9, 0, 1, plain.speculation))
+    race.take(replace(step_of(0, 0), id=plain.reply.id))
+    view.advance(99)
+    assert (view.steps(plain), view.steps(draft)) == (1, 0)
+    race.take(replace(step_of(0, 0), id=plain.reply.id))
+    race.take(Finished(plain.reply.id, "stop", "", (1, 2), Stats()))
+    view.advance(99)
+    assert (view.steps(plain), view.steps(draft)) == (0, 0)
+    race.take(Started(draft.reply.id, 9, 0, 1, draft.speculation))
+    race.take(replace(step_of(1, 2), id=draft.reply.id))
+    view.advance(99)
+    assert (view.milliseconds, view.steps(plain), view.steps(draft)) == (16.5, 1, 1)
+    race.take(Finished(draft.reply.id, "stop", "", (1, 2), Stats()))
+    assert view.moving
+    view.advance(0.001)
+    assert view.steps(plain) == 1
+    view.advance(1)
+    assert (view.steps(plain), view.moving, view.milliseconds) == (2, False, 21)
+    view.restart()
+    assert (view.moving, view.steps(plain), view.steps(draft)) == (True, 0, 0)
+    view.faster(-9)
+    view.advance(0.04)
+    assert (view.speed, view.milliseconds) == (0.25, 10)
+
+
+def test_a_running_race_is_not_played_again() -> None:
+    race, _ = race_of(Speculation.of("draft", 2))
+    view = RaceView(race)
+    events: list[Event] = [Started(7, 9, 0, 1, race.lanes[0].speculation), replace(step_of(0, 0), id=7)]
+    for event in events:
+        race.take(event)
+    view.advance(0)
+    view.restart()
+    assert view.milliseconds == 10.5
