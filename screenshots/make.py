@@ -8,12 +8,16 @@ import argparse
 import asyncio
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from textual.pilot import Pilot
 
+from specchat.chat.fork import new_key
+from specchat.chat.rows import ChatRow
+from specchat.chat.store import Store
 from specchat.config.catalog import load_catalog
 from specchat.config.themes import load_themes
 from specchat.engine import trace
@@ -28,6 +32,13 @@ TRACE = HERE / "trace.jsonl"
 PROMPTS = (
     "Write a Python function that counts the vowels in a text.",
     "Tell me a story about a fox and a lamp.",
+)
+OTHER_CHATS = (
+    "Vowels, counted three ways",
+    "A letter to Nina",
+    "Recipes without an oven",
+    "Why the sea is salt",
+    "The boat and the storm",
 )
 SEED = 42
 CELL = 12.2
@@ -52,13 +63,16 @@ SHOTS = (
     Shot("chat", "ink"),
     Shot("tokens", "ink", keys=("ctrl+t",)),
     Shot("settings", "dusk", keys=("ctrl+o",)),
+    Shot("chats", "ink", keys=("ctrl+b",)),
+    Shot("race", "dusk", keys=("f6",)),
+    Shot("what-if", "ink", keys=("f10",)),
     Shot("light", "paper"),
     Shot("narrow", "contrast", size=(80, 24)),
 )
 
 
 def record() -> None:
-    """Let the default pair answer the prompts and keep its events.
+    """Let the default pair answer the prompts, the last one twice more for a race, and keep its events.
 
     Raises:
         RuntimeError: the engine failed; the message is its own.
@@ -72,13 +86,17 @@ def record() -> None:
         kept = [event for event in _until(engine, Loaded) if isinstance(event, Loaded)]
         events: list[Event] = list(kept)
         messages: tuple[Message, ...] = ()
+        asked = messages
         speculation = Speculation.of(pair.strategy, pair.lengths.get(pair.strategy))
         for number, prompt in enumerate(PROMPTS):
             messages = (*messages, Message("user", prompt))
             engine.send(Generate(number, messages, pair.sampling, Limits(300), speculation))
             answer = _until(engine, Finished)
             events += answer
-            messages = (*messages, Message("assistant", answer[-1].text))  # type: ignore[union-attr]
+            asked, messages = messages, (*messages, Message("assistant", answer[-1].text))  # type: ignore[union-attr]
+        for number, lane in enumerate((Speculation(), speculation), len(PROMPTS)):
+            engine.send(Generate(number, asked, pair.sampling, Limits(300), lane, cold=True))
+            events += _until(engine, Finished)
     finally:
         engine.close()
     with TRACE.open("w", encoding="utf-8") as stream:
@@ -103,11 +121,20 @@ def replay() -> FakeEngine:
     return FakeEngine(trace.replies(events), info=info)
 
 
+def _store() -> Store:
+    """Some chats of the last days."""
+    store = Store()
+    for number, title in enumerate(OTHER_CHATS):
+        at = time.time() - number * 40_000
+        store.insert(ChatRow(new_key(), title, title, created=at, updated=at, pinned=number == 2), [], {})[1].wait(5)
+    return store
+
+
 async def draw(shot: Shot, folder: Path) -> None:
     """Write one picture to `folder`."""
     catalog = load_catalog(None)
     themes, _ = load_themes([HERE.parent / "themes"])
-    launch = Launch(catalog.find(catalog.default), seed=SEED, theme=shot.theme, themes=themes)
+    launch = Launch(catalog.find(catalog.default), seed=SEED, theme=shot.theme, themes=themes, store=_store())
     app = SpecchatApp(replay(), catalog, launch)
     async with app.run_test(size=shot.size) as pilot:
         await _until_true(pilot, lambda: app.session.info is not None)

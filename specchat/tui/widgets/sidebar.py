@@ -94,7 +94,10 @@ class Sidebar(Vertical):
         return min(chats, key=lambda index: (abs(index - at), index)) if chats else None
 
     def to_list(self) -> None:
-        """Put the focus on the list."""
+        """Put the focus on the list, from the search box or onto the chat that is open."""
+        if not self.has_focus_within:
+            shown = next((index for index, row in enumerate(self._rows) if row.key == self._shown), None)
+            self.list.highlighted = self.list.highlighted if shown is None else shown
         self.list.focus()
 
     def to_search(self) -> None:
