@@ -50,12 +50,18 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
 
     from specchat.config.errors import nearest
     from specchat.config.paths import shipped
+    from specchat.config.personas import load_personas
+    from specchat.config.presets import load_presets
     from specchat.config.settings import save_setting
     from specchat.config.themes import load_themes
     from specchat.tui.launch import Launch
 
     paths, settings = prepared.paths, prepared.settings
     themes, warnings = load_themes([shipped("themes"), paths.themes])
+    ids = {pair.id for pair in prepared.catalog.pairs}
+    personas, bad_personas = load_personas([shipped("personas.toml"), paths.personas_file], ids)
+    presets, bad_presets = load_presets([shipped("presets.toml"), paths.presets_file])
+    warnings += [*bad_personas, *bad_presets]
     if not keeps:
         warnings.append(f"The folder {paths.state} cannot be made: prompts and the engine's log are not kept.")
     wanted = theme or settings.theme
@@ -76,6 +82,8 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
         system=prepared.system,
         theme=wanted,
         themes=themes,
+        personas=personas,
+        presets=presets,
         history=paths.prompt_history if keeps else None,
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),

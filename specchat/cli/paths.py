@@ -18,6 +18,8 @@ def paths(as_json: bool) -> None:
         "config": user.config,
         "settings": user.settings_file,
         "models": user.models_file,
+        "personas": user.personas_file,
+        "presets": user.presets_file,
         "themes": user.themes,
         "data": user.data,
         "cache": user.cache,
@@ -25,6 +27,8 @@ def paths(as_json: bool) -> None:
         "engine_log": user.engine_log,
         "prompt_history": user.prompt_history,
         "shipped_models": shipped("models.toml"),
+        "shipped_personas": shipped("personas.toml"),
+        "shipped_presets": shipped("presets.toml"),
         "shipped_themes": shipped("themes"),
         "demo": demo_model("target").parent,
     }
