@@ -1,8 +1,23 @@
 """Text files that go along with a message."""
 
+import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from specchat.clean import one_line
+from specchat.engine.errors import EngineError
+
+MAX_BYTES = 2_000_000
+
+
+class AttachmentError(EngineError):
+    """A file that cannot be attached; the message names it and what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("request", message)
 
 
 @dataclass(frozen=True)
@@ -13,13 +28,47 @@ class Attachment:
     text: str
 
 
+def read_attachment(path: Path) -> Attachment:
+    """The text of a file, a byte order mark taken off and line ends made "\\n".
+
+    Raises:
+        AttachmentError: it cannot be read, is no regular file, is over MAX_BYTES, or is not UTF-8 text.
+    """
+    name = one_line(str(path))
+    try:
+        place = os.path.expanduser(path)
+        mode = os.stat(place).st_mode  # before opening, which would wait at a pipe
+        if stat.S_ISDIR(mode):
+            raise AttachmentError(f"{name} is a folder. Attach the files in it one by one.")
+        if not stat.S_ISREG(mode):
+            raise AttachmentError(f"{name} is not a regular file. Save what it holds to a file first.")
+        with open(place, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or "no such name"
+        raise AttachmentError(f"{name} cannot be read ({reason}). Check the path.") from None
+    if len(data) > MAX_BYTES:
+        raise AttachmentError(f"{name} is over {MAX_BYTES // 1_000_000} MB. Attach the part of it that matters.")
+    if (zero := data.find(0)) >= 0:
+        raise AttachmentError(f"{name} is binary (byte {zero} is zero). Only UTF-8 text can be attached.")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise AttachmentError(
+            f"{name} is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv."
+        ) from None
+    return Attachment(name, text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
 def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
-    """`text`, then each file in a fence that nothing inside it can close."""
-    return "\n\n".join([text, *(_fenced(attachment) for attachment in attachments)])
+    """`text`, then each file under its name, in a fence that nothing inside it can close."""
+    return "\n\n".join([*([text] if text else []), *map(_fenced, attachments)])
 
 
 def _fenced(attachment: Attachment) -> str:
-    longest = max((len(run) for run in re.findall(r"`+", attachment.text)), default=0)
-    fence = "`" * max(longest + 1, 3)
-    suffix = attachment.name.rpartition(".")[2] if "." in attachment.name else ""
-    return f"{attachment.name}:\n{fence}{suffix}\n{attachment.text.rstrip(chr(10))}\n{fence}"
+    name, text = one_line(attachment.name), attachment.text
+    fence = "`" * (1 + max([2, *(len(run) for run in re.findall("`+", text))]))
+    suffix = PurePath(name).suffix[1:].lower()
+    language = suffix if re.fullmatch(r"[a-z0-9+#_-]+", suffix) else ""
+    end = "" if not text or text.endswith("\n") else "\n"
+    return f"File {name}:\n{fence}{language}\n{text}{end}{fence}"

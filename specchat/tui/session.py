@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Literal
 
+from specchat.attachments import Attachment, with_attachments
 from specchat.chat.reply import Reply
 from specchat.chat.tree import Conversation, Turn
 from specchat.clean import clean, one_line
@@ -29,6 +30,7 @@ from specchat.engine.api import (
 )
 from specchat.engine.port import EnginePort
 from specchat.engine.strategies import STRATEGIES
+from specchat.tui.composing.personas import persona_of
 from specchat.tui.launch import Launch, Pair
 from specchat.tui.settings import ChatSettings
 
@@ -60,12 +62,20 @@ class Session:
         self.reply: Reply | None = None
         """The reply being written or waited for."""
         self.stopping = False
+        self.prefill = ""
+        """What the next reply is to begin with, once."""
         self.counted: Counted | None = None
         self._counted_text = ""
         self._count: tuple[int, str] | None = None
         self._ids = count(1)
         self._deaths = 0
         self._restarted = False
+
+    @property
+    def next_prefill(self) -> str:
+        """What the next reply will begin with: what was asked for once, else the persona's."""
+        persona = persona_of(self.conversation.system, self.launch.personas)
+        return self.prefill or (persona.prefill if persona else "")
 
     # What runs
 
@@ -106,26 +116,28 @@ class Session:
 
     # Replies
 
-    def refusal(self, text: str) -> str:
-        """Why `text` cannot be sent now; empty when it can."""
+    def refusal(self, content: str) -> str:
+        """Why `content`, a prompt with what is attached to it, cannot be sent now; empty when it can."""
         if self.reply is not None:
             return "a reply is running: esc stops it; your text is kept"
         if self.info is None and self.loading is None:
             return "no model is loaded: f3 chooses one; your text is kept"
-        if self.too_long(text) and self.counted is not None:
+        if self.too_long(content) and self.counted is not None:
             tokens, context = self.counted.tokens, self.counted.context
             return f"too long: {tokens:,} tokens, the context holds {context:,}; your text is kept"
         return ""
 
-    def too_long(self, text: str) -> bool:
-        """Whether `text` is known not to fit the context."""
-        return self.counted is not None and self._counted_text == text and self.counted.tokens >= self.counted.context
+    def too_long(self, content: str) -> bool:
+        """Whether `content` is known not to fit the context."""
+        return (
+            self.counted is not None and self._counted_text == content and self.counted.tokens >= self.counted.context
+        )
 
-    def send(self, text: str) -> str:
+    def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> str:
         """Ask for a reply to `text`; gives the refusal if there is one."""
-        if refusal := self.refusal(text):
+        if refusal := self.refusal(with_attachments(text, attachments)):
             return refusal
-        self._answer(self.conversation.ask(text))
+        self._answer(self.conversation.ask(text, attachments))
         return ""
 
     def regenerate(self) -> str:
@@ -133,8 +145,9 @@ class Session:
         turn = self.conversation.last
         if turn is None:
             return "there is no reply to make again yet"
-        if refusal := self.refusal(turn.prompt):
+        if refusal := self.refusal(turn.content):
             return refusal
+        self.prefill = self.next_prefill or (turn.reply.prefill if turn.reply else "")
         self._answer(turn, fresh_seed=True)
         return ""
 
@@ -186,6 +199,7 @@ class Session:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
         name = self.pair.spec.name if self.pair else ""
         reply = Reply(next(self._ids), one_line(name, 40), settings.sampling_with(None), settings.speculation)
+        reply.prefill, self.prefill = self.next_prefill, ""
         self.conversation.answer(turn, reply)
         self.reply, self.stopping = reply, False
         if self.info is not None:
@@ -199,17 +213,19 @@ class Session:
         reply.speculation = self.settings.speculation
         reply.plain_tokens_per_second = self.info.plain_tokens_per_second if self.info else 0.0
         messages = self.conversation.messages(turn)
+        # SEAM: with limits=replace(self.settings.limits, context=self.settings.context), prefill=reply.prefill
         self.engine.send(Generate(reply.id, messages, reply.sampling, self.settings.limits, reply.speculation))
 
     # The prompt's length
 
-    def count(self, text: str) -> bool:
-        """Ask how many tokens a prompt with `text` would have; False when that cannot be asked now."""
+    def count(self, content: str) -> bool:
+        """Ask how many tokens a prompt of `content` would have; False when that cannot be asked now."""
         if self.info is None or self.reply is not None:
             return False
         request = next(self._ids)
-        self._count = (request, text)
-        self.engine.send(Count(request, self.conversation.messages(prompt=text)))
+        self._count = (request, content)
+        # SEAM: with limits and prefill=self.next_prefill
+        self.engine.send(Count(request, self.conversation.messages(prompt=content)))
         return True
 
     # Events
@@ -321,4 +337,6 @@ class Session:
         if len(turn.replies) > 1:
             self.conversation.drop(turn, reply)
             return Update("ended", reply.error)
+        if not self.prefill and reply.prefill != self.next_prefill:
+            self.prefill = reply.prefill
         return Update("ended", reply.error, turn.prompt)

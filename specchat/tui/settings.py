@@ -3,12 +3,16 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from specchat.engine.api import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 MAX_SEED = 2**63 - 1
+
+ContextPolicy = Literal["refuse", "drop-oldest", "keep-ends"]
+"""What becomes of a chat that does not fit the context: it is refused, or its oldest or middle turns are left out."""
+CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("refuse", "drop-oldest", "keep-ends")
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class ChatSettings:
     sampling: Sampling = field(default_factory=Sampling)
     seed: int | None = None
     limits: Limits = field(default_factory=Limits)
+    context: ContextPolicy = "refuse"
 
     @property
     def speculation(self) -> Speculation:

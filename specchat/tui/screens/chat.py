@@ -13,15 +13,19 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import TextArea
 
+from specchat.attachments import Attachment
 from specchat.clean import one_line
 from specchat.tui.actions.table import ACTIONS, BY_ID
 from specchat.tui.clipboard import copy_natively
+from specchat.tui.composing.completer import Completer
+from specchat.tui.composing.composer import Composer
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Pair
 from specchat.tui.session import Session, Update
 from specchat.tui.status import header_sides, loading_words, status_sides
 from specchat.tui.text.markdown import is_web_link
+from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.plain import Plain
 from specchat.tui.widgets.prompt import Prompt
@@ -55,9 +59,11 @@ class ChatScreen(Screen[None]):
 
     def __init__(self, session: Session, catalog: Catalog, history: PromptHistory) -> None:
         super().__init__()
-        self.session = session
-        self._catalog = catalog
+        self.session: Session = session
+        self.catalog: Catalog = catalog
         self._history = history
+        self._composer = Composer(self)
+        self._completer = Completer(self)
         self._message = ""
         self._message_bad = False
         self._text_at = self._gauges_at = self._worked = 0.0
@@ -75,6 +81,7 @@ class ChatScreen(Screen[None]):
                 yield Legend()
             yield EnginePanel()
         yield EngineLine()
+        yield Completions()
         yield TwoSided(id="status")
         with Horizontal(id="entry"):
             yield Plain("❯", id="arrow")
@@ -84,6 +91,7 @@ class ChatScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.prompt.placeholder = Content("ask something")
+        self.prompt.takes_key = self._completer.key
         self.prompt.focus()
         self._poller = self.set_interval(1 / _POLL_HZ, self._poll, pause=True)
         self.set_interval(_IDLE_CHECK, self._check)
@@ -104,19 +112,22 @@ class ChatScreen(Screen[None]):
         self.set_class(not self.session.conversation.turns, "-empty")
         self.transcript.sync()
         self._draw_gauges()
-        self._draw_rows()
+        self.draw_rows()
 
     def _draw_gauges(self) -> None:
         shown = gauges(self.session.last_reply, self.session.info)
         narrow = not self.has_class("-wide")
         (self.query_one(EngineLine) if narrow else self.query_one(EnginePanel)).show_gauges(shown)
 
-    def _draw_rows(self) -> None:
+    def draw_rows(self) -> None:
+        """Header and status, and what an empty chat shows."""
         session = self.session
         self.query_one("#header", TwoSided).show_sides(*header_sides(session))
         message = self._message if not self._message_bad else ""
         warning = self._message if self._message_bad else ""
-        self.query_one("#status", TwoSided).show_sides(*status_sides(session, self.prompt.text, message, warning))
+        composed = self._composer.composed
+        sides = status_sides(session, self.prompt.text, message, warning, composed)
+        self.query_one("#status", TwoSided).show_sides(*sides)
         if self.has_class("-empty"):
             name = session.pair.spec.name if session.pair else ""
             self.query_one(Welcome).show_pair(session.info, name, session.load_error or loading_words(session.loading))
@@ -130,7 +141,7 @@ class ChatScreen(Screen[None]):
         if self._silencer is not None:
             self._silencer.stop()
         self._silencer = self.set_timer(_MESSAGE_FOR, self._silence) if message else None
-        self._draw_rows()
+        self.draw_rows()
 
     def _silence(self) -> None:
         self.say("")
@@ -165,7 +176,7 @@ class ChatScreen(Screen[None]):
             if update.message:
                 self.say(update.message, bad=update.kind != "loaded")
             if update.kind in ("ended", "loaded"):
-                self._count_soon()
+                self.count_soon()
         self.redraw()
         self.watch_engine()
 
@@ -186,10 +197,13 @@ class ChatScreen(Screen[None]):
     # The prompt
 
     @on(Prompt.Sent)
-    def _sent(self, event: Prompt.Sent) -> None:
-        if not event.text.strip():
-            return
-        if refusal := self.session.send(event.text):
+    async def _sent(self, event: Prompt.Sent) -> None:
+        if event.text.strip():
+            await self._composer.enter(event.text)
+
+    def send(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+        """Ask for a reply; what cannot be sent now stays in the prompt, and it is said why."""
+        if refusal := self.session.send(text, attachments):
             self.say(refusal, bad=True)
             return
         self.prompt.take()
@@ -208,17 +222,29 @@ class ChatScreen(Screen[None]):
 
     @on(TextArea.Changed)
     def _typed(self) -> None:
-        self._draw_rows()
-        self._count_soon()
+        self._completer.typed()
+        self.draw_rows()
+        self.count_soon()
 
-    def _count_soon(self) -> None:
+    @on(TextArea.SelectionChanged)
+    def _cursor_moved(self) -> None:
+        self._completer.typed()
+
+    @on(Completions.Picked)
+    def _picked(self, event: Completions.Picked) -> None:
+        self._completer.take(event.choice)
+
+    def on_descendant_blur(self) -> None:
+        self._completer.close()
+
+    def count_soon(self) -> None:
+        """Count the prompt's tokens once nothing changed for a moment."""
         if self._counter is not None:
             self._counter.stop()
         self._counter = self.set_timer(_COUNT_AFTER, self._count)
 
     def _count(self) -> None:
-        if self.prompt.text.strip() and self.session.count(self.prompt.prompt):
-            self.watch_engine()
+        self.run_worker(self._composer.count(), group="count", exclusive=True, exit_on_error=False)
 
     # Actions
 
@@ -232,6 +258,8 @@ class ChatScreen(Screen[None]):
             await waiting
 
     def stop(self) -> None:
+        if self._completer.close():
+            return
         if self.session.reply is None:
             self.clear_selection()
             self.say("")
@@ -293,7 +321,7 @@ class ChatScreen(Screen[None]):
     def open_pairs(self) -> None:
         from specchat.tui.screens.pairs import PairsScreen
 
-        self.app.push_screen(PairsScreen(self.session, self._catalog), self._pair_chosen)
+        self.app.push_screen(PairsScreen(self.session, self.catalog), self._pair_chosen)
 
     def _pair_chosen(self, chosen: Pair | None) -> None:
         if chosen is not None:
@@ -313,6 +341,16 @@ class ChatScreen(Screen[None]):
         if refusal := self.session.choose_strategy(name):
             self.say(refusal, bad=True)
         self.redraw()
+
+    def search_prompts(self) -> None:
+        from specchat.tui.screens.history import HistoryScreen
+
+        self.app.push_screen(HistoryScreen(self._history), self._prompt_found)
+
+    def _prompt_found(self, number: int | None) -> None:
+        if number is not None:
+            self.prompt.fill(self._history.go_to(number, self.prompt.prompt))
+        self.prompt.focus()
 
     def open_help(self) -> None:
         from specchat.tui.screens.help import HelpScreen

@@ -31,10 +31,12 @@ class HelpText(Plain):
 
     def on_resize(self) -> None:
         entries = [(action.shown, Content(action.help)) for action in ACTIONS if action.keys]
+        commands = [(f"/{action.slash}", Content(action.help)) for action in ACTIONS if action.slash]
         legend = [(source.name, styled(source.words, source.style)) for source in (*SOURCES.values(), REJECTED)]
         rows = [
             *hang(styled(_ABOUT, ".quiet"), self.content_size.width),
             Line(EMPTY), Line(styled("keys", ".head")), *self._entries(entries),
+            Line(EMPTY), Line(styled("commands in the prompt", ".head")), *self._entries(commands),
             Line(EMPTY), Line(styled("token view", ".head")), *self._entries(legend),
         ]  # fmt: skip
         self.show(Content("\n").join(row.content for row in rows), layout=True)
