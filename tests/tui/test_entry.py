@@ -295,6 +295,16 @@ async def test_a_dropped_file_becomes_a_mention(folder: Path) -> None:
         await wait_until(pilot, lambda: app.chat.prompt.text == 'see @"my list.md" and/or')
 
 
+async def test_files_named_in_a_folded_paste_stay_text(folder: Path) -> None:
+    del folder
+    async with running() as (app, pilot):
+        app.chat.prompt.post_message(events.Paste("@notes.txt\n" * 70))
+        await wait_until(pilot, lambda: "[paste 1" in app.chat.prompt.text)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns)
+        assert app.session.conversation.turns[0].attachments == ()
+
+
 async def test_typing_never_waits_for_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 

@@ -49,7 +49,7 @@ class Composer:
             await chat.do(parsed.action.id, parsed.argument)
         else:
             try:
-                attachments = await self._attachments(parsed)
+                attachments = await self._attachments()
             except AttachmentError as error:
                 chat.say(f"{error.message} Your text is kept.", bad=True)
                 return
@@ -65,7 +65,7 @@ class Composer:
             self._files = ""
             return
         try:
-            attachments = await self._attachments(parsed)
+            attachments = await self._attachments()
         except AttachmentError as error:
             attachments, self._files = (), "a file cannot be attached"
             chat.say(error.message, bad=True)
@@ -76,8 +76,9 @@ class Composer:
                 chat.watch_engine()
             chat.draw_rows()
 
-    async def _attachments(self, text: str) -> tuple[Attachment, ...]:
-        return await asyncio.to_thread(self._attacher.attachments, text) if "@" in text else ()
+    async def _attachments(self) -> tuple[Attachment, ...]:
+        typed = self._chat.prompt.text  # not what is folded: nobody sees the files that a long paste names
+        return await asyncio.to_thread(self._attacher.attachments, typed) if "@" in typed else ()
 
 
 def _words(attachments: tuple[Attachment, ...]) -> str:
