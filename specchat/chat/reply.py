@@ -35,6 +35,8 @@ class Reply:
     sampling: Sampling
     speculation: Speculation
     state: State = "queued"
+    prefill: str = ""
+    """What it was made to begin with."""
     prompt_tokens: int = 0
     reused: int = 0
     dropped: int = 0

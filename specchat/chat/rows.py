@@ -62,6 +62,7 @@ class Answered:
     prompt_tokens: int = 0
     reused: int = 0
     dropped: int = 0
+    prefill: str = ""
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
@@ -101,6 +102,7 @@ def reply_row(reply: Reply) -> MessageRow:
         reply.prompt_tokens,
         reply.reused,
         reply.dropped,
+        reply.prefill,
         reply.reason,
         reply.error,
         reply.stats,
@@ -143,7 +145,7 @@ def _reply(row: MessageRow, record: Callable[[str], Record | None]) -> Reply:
     reply.state = "finished" if row.state == "finished" else "failed"
     reply.error = INTERRUPTED if row.state == "writing" else meta.error
     reply.prompt_tokens, reply.reused, reply.dropped = meta.prompt_tokens, meta.reused, meta.dropped
-    reply.reason, reply.stats = meta.reason, meta.stats
+    reply.prefill, reply.reason, reply.stats = meta.prefill, meta.reason, meta.stats
     reply.plain_tokens_per_second = meta.plain_tokens_per_second
     reply.restore(row.text, meta.marks, lambda: record(row.key))
     return reply

@@ -81,9 +81,9 @@ class Conversation:
         """A new prompt at the end of the path."""
         return self.add(Turn(prompt, attachments, self.last.reply if self.last else None))
 
-    def edit(self, turn: Turn, prompt: str) -> Turn:
-        """Another prompt in the place of `turn`, which stays as a branch."""
-        return self.add(Turn(prompt, turn.attachments, turn.parent))
+    def edit(self, turn: Turn, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
+        """Another prompt in the place of `turn`, which stays as a branch; it keeps the files unless it has others."""
+        return self.add(Turn(prompt, attachments or turn.attachments, turn.parent))
 
     def answer(self, turn: Turn, reply: Reply) -> None:
         """Another reply to `turn`, shown from now on."""

@@ -57,6 +57,8 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
     from specchat.config.errors import ConfigError, nearest
     from specchat.config.keymap import read_keymap
     from specchat.config.paths import shipped
+    from specchat.config.personas import load_personas
+    from specchat.config.presets import load_presets
     from specchat.config.settings import save_setting
     from specchat.config.themes import load_themes
     from specchat.tui.actions.table import ACTIONS
@@ -64,6 +66,10 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
 
     paths, settings = prepared.paths, prepared.settings
     themes, warnings = load_themes([shipped("themes"), paths.themes])
+    ids = {pair.id for pair in prepared.catalog.pairs}
+    personas, bad_personas = load_personas([shipped("personas.toml"), paths.personas_file], ids)
+    presets, bad_presets = load_presets([shipped("presets.toml"), paths.presets_file])
+    warnings += [*bad_personas, *bad_presets]
     if not keeps:
         warnings.append(f"The folder {paths.state} cannot be made: prompts and the engine's log are not kept.")
     store, problem = _store(paths.chats)
@@ -91,6 +97,8 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         system=prepared.system,
         theme=wanted,
         themes=themes,
+        personas=personas,
+        presets=presets,
         history=paths.prompt_history if keeps else None,
         store=store,
         keymap=keymap,

@@ -19,6 +19,8 @@ def paths(as_json: bool) -> None:
         "settings": user.settings_file,
         "models": user.models_file,
         "keys": user.keys_file,
+        "personas": user.personas_file,
+        "presets": user.presets_file,
         "themes": user.themes,
         "data": user.data,
         "cache": user.cache,
@@ -27,6 +29,8 @@ def paths(as_json: bool) -> None:
         "engine_log": user.engine_log,
         "prompt_history": user.prompt_history,
         "shipped_models": shipped("models.toml"),
+        "shipped_personas": shipped("personas.toml"),
+        "shipped_presets": shipped("presets.toml"),
         "shipped_themes": shipped("themes"),
         "demo": demo_model("target").parent,
     }

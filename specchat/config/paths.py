@@ -33,6 +33,14 @@ class Paths:
         return self.config / "keys.toml"
 
     @property
+    def personas_file(self) -> Path:
+        return self.config / "personas.toml"
+
+    @property
+    def presets_file(self) -> Path:
+        return self.config / "presets.toml"
+
+    @property
     def themes(self) -> Path:
         return self.config / "themes"
 

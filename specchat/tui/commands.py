@@ -8,6 +8,7 @@ from textual.app import SystemCommand
 
 from specchat.clean import one_line
 from specchat.engine.strategies import STRATEGIES
+from specchat.tui.actions.composing import choose_persona, choose_preset
 from specchat.tui.actions.table import ACTIONS
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def _literal(text: str) -> str:
 
 
 def commands(app: "SpecchatApp") -> Iterable[SystemCommand]:
-    """All actions, then models, strategies and themes."""
+    """All actions, then strategies, models, personas, presets and themes."""
     chat = app.chat
     for action in ACTIONS:
         if action.run is not None:
@@ -32,5 +33,14 @@ def commands(app: "SpecchatApp") -> Iterable[SystemCommand]:
         )
     for pair in app.catalog.pairs:
         yield SystemCommand(f"Model: {_literal(pair.spec.name)}", "Load this pair.", partial(chat.choose_pair, pair))
+    for persona in app.launch.personas:
+        about = _literal(persona.system)
+        yield SystemCommand(f"Persona: {persona.name}", about, partial(choose_persona, chat, persona.name))
+    for preset in app.launch.presets:
+        yield SystemCommand(
+            f"Preset: {preset.name}",
+            "Sample like this from the next reply on.",
+            partial(choose_preset, chat, preset.name),
+        )
     for theme in sorted(app.available_themes):
         yield SystemCommand(f"Theme: {_literal(theme)}", "Use this theme.", partial(setattr, app, "theme", theme))

@@ -21,6 +21,7 @@ class PromptHistory:
         self._prompts = _read(path) if path else []
         self._at = len(self._prompts)
         self._draft = ""
+        self._case: dict[str, str] = {}
 
     def add(self, prompt: str) -> None:
         """Remember a prompt that was sent."""
@@ -39,6 +40,30 @@ class PromptHistory:
             self._draft = current
         self._at -= 1
         return self._prompts[self._at]
+
+    def search(self, query: str, most: int) -> list[tuple[int, str]]:
+        """The latest `most` prompts that hold all words of `query` in any case, newest first, each with its number."""
+        words = query.casefold().split()
+        found: dict[str, int] = {}
+        for number in range(len(self._prompts) - 1, max(len(self._prompts) - _KEPT, 0) - 1, -1):
+            prompt = self._prompts[number]
+            if prompt not in found and all(word in self._folded(prompt) for word in words):
+                found[prompt] = number
+                if len(found) == most:
+                    break
+        return [(number, prompt) for prompt, number in found.items()]
+
+    def go_to(self, number: int, current: str) -> str:
+        """The prompt of that number; `older` and `newer` go on from there, and `current` comes back at the end."""
+        if self._at == len(self._prompts):
+            self._draft = current
+        self._at = number
+        return self._prompts[number]
+
+    def _folded(self, prompt: str) -> str:
+        if prompt not in self._case:
+            self._case[prompt] = prompt.casefold()
+        return self._case[prompt]
 
     def newer(self) -> str | None:
         """The prompt after the one shown, at last what was being typed; None when there is nothing newer."""

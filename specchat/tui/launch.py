@@ -77,6 +77,28 @@ class LiveFiles(Protocol):
     def read(self) -> Reloaded: ...
 
 
+class Persona(Protocol):
+    """A system prompt under a name: `specchat.config.personas.Persona`, without importing it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def system(self) -> str: ...
+    @property
+    def prefill(self) -> str: ...
+    @property
+    def pair(self) -> str | None: ...
+
+
+class Preset(Protocol):
+    """Sampling under a name: `specchat.config.presets.Preset`, without importing it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sampling(self) -> Sampling: ...
+
+
 @dataclass(frozen=True)
 class Launch:
     """How the app starts. None leaves a choice to the pair."""
@@ -93,6 +115,8 @@ class Launch:
     system: str = ""
     theme: str | None = None
     themes: Sequence[ThemeColours] = ()
+    personas: Sequence[Persona] = ()
+    presets: Sequence[Preset] = ()
     history: Path | None = None
     """File of the prompt history; None keeps none."""
     remember: Callable[[str, str], None] | None = None

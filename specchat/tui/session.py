@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal
 
+from specchat.attachments import Attachment, with_attachments
 from specchat.chat.reply import Reply
 from specchat.chat.tree import Conversation, Turn
 from specchat.clean import clean, one_line
@@ -30,6 +31,7 @@ from specchat.engine.api import (
 )
 from specchat.engine.port import EnginePort
 from specchat.engine.strategies import STRATEGIES
+from specchat.tui.composing.personas import persona_of
 from specchat.tui.insight.diagnosis import Advisor, Diagnosis
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.race import Race, rival
@@ -73,6 +75,8 @@ class Session:
         """The latest race that was not ended; its events never reach the conversation."""
         self.ledger = Ledger()
         self._advisor = Advisor(self.ledger)
+        self.prefill = ""
+        """What the next reply is to begin with, once."""
         self.counted: Counted | None = None
         self._counted_text = ""
         self._count: tuple[int, str] | None = None
@@ -87,6 +91,12 @@ class Session:
     @property
     def conversation(self) -> Conversation:
         return self.chat.conversation
+
+    @property
+    def next_prefill(self) -> str:
+        """What the next reply will begin with: what was asked for once, else the persona's."""
+        persona = persona_of(self.conversation.system, self.launch.personas)
+        return self.prefill or (persona.prefill if persona else "")
 
     # What runs
 
@@ -139,28 +149,30 @@ class Session:
 
     # Replies
 
-    def refusal(self, text: str) -> str:
-        """Why `text` cannot be sent now; empty when it can."""
+    def refusal(self, content: str) -> str:
+        """Why `content`, a prompt with what is attached to it, cannot be sent now; empty when it can."""
         if self.reply is not None:
             return "a reply is running: esc stops it; your text is kept"
         if self.racing:
             return "a race is running: esc ends it; your text is kept"
         if self.info is None and self.loading is None:
             return "no model is loaded: f3 chooses one; your text is kept"
-        if self.too_long(text) and self.counted is not None:
+        if self.too_long(content) and self.counted is not None:
             tokens, context = self.counted.tokens, self.counted.context
             return f"too long: {tokens:,} tokens, the context holds {context:,}; your text is kept"
         return ""
 
-    def too_long(self, text: str) -> bool:
-        """Whether `text` is known not to fit the context."""
-        return self.counted is not None and self._counted_text == text and self.counted.tokens >= self.counted.context
+    def too_long(self, content: str) -> bool:
+        """Whether `content` is known not to fit the context."""
+        return (
+            self.counted is not None and self._counted_text == content and self.counted.tokens >= self.counted.context
+        )
 
-    def send(self, text: str) -> str:
+    def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> str:
         """Ask for a reply to `text`, in the place of the prompt that is edited if one is; gives a refusal."""
-        if refusal := self.refusal(text):
+        if refusal := self.refusal(with_attachments(text, attachments)):
             return refusal
-        turn, self.warning = self.chat.ask(text)
+        turn, self.warning = self.chat.ask(text, attachments)
         self._answer(turn)
         return ""
 
@@ -169,8 +181,9 @@ class Session:
         turn = turn or self.conversation.last
         if turn is None:
             return "there is no reply to make again yet"
-        if refusal := self.refusal(turn.prompt):
+        if refusal := self.refusal(turn.content):
             return refusal
+        self.prefill = self.next_prefill or (turn.reply.prefill if turn.reply else "")
         self._answer(turn, fresh_seed=True)
         return ""
 
@@ -263,6 +276,7 @@ class Session:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
         name = self.pair.spec.name if self.pair else ""
         reply = Reply(next(self._ids), one_line(name, 40), settings.sampling_with(None), settings.speculation)
+        reply.prefill, self.prefill = self.next_prefill, ""
         self._replying = self.conversation
         self._replying.answer(turn, reply)
         self.chat.saving.begun(self._replying, reply)
@@ -277,7 +291,8 @@ class Session:
         reply.speculation = self.settings.speculation
         reply.plain_tokens_per_second = self.info.plain_tokens_per_second if self.info else 0.0
         messages = self._replying.messages(reply.turn)
-        self.engine.send(Generate(reply.id, messages, reply.sampling, self.settings.limits, reply.speculation))
+        limits = self.settings.limits
+        self.engine.send(Generate(reply.id, messages, reply.sampling, limits, reply.speculation, reply.prefill))
 
     # Races
 
@@ -295,7 +310,7 @@ class Session:
             return "no drafting strategy can be used here, so there is nothing to race"
         messages = self.conversation.messages(turn)
         sampling, limits = turn.reply.sampling, self.settings.limits
-        self.race = Race(self.engine.send, self._ids, messages, sampling, limits, speculation)
+        self.race = Race(self.engine.send, self._ids, messages, sampling, limits, speculation, turn.reply.prefill)
         return ""
 
     def end_race(self) -> None:
@@ -306,13 +321,14 @@ class Session:
 
     # The prompt's length
 
-    def count(self, text: str) -> bool:
-        """Ask how many tokens a prompt with `text` would have; False when that cannot be asked now."""
+    def count(self, content: str) -> bool:
+        """Ask how many tokens a prompt of `content` would have; False when that cannot be asked now."""
         if self.info is None or self.reply is not None or self.racing:
             return False
         request = next(self._ids)
-        self._count = (request, text)
-        self.engine.send(Count(request, self.conversation.messages(prompt=text)))
+        self._count = (request, content)
+        messages = self.conversation.messages(prompt=content)
+        self.engine.send(Count(request, messages, self.settings.limits, self.next_prefill))
         return True
 
     # Events
@@ -430,6 +446,8 @@ class Session:
         self._close(reply)
         if reply.raw or turn is None:
             return Update("ended", reply.error)
+        if not self.prefill and reply.prefill != self.next_prefill:
+            self.prefill = reply.prefill
         return Update("ended", reply.error, turn.prompt)
 
     def _close(self, reply: Reply) -> None:

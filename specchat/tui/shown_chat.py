@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from specchat.attachments import Attachment
 from specchat.chat.schema import in_words
 from specchat.chat.tree import Conversation, Turn
 from specchat.tui.launch import Launch
@@ -49,10 +50,10 @@ class ShownChat:
         self.scroll = scroll if isinstance(scroll, dict) else {}
         return row.view
 
-    def ask(self, text: str) -> tuple[Turn, str]:
+    def ask(self, text: str, attachments: tuple[Attachment, ...] = ()) -> tuple[Turn, str]:
         """A new prompt, in the place of the edited one if there is one; and a warning if it is not saved yet."""
         chat, editing = self.conversation, self.editing
-        turn = chat.ask(text) if editing is None else chat.edit(editing, text)
+        turn = chat.ask(text, attachments) if editing is None else chat.edit(editing, text, attachments)
         self.editing = None
         return turn, self.saving.asked(chat, turn)
 

@@ -7,6 +7,8 @@ from specchat.chat.reply import Reply
 from specchat.clean import one_line
 from specchat.engine.api import Loading
 from specchat.tui import figures
+from specchat.tui.composing.composer import Composed
+from specchat.tui.composing.personas import persona_name
 from specchat.tui.session import Session
 from specchat.tui.text.lines import EMPTY, styled
 
@@ -18,7 +20,7 @@ _RUNNING = {
 
 
 def header_sides(session: Session) -> tuple[Content, Content]:
-    """Title; pair, strategy, temperature and seed."""
+    """Title; pair, persona, strategy, temperature and seed."""
     settings, reply = session.settings, session.last_reply
     seed = settings.seed if settings.seed is not None else reply.seed if reply else None
     parts = [
@@ -27,12 +29,13 @@ def header_sides(session: Session) -> tuple[Content, Content]:
         else one_line(session.pair.spec.name, 40)
         if session.pair
         else "no model",
+        one_line(persona_name(session.conversation.system, session.launch.personas), 30),
         speculation_label(settings.speculation),
         f"T {settings.sampling.temperature:g}",
         f"seed {seed}" if seed is not None else "new seed each reply",
     ]
     title = styled("specchat", ".strong") + "   " + session.conversation.title
-    return title, styled(" · ".join(parts), ".quiet")
+    return title, styled(" · ".join(part for part in parts if part), ".quiet")
 
 
 def loading_words(loading: Loading | None) -> str:
@@ -45,8 +48,10 @@ def loading_words(loading: Loading | None) -> str:
     return f"{loading.what} {filled}{rest} {100 * loading.fraction:.0f} %"
 
 
-def status_sides(session: Session, typed: str, message: str, warning: str) -> tuple[Content, Content]:
-    """What happens now, or a message; the prompt's tokens and what enter does."""
+def status_sides(
+    session: Session, typed: str, message: str, warning: str, composed: Composed
+) -> tuple[Content, Content]:
+    """What happens now, or a message; the prompt's files and tokens and what enter does."""
     if warning:
         left = styled(warning, ".bad")
     elif message:
@@ -61,23 +66,31 @@ def status_sides(session: Session, typed: str, message: str, warning: str) -> tu
         left = styled("stopping" if session.stopping else _running(session.reply), ".quiet")
     elif session.load_error:
         left = styled(f"{session.load_error}; f3 shows other models", ".bad")
+    elif session.next_prefill:
+        left = styled(f"the reply will begin with: {one_line(session.next_prefill, 60)}", ".quiet")
     else:
         left = EMPTY
-    return left, _prompt_side(session, typed)
+    return left, _prompt_side(session, typed, composed)
 
 
 def _running(reply: Reply) -> str:
     return _RUNNING.get(reply.state, "")
 
 
-def _prompt_side(session: Session, typed: str) -> Content:
+def _prompt_side(session: Session, typed: str, composed: Composed) -> Content:
     if not typed.strip():
         return EMPTY
+    if composed.command:
+        return styled("enter runs it", ".quiet")
     enter = "enter sends" if session.reply is None else "kept until the reply ends"
+    files = [composed.files] if composed.files else []
     counted = session.counted
     if counted is None or session.reply is not None:
-        return styled(enter, ".quiet")
+        return styled(" · ".join([*files, enter]), ".quiet")
     tokens = f"{figures.count(counted.tokens)} / {figures.count(counted.context)} tokens"
     if counted.tokens >= counted.context:
-        return styled(f"{tokens}: too long", ".bad")
-    return styled(f"{tokens} · {enter}", ".quiet")
+        return styled(" · ".join([*files, f"{tokens}: too long"]), ".bad")
+    left = f"{figures.count(counted.context - counted.tokens)} left"
+    messages = f"{counted.dropped} earlier message{'s' * (counted.dropped > 1)}"
+    without = [f"without {messages}"] if counted.dropped else []
+    return styled(" · ".join([*files, f"{tokens}, {left}", *without, enter]), ".quiet")

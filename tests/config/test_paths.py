@@ -14,6 +14,8 @@ def test_one_variable_moves_everything(tmp_path: Path) -> None:
     assert found.models_file == tmp_path / "config" / "models.toml"
     assert found.settings_file == tmp_path / "config" / "config.toml"
     assert found.keys_file == tmp_path / "config" / "keys.toml"
+    assert found.personas_file == tmp_path / "config" / "personas.toml"
+    assert found.presets_file == tmp_path / "config" / "presets.toml"
     assert found.themes == tmp_path / "config" / "themes"
     assert found.data == tmp_path / "data"
     assert found.cache == tmp_path / "cache"

@@ -328,7 +328,7 @@ async def test_a_prompt_too_long_is_said_before_sending_and_kept() -> None:
         assert app.chat.prompt.text == "word" + " word" * 39
         assert not app.session.conversation.turns
         app.chat.prompt.load_text("word")
-        await until_shown(pilot, app, "1 / 30 tokens · enter sends")
+        await until_shown(pilot, app, "1 / 30 tokens, 29 left · enter sends")
 
 
 async def test_a_prompt_refused_by_the_engine_comes_back() -> None:

@@ -2,17 +2,21 @@
 
 import os
 import random
+from pathlib import Path
 from time import monotonic
 
+import pytest
 from conftest import CATALOG, LAUNCH, ask, make_app, wait_until
 from textual import events
 
 from specchat.engine.fake import FakeEngine
+from specchat.tui.app import SpecchatApp
 
 KEYS = [
     "enter", "ctrl+j", "escape", "ctrl+o", "f2", "ctrl+t", "ctrl+p", "f1", "f3", "ctrl+n", "ctrl+r", "ctrl+y",
     "f4", "f6", "f10", "f12",
     "up", "down", "left", "right", "pageup", "pagedown", "ctrl+end", "tab", "shift+tab", "space", "backspace", "delete",
+    "slash", "at", "ctrl+s", "ctrl+g",
     "home", "end", "ctrl+a", "ctrl+k", "ctrl+z", "ctrl+c", "ctrl+v", "a", "x", "1", "0", ".", "[", "`", "-",
 ]  # fmt: skip
 REPLIES = (
@@ -25,7 +29,9 @@ SECONDS = float(os.environ.get("SPECCHAT_MONKEY_SECONDS", "8"))
 SEED = int(os.environ.get("SPECCHAT_MONKEY_SEED", "1"))
 
 
-async def test_monkey() -> None:
+async def test_monkey(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # where chats may be saved
+    monkeypatch.setattr(SpecchatApp, "exit", lambda _: None)
     chance = random.Random(SEED)
     engine = FakeEngine(REPLIES, tokens_per_second=300)
     app = make_app(engine, LAUNCH)

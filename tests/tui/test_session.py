@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from conftest import CATALOG, LAUNCH
 
+from specchat.attachments import Attachment, with_attachments
 from specchat.engine.api import (
     Cancel,
     Change,
@@ -191,6 +192,39 @@ def test_a_reply_that_fails_unanswered_gives_its_prompt_back() -> None:
     assert session.last_reply.outcome == "too long for the context"
     session.send("shorter")
     assert session.conversation.messages(prompt="x") == (Message("user", "x"),)
+
+
+def test_a_prefill_is_used_once_and_comes_back_with_its_prompt() -> None:
+    engine = FakeEngine((REFUSED, "fine", "better", "other"))
+    session = ready(engine)
+    session.prefill = "Well,"
+    session.send("my prompt")
+    assert session.next_prefill == ""
+    session.poll()
+    assert session.next_prefill == "Well,"
+    session.send("shorter")
+    session.poll()
+    assert session.last_reply is not None
+    assert (session.last_reply.prefill, session.next_prefill) == ("Well,", "")
+    session.regenerate()
+    assert session.last_reply.prefill == "Well,"
+    session.poll()
+    session.send("next")
+    assert session.last_reply.prefill == ""
+
+
+def test_files_go_along_with_a_prompt() -> None:
+    engine = FakeEngine(info=replace(INFO, context=10))
+    session = ready(engine)
+    note = Attachment("n.txt", "one two three four five six")
+    assert session.count(with_attachments("see", [note]))
+    session.poll()
+    assert "too long" in session.send("see", (note,))
+    assert session.send("see") == ""
+    session.poll()
+    assert "too long" not in session.send("see again", (note,))
+    assert "three four" in asked(engine).messages[-1].content
+    assert session.conversation.turns[-1].attachments == (note,)
 
 
 def test_a_second_reply_that_fails_leaves_the_first() -> None:

@@ -157,8 +157,12 @@ def test_pastes_fold_and_unfold() -> None:
     pastes = Pastes()
     big, tall = "x" * 9000, "a\n" * 100
     prompt = f"see {pastes.fold(big)} and {pastes.fold('small')} and {pastes.fold(tall)}"
-    assert prompt == "see [paste 1: 9,000 characters] and small and [paste 2: 200 characters]"
+    assert prompt == "see [paste 1: 9,000 characters] and small and [paste 2: 200 characters, 100 lines]"
     assert pastes.unfold(prompt) == f"see {big} and small and {tall}"
+    for column, found in ((3, None), (4, big), (20, big), (31, big), (36, None), (60, tall)):
+        folded = pastes.at(prompt, column)
+        assert (folded.text if folded else None) == found
+    assert pastes.at("[paste 7: 1 characters]", 3) is None
     assert pastes.unfold("[paste 7: 1 characters]") == "[paste 7: 1 characters]"
 
 

@@ -1,6 +1,6 @@
 """What the user can do. An `Action` gives a key, a palette command, a slash command, a hint and a line of help."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 Run = Callable[["ChatScreen", str], Awaitable[None] | None]
 """Does it; the text is what followed the slash command, empty otherwise."""
+
+Values = Callable[["ChatScreen"], Sequence[tuple[str, str]]]
+"""The arguments that can be completed, each with a word about it."""
 
 Where = Literal["anywhere", "prompt", "transcript", "chats"]
 
@@ -38,6 +41,7 @@ class Action:
     hint: str = ""
     slash: str = ""
     argument: str = ""
+    values: Values | None = None
     where: Where = "anywhere"
     """Where its keys work: `transcript` and `chats` mean while the transcript or the list of chats has the focus."""
 

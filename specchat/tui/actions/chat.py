@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from specchat.clean import one_line
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.actions.action import Action
+from specchat.tui.composing.slash import nearest
 
 if TYPE_CHECKING:
     from specchat.tui.screens.chat import ChatScreen
@@ -13,9 +15,21 @@ def _strategy(chat: "ChatScreen", argument: str) -> None:
     if argument in STRATEGIES:
         chat.choose_strategy(argument)
     elif argument:
-        chat.say(f"there is no strategy {argument}; there are {', '.join(STRATEGIES)}", bad=True)
+        chat.prompt.restore(f"/strategy {argument}")
+        chat.say(f"there is no strategy {one_line(argument, 40)}{nearest(argument, STRATEGIES)}", bad=True)
     else:
         chat.open_settings()
+
+
+def _model(chat: "ChatScreen", name: str) -> None:
+    pairs = {pair.spec.id: pair for pair in chat.catalog.pairs}
+    if name in pairs:
+        chat.choose_pair(pairs[name])
+    elif name:
+        chat.prompt.restore(f"/model {name}")
+        chat.say(f"there is no pair {one_line(name, 40)}{nearest(name, pairs)}", bad=True)
+    else:
+        chat.open_pairs()
 
 
 CHAT = (
@@ -28,6 +42,7 @@ CHAT = (
         lambda chat, _: chat.stop(),
         ("escape",),
         hint="stop",
+        slash="stop",
     ),
     Action(
         "settings",
@@ -55,13 +70,16 @@ CHAT = (
         "models",
         "Models",
         "Choose another pair of models.",
-        lambda chat, _: chat.open_pairs(),
+        _model,
         ("f3",),
         hint="models",
         slash="model",
+        argument="pair",
+        values=lambda chat: [(pair.spec.id, pair.spec.name) for pair in chat.catalog.pairs],
     ),
     Action("strategy", "Strategy", "Draft in another way from the next step on.", _strategy, slash="strategy",
-           argument="plain, draft, lookup or swift"),
+           argument="plain, draft, lookup or swift",
+           values=lambda _: [(strategy.name, strategy.description) for strategy in STRATEGIES.values()]),
     Action(
         "regenerate",
         "Regenerate",

@@ -84,8 +84,11 @@ class Race:
         sampling: Sampling,
         limits: Limits,
         speculation: Speculation,
+        prefill: str = "",
     ) -> None:
+        """`prefill` is what both replies begin with."""
         self._send = send
+        self._prefill = prefill
         self._messages = messages
         self._limits = limits
         plain = Speculation("plain", 0, speculation.acceptance)
@@ -145,9 +148,9 @@ class Race:
         lane = self.lanes[self.at]
         lane.reply.state = "reading"
         # Cold: nothing of the prompt may be cached for one lane only.
-        self._send(
-            Generate(lane.reply.id, self._messages, lane.reply.sampling, self._limits, lane.speculation, cold=True)
-        )
+        sampling, speculation = lane.reply.sampling, lane.speculation
+        request = Generate(lane.reply.id, self._messages, sampling, self._limits, speculation, self._prefill, cold=True)
+        self._send(request)
 
     def _finished(self, event: Finished) -> None:
         if not self.running:

@@ -13,17 +13,21 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import TextArea
 
+from specchat.attachments import Attachment
 from specchat.chat.tree import Turn
 from specchat.clean import one_line
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS, BY_ID
 from specchat.tui.clipboard import copy_natively
+from specchat.tui.composing.completer import Completer
+from specchat.tui.composing.composer import Composer
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Pair
 from specchat.tui.session import Session, Update
 from specchat.tui.status import header_sides, loading_words, status_sides
 from specchat.tui.text.markdown import is_web_link
+from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.plain import Plain
 from specchat.tui.widgets.prompt import Prompt
@@ -60,9 +64,11 @@ class ChatScreen(Screen[None]):
         super().__init__()
         self.themes = session.launch.themes
         self._keys = keys
-        self.session = session
-        self.catalog = catalog
+        self.session: Session = session
+        self.catalog: Catalog = catalog
         self._history = history
+        self._composer = Composer(self)
+        self._completer = Completer(self)
         self._message = ""
         self._message_bad = False
         self._text_at = self._gauges_at = self._worked = 0.0
@@ -81,6 +87,7 @@ class ChatScreen(Screen[None]):
                 yield Legend()
             yield EnginePanel()
         yield EngineLine()
+        yield Completions()
         yield TwoSided(id="status")
         with Horizontal(id="entry"):
             yield Plain("❯", id="arrow")
@@ -90,6 +97,7 @@ class ChatScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.prompt.placeholder = Content("ask something")
+        self.prompt.takes_key = self._completer.key
         self.prompt.focus()
         self._poller = self.set_interval(1 / _POLL_HZ, self._poll, pause=True)
         self.set_interval(_IDLE_CHECK, self._check)
@@ -114,7 +122,7 @@ class ChatScreen(Screen[None]):
         self.set_class(not self.session.conversation.turns, "-empty")
         self.transcript.sync()
         self._draw_gauges()
-        self._draw_rows()
+        self.draw_rows()
 
     def _draw_gauges(self) -> None:
         session, total = self.session, self.session.ledger.total
@@ -123,12 +131,15 @@ class ChatScreen(Screen[None]):
         narrow = not self.has_class("-wide")
         (self.query_one(EngineLine) if narrow else self.query_one(EnginePanel)).show_gauges(shown)
 
-    def _draw_rows(self) -> None:
+    def draw_rows(self) -> None:
+        """Header and status, and what an empty chat shows."""
         session = self.session
         self.query_one("#header", TwoSided).show_sides(*header_sides(session))
         message = self._message if not self._message_bad else ""
         warning = self._message if self._message_bad else ""
-        self.query_one("#status", TwoSided).show_sides(*status_sides(session, self.prompt.text, message, warning))
+        composed = self._composer.composed
+        sides = status_sides(session, self.prompt.text, message, warning, composed)
+        self.query_one("#status", TwoSided).show_sides(*sides)
         if self.has_class("-empty"):
             name = session.pair.spec.name if session.pair else ""
             self.query_one(Welcome).show_pair(session.info, name, session.load_error or loading_words(session.loading))
@@ -144,7 +155,7 @@ class ChatScreen(Screen[None]):
         if self._silencer is not None:
             self._silencer.stop()
         self._silencer = self.set_timer(_MESSAGE_FOR, self._silence) if message else None
-        self._draw_rows()
+        self.draw_rows()
 
     def _silence(self) -> None:
         self.say("")
@@ -179,7 +190,7 @@ class ChatScreen(Screen[None]):
             if update.message:
                 self.say(update.message, bad=update.kind != "loaded")
             if update.kind in ("ended", "loaded"):
-                self._count_soon()
+                self.count_soon()
             if update.kind == "ended":
                 self.redraw_chats()
         self.redraw()
@@ -202,10 +213,13 @@ class ChatScreen(Screen[None]):
     # The prompt
 
     @on(Prompt.Sent)
-    def _sent(self, event: Prompt.Sent) -> None:
-        if not event.text.strip():
-            return
-        if refusal := self.session.send(event.text):
+    async def _sent(self, event: Prompt.Sent) -> None:
+        if event.text.strip():
+            await self._composer.enter(event.text)
+
+    def send(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+        """Ask for a reply; what cannot be sent now stays in the prompt, and it is said why."""
+        if refusal := self.session.send(text, attachments):
             self.say(refusal, bad=True)
             return
         self.prompt.take()
@@ -227,17 +241,29 @@ class ChatScreen(Screen[None]):
     def _typed(self) -> None:
         if self.session.wanted and self.prompt.text:
             self._load_wanted()
-        self._draw_rows()
-        self._count_soon()
+        self._completer.typed()
+        self.draw_rows()
+        self.count_soon()
 
-    def _count_soon(self) -> None:
+    @on(TextArea.SelectionChanged)
+    def _cursor_moved(self) -> None:
+        self._completer.typed()
+
+    @on(Completions.Picked)
+    def _picked(self, event: Completions.Picked) -> None:
+        self._completer.take(event.choice)
+
+    def on_descendant_blur(self) -> None:
+        self._completer.close()
+
+    def count_soon(self) -> None:
+        """Count the prompt's tokens once nothing changed for a moment."""
         if self._counter is not None:
             self._counter.stop()
         self._counter = self.set_timer(_COUNT_AFTER, self._count)
 
     def _count(self) -> None:
-        if self.prompt.text.strip() and self.session.count(self.prompt.prompt):
-            self.watch_engine()
+        self.run_worker(self._composer.count(), group="count", exclusive=True, exit_on_error=False)
 
     # Actions
 
@@ -251,6 +277,8 @@ class ChatScreen(Screen[None]):
             await waiting
 
     def stop(self) -> None:
+        if self._completer.close():
+            return
         if self.sidebar.has_focus_within:
             self.leave_chats()
             return
@@ -291,7 +319,7 @@ class ChatScreen(Screen[None]):
         self.session.chat.editing = turn
         self.prompt.fill(turn.prompt)
         self.prompt.focus()
-        self._draw_rows()
+        self.draw_rows()
 
     # Chats
 
@@ -417,6 +445,16 @@ class ChatScreen(Screen[None]):
         if refusal := self.session.choose_strategy(name):
             self.say(refusal, bad=True)
         self.redraw()
+
+    def search_prompts(self) -> None:
+        from specchat.tui.screens.history import HistoryScreen
+
+        self.app.push_screen(HistoryScreen(self._history), self._prompt_found)
+
+    def _prompt_found(self, number: int | None) -> None:
+        if number is not None:
+            self.prompt.fill(self._history.go_to(number, self.prompt.prompt))
+        self.prompt.focus()
 
     def open_help(self) -> None:
         from specchat.tui.screens.help import HelpScreen

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 from specchat.clean import clean, one_line
 from specchat.engine.api import ACCEPTANCES, Acceptance
 from specchat.engine.strategies import STRATEGIES, StrategyInfo
+from specchat.tui.composing.personas import OWN, apply, preset_name
 from specchat.tui.launch import ThemeColours
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import Session
@@ -66,6 +67,10 @@ class SettingsScreen(Dialog[None]):
             yield self._row(field.label, FieldInput(field, field.show(settings)), field)
             if field.key == "draft_length":
                 yield self._row("acceptance", Choice(ACCEPTANCES, settings.acceptance, id="acceptance"))
+                if presets := self._session.launch.presets:
+                    names = [*(preset.name for preset in presets), OWN]
+                    chosen = preset_name(settings.sampling, presets)
+                    yield self._row("preset", Choice(names, chosen, id="preset"))
         themes = self._own_themes()
         yield self._row("theme", Choice(themes, self.app.theme, id="theme"))
 
@@ -133,6 +138,21 @@ class SettingsScreen(Dialog[None]):
         acceptance: Acceptance = "ratio" if event.value == "ratio" else "coupled"
         self._apply(replace(self._session.settings, acceptance=acceptance))
 
+    @on(Choice.Changed, "#preset")
+    def _preset_chosen(self, event: Choice.Changed) -> None:
+        settings = self._session.settings
+        for preset in self._session.launch.presets:
+            if preset.name == event.value and apply(preset, settings.sampling) != settings.sampling:
+                self._apply(replace(settings, sampling=apply(preset, settings.sampling)))
+                for control in self.query(FieldInput):
+                    control.value = control.field.show(self._session.settings)
+        self._show_preset()
+
+    def _show_preset(self) -> None:
+        """Say which preset the sampling is now."""
+        for choice in self.query("#preset").results(Choice):
+            choice.value = preset_name(self._session.settings.sampling, self._session.launch.presets)
+
     @on(Choice.Changed, "#theme")
     def _theme_chosen(self, event: Choice.Changed) -> None:
         self.app.theme = event.value
@@ -146,15 +166,15 @@ class SettingsScreen(Dialog[None]):
     def _typed(self, event: Input.Changed) -> None:
         """Say at once what is wrong; what takes effect in a running reply waits for enter or leaving the field."""
         if isinstance(event.input, FieldInput):
-            self._store(event.input, apply=not event.input.field.live)
+            self._store(event.input, at_once=not event.input.field.live)
 
     @on(Input.Submitted)
     @on(Input.Blurred)
     def _left(self, event: Input.Submitted | Input.Blurred) -> None:
         if isinstance(event.input, FieldInput):
-            self._store(event.input, apply=True)
+            self._store(event.input, at_once=True)
 
-    def _store(self, control: FieldInput, *, apply: bool) -> None:
+    def _store(self, control: FieldInput, *, at_once: bool) -> None:
         field = control.field
         note = self.query_one(f"#{field.key}-note", FieldNote)
         try:
@@ -163,11 +183,12 @@ class SettingsScreen(Dialog[None]):
             note.show(styled(str(error), ".bad"))
             return
         note.show(styled(field.help, ".quiet"))
-        if apply:
+        if at_once:
             self._apply(settings)
+            self._show_preset()
 
     def action_close(self) -> None:
         """Close; what was typed counts where it is valid."""
         if isinstance(self.focused, FieldInput):
-            self._store(self.focused, apply=True)
+            self._store(self.focused, at_once=True)
         super().action_close()

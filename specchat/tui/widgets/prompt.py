@@ -1,18 +1,30 @@
 """The prompt box: several lines, history at its edges, large pastes folded."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from textual import events
+from textual.binding import BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.clean import clean
+from specchat.tui.actions.table import ACTIONS
+from specchat.tui.composing.mentions import mention, pasted_path
 from specchat.tui.history import PromptHistory
-from specchat.tui.pastes import LARGEST, Pastes
+from specchat.tui.pastes import LARGEST, UNFOLD_BELOW, Pastes
 
 
 class Prompt(TextArea):
-    """Posts `Sent` on enter; ctrl+j starts a new line. What it holds is never lost unless it was sent."""
+    """Posts `Sent` on enter; ctrl+j starts a new line. What it holds is never lost unless it was sent.
+
+    `takes_key` is asked about every key first: the list of choices takes some while it is open.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        action.binding() for action in ACTIONS if action.run and action.keys and action.where == "prompt"
+    ]
 
     @dataclass
     class Sent(Message):
@@ -38,7 +50,9 @@ class Prompt(TextArea):
         )
         self.cursor_blink = False
         self._history = history
+        self.takes_key: Callable[[str], bool] = lambda _: False
         self._pastes = Pastes()
+        self._filled = ""
 
     @property
     def prompt(self) -> str:
@@ -60,10 +74,39 @@ class Prompt(TextArea):
         """Put another text into the box, whatever is in it."""
         self._pastes.clear()
         self.load_text(self._pastes.fold(prompt))
+        self._filled = self.text
         self.move_cursor(self.document.end)
 
+    def begin(self, prompt: str) -> None:
+        """Begin an empty prompt with `prompt`, as if it had been typed; a prompt that is there stays."""
+        if not self.text.strip():
+            self.load_text("")
+            self.insert(prompt)
+        self.focus()
+
+    # For completion
+
+    @property
+    def untouched(self) -> bool:
+        """Whether it holds just what was put there, an earlier prompt say: then nothing is being completed."""
+        return bool(self._filled) and self.text == self._filled
+
+    def line_at_cursor(self) -> tuple[str, int, bool]:
+        """The line with the cursor, the cursor's column, and whether it is the first line."""
+        row, column = self.cursor_location
+        return self.document.get_line(row), column, row == 0
+
+    def put(self, text: str, start: int, end: int) -> None:
+        """Put `text` in place of columns `start` to `end` of the cursor's line."""
+        row = self.cursor_location[0]
+        self.replace(text, (row, start), (row, end), maintain_selection_offset=False)
+
+    # Keys and pastes
+
     async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter":
+        if self.takes_key(event.key):
+            pass
+        elif event.key == "enter":
             self.post_message(self.Sent(self.prompt))
         elif event.key in ("ctrl+j", "shift+enter", "alt+enter"):
             self.insert("\n")
@@ -85,10 +128,26 @@ class Prompt(TextArea):
         if len(pasted) > LARGEST:
             self.post_message(self.Refused(f"that paste has {len(pasted):,} characters; at most {LARGEST:,} are taken"))
             return
-        text = clean(pasted.replace("\r\n", "\n").replace("\r", "\n"))
+        if (path := pasted_path(pasted)) is not None:
+            line, column, _ = self.line_at_cursor()
+            text = " " * (line[column - 1 : column].strip() != "") + mention(path) + " "
+        else:
+            text = self._pastes.fold(clean(pasted.replace("\r\n", "\n").replace("\r", "\n")))
         if text:
-            self.insert(self._pastes.fold(text), maintain_selection_offset=False)
+            self.insert(text, maintain_selection_offset=False)
             self.scroll_cursor_visible()
+
+    def unfold_paste(self) -> str:
+        """Put the paste at the cursor in place of its stand-in; gives a refusal."""
+        line, column, _ = self.line_at_cursor()
+        folded = self._pastes.at(line, column)
+        if folded is None:
+            return "there is no folded paste at the cursor"
+        if len(folded.text) > UNFOLD_BELOW:
+            return f"that paste has {len(folded.text):,} characters; at most {UNFOLD_BELOW:,} can be edited here"
+        self.put(folded.text, folded.start, folded.end)
+        self.scroll_cursor_visible()
+        return ""
 
     def action_cursor_up(self, select: bool = False) -> None:
         if select or not self._at_edge(-1):

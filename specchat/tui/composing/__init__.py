@@ -1,0 +1,1 @@
+"""What goes with writing a prompt: slash commands, files, completion, earlier prompts."""

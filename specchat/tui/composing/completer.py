@@ -1,0 +1,117 @@
+"""The list above the prompt: filled while typing, and the keys it takes while it is open."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from specchat.tui.actions.action import Action
+from specchat.tui.composing import slash
+from specchat.tui.composing.completion import Choice, Completion
+from specchat.tui.composing.files import Files
+from specchat.tui.composing.mentions import Typed, typed_mention
+from specchat.tui.widgets.completions import Completions
+from specchat.tui.widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from specchat.tui.screens.chat import ChatScreen
+
+_ROWS_ABOVE = 2
+"""Rows at the top of the screen that the list leaves free."""
+
+
+class Completer:
+    """Fills and moves the list. Commands are looked up at once, files in a thread."""
+
+    def __init__(self, chat: "ChatScreen") -> None:
+        self._chat = chat
+        self._files = Files()
+        self._seen: tuple[str, int, bool] | None = None
+        self._closed_at: tuple[str, int] | None = None
+        """The line and column at which the list was closed with esc: it stays closed there."""
+
+    @property
+    def _prompt(self) -> Prompt:
+        return self._chat.prompt
+
+    @property
+    def _list(self) -> Completions:
+        return self._chat.query_one(Completions)
+
+    def typed(self) -> None:
+        """The prompt or its cursor changed: show what fits."""
+        line, column, first = seen = self._prompt.line_at_cursor()
+        if seen == self._seen:
+            return
+        self._seen = seen
+        if self._prompt.untouched or (line, column) == self._closed_at:
+            self._show(None)
+            return
+        self._closed_at = None
+        if first and line.startswith("/"):
+            from specchat.tui.actions.table import BY_SLASH
+
+            if (found := slash.complete(line, column, BY_SLASH, self._values)) is not None:
+                self._show(found)
+                return
+        typed = typed_mention(line, column)
+        if typed is None:
+            self._show(None)
+        else:
+            self._chat.run_worker(self._find(typed, line, column), group="files", exclusive=True, exit_on_error=False)
+
+    def _values(self, action: Action) -> Sequence[tuple[str, str]]:
+        return action.values(self._chat) if action.values is not None else ()
+
+    async def _find(self, typed: Typed, line: str, column: int) -> None:
+        found = await asyncio.to_thread(self._files.complete, typed, column)
+        if (line, column) == self._prompt.line_at_cursor()[:2] and (line, column) != self._closed_at:
+            self._show(found)
+
+    def _show(self, found: Completion | None) -> None:
+        if found is None or not self._prompt.has_focus:
+            if self._list.completion is not None:
+                self._list.close()
+            return
+        self._list.open(found, self._chat.query_one("#status").region.y - _ROWS_ABOVE)
+
+    # Keys
+
+    def key(self, key: str) -> bool:
+        """Whether the open list takes this key."""
+        if self._list.completion is None:
+            return False
+        if key in ("up", "down"):
+            self._list.move(1 if key == "down" else -1)
+            return True
+        if key == "tab":
+            self.take(self._list.marked or self._list.completion.choices[0])
+            return True
+        return key == "enter" and self._enter(self._list.completion)
+
+    def _enter(self, completion: Completion) -> bool:
+        """Take the marked choice, unless it is there already or can be sent as soon as it is taken."""
+        choice = self._list.marked
+        line = self._prompt.line_at_cursor()[0]
+        if choice is None or line[completion.start : completion.end] == choice.text.rstrip():
+            self._list.close()
+            return False
+        self.take(choice)
+        return not choice.sends
+
+    def take(self, choice: Choice) -> None:
+        """Put a choice in place of what was typed."""
+        completion = self._list.completion
+        if completion is None:
+            return
+        line, column, _ = self._prompt.line_at_cursor()
+        self._list.close()
+        self._prompt.put(choice.text, completion.start, min(max(completion.end, column), len(line)))
+
+    def close(self) -> bool:
+        """Hide the list until something else is typed; whether it was open."""
+        if self._list.completion is None:
+            return False
+        line, column, _ = self._prompt.line_at_cursor()
+        self._closed_at = (line, column)
+        self._list.close()
+        return True

@@ -1,0 +1,123 @@
+"""Files named in a prompt as `@path` or `@"path with spaces"`."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from specchat.attachments import Attachment, read_attachment
+from specchat.clean import clean
+
+_MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
+_TYPED = re.compile(r'(?<!\S)@(?:"([^"]*)|([^\s"]*))$')
+_AROUND = ".,;:!?)]}'"
+_MOST = 100
+"""Mentions that are looked at in one prompt: more come with a paste, not from someone's fingers."""
+_LONGEST_PATH = 4096
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A mention being typed: the path so far, and the column of its @."""
+
+    start: int
+    path: str
+
+
+def typed_mention(line: str, column: int) -> Typed | None:
+    """The mention that ends at `column` of `line`, if there is one."""
+    match = _TYPED.search(line, 0, column)
+    return Typed(match.start(), match[1] or match[2] or "") if match else None
+
+
+def mention(path: str) -> str:
+    """`path` as it is written in a prompt."""
+    return f'@"{path}"' if re.search(r"\s", path) or path[-1:] in _AROUND else f"@{path}"
+
+
+def can_be_mentioned(path: str) -> bool:
+    """Whether a path can be written in a prompt and shown as it is: no quotes, newlines or control codes."""
+    return '"' not in path and "\n" not in path and clean(path) == path
+
+
+def mentioned_paths(prompt: str) -> Iterator[str]:
+    """The paths of the files that `prompt` names, as they are written, each once. Looks at the disk."""
+    seen: set[str] = set()
+    for _, match in zip(range(_MOST), _MENTION.finditer(prompt), strict=False):
+        path = _existing(match[1] or match[2], quoted=bool(match[1]))
+        if path is not None and path not in seen:
+            seen.add(path)
+            yield path
+
+
+def _existing(name: str, *, quoted: bool) -> str | None:
+    """`name`, without what punctuation follows it, where that is there and no folder."""
+    while name:
+        place = os.path.expanduser(name)
+        try:
+            if os.path.lexists(place):
+                return None if os.path.isdir(place) else name
+        except ValueError:
+            return None
+        if quoted or name[-1] not in _AROUND:
+            return None
+        name = name[:-1]
+    return None
+
+
+class Attacher:
+    """Reads the files that prompts name; one that did not change since is not read again."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, tuple[tuple[int, int], Attachment]] = {}
+
+    def attachments(self, prompt: str) -> tuple[Attachment, ...]:
+        """The files that `prompt` names, in its order. Waits for the disk.
+
+        Raises:
+            AttachmentError: one of them cannot be attached.
+        """
+        read = {path: self._attachment(path) for path in mentioned_paths(prompt)}
+        self._read = read
+        return tuple(attachment for _, attachment in read.values())
+
+    def _attachment(self, path: str) -> tuple[tuple[int, int], Attachment]:
+        try:
+            status = os.stat(os.path.expanduser(path))
+            version = (status.st_mtime_ns, status.st_size)
+        except OSError:
+            version = (0, -1)
+        known = self._read.get(path)
+        if known is not None and known[0] == version:
+            return known
+        return version, read_attachment(Path(path))
+
+
+def pasted_path(pasted: str) -> str | None:
+    """The path of the file that a paste is, as terminals paste a file dropped on them; None when it is something else.
+
+    Quotes, escaped spaces and `file://` are taken off; a file below the working directory is named from there. A lone
+    name is taken for a word.
+    """
+    text = pasted.strip()
+    if not text or len(text) > _LONGEST_PATH or "\n" in text:
+        return None
+    if len(text) > 1 and text[0] in "'\"" and text[-1] == text[0]:
+        text = text[1:-1]
+    elif text.startswith("file://"):
+        text = unquote(urlsplit(text).path)
+    elif os.sep == "/":
+        text = re.sub(r"\\(.)", r"\1", text)
+    if os.sep not in text and "/" not in text:
+        return None
+    try:
+        path = os.path.abspath(os.path.expanduser(text))
+        if not os.path.isfile(path):
+            return None
+        below = os.path.relpath(path)
+    except (OSError, ValueError):
+        return None
+    path = path if below.startswith("..") else below
+    return path if can_be_mentioned(path) else None

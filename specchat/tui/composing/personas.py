@@ -1,0 +1,32 @@
+"""Which persona and which preset a chat has: they are told by what they set, so that any chat can say."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from specchat.engine.api import Sampling
+from specchat.tui.launch import Persona, Preset
+
+NO_PERSONA = "none"
+OWN = "own"
+"""What a sampling is called that is no preset's."""
+
+
+def persona_of(system: str, personas: Iterable[Persona]) -> Persona | None:
+    """The persona with this system prompt."""
+    return next((persona for persona in personas if persona.system == system), None)
+
+
+def persona_name(system: str, personas: Iterable[Persona]) -> str:
+    """A word for a chat's system prompt; empty where it has none."""
+    persona = persona_of(system, personas)
+    return persona.name if persona else "own system prompt" if system else ""
+
+
+def preset_name(sampling: Sampling, presets: Sequence[Preset]) -> str:
+    """The preset that samples like this."""
+    return next((preset.name for preset in presets if apply(preset, sampling) == sampling), OWN)
+
+
+def apply(preset: Preset, sampling: Sampling) -> Sampling:
+    """The preset's sampling; seed and biases stay."""
+    return replace(preset.sampling, seed=sampling.seed, logit_bias=sampling.logit_bias)

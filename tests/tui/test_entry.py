@@ -1,0 +1,446 @@
+"""Writing prompts through the keyboard: commands, files, earlier prompts, pastes, personas and presets."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import CATALOG, LAUNCH, ask, loaded, make_app, wait_until
+from test_chat import screen_text, slow, status, until_shown
+from textual import events
+from textual.pilot import Pilot
+
+from specchat.config.personas import Persona
+from specchat.config.presets import Preset
+from specchat.engine.api import Generate, Sampling
+from specchat.engine.fake import FakeEngine
+from specchat.tui.app import SpecchatApp
+from specchat.tui.launch import Launch
+from specchat.tui.pastes import UNFOLD_BELOW
+from specchat.tui.screens.history import HistoryScreen
+from specchat.tui.screens.settings import FieldInput, SettingsScreen
+from specchat.tui.widgets.choice import Choice
+from specchat.tui.widgets.completions import Completions
+
+NAMED = replace(
+    LAUNCH,
+    personas=(Persona("short", "Be short."), Persona("big-one", "Be [big].", prefill="So,", pair="big")),
+    presets=(Preset("exact", Sampling()), Preset("warm", Sampling(temperature=0.9, min_p=0.1))),
+)
+
+
+@asynccontextmanager
+async def running(
+    engine: FakeEngine | None = None, launch: Launch = NAMED, size: tuple[int, int] = (120, 36)
+) -> AsyncIterator[tuple[SpecchatApp, Pilot[None]]]:
+    app = make_app(engine or FakeEngine(), launch)
+    async with app.run_test(size=size) as pilot:
+        await loaded(app, pilot)
+        yield app, pilot
+
+
+async def write(app: SpecchatApp, pilot: Pilot[None], text: str, *keys: str) -> None:
+    """Type `text`, then press keys, each when the one before was dealt with."""
+    app.chat.prompt.insert(text)
+    await pilot.pause()
+    for key in keys:
+        await pilot.press(key)
+        await pilot.pause()
+
+
+def choices(app: SpecchatApp) -> list[str]:
+    shown = app.chat.query_one(Completions).completion
+    return [choice.text for choice in shown.choices] if shown else []
+
+
+def asked(engine: FakeEngine) -> Generate:
+    return [request for request in engine.requests if isinstance(request, Generate)][-1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with two text files and one that is none."""
+    (tmp_path / "notes.txt").write_text("milk and eggs\n")
+    (tmp_path / "my list.md").write_text("bread\n")
+    (tmp_path / "image.png").write_bytes(b"\x89PNG\0\0")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# Commands
+
+
+async def test_a_command_is_completed_chosen_and_run() -> None:
+    async with running() as (app, pilot):
+        await write(app, pilot, "/")
+        assert {"/help", "/new", "/strategy "} < set(choices(app))
+        await write(app, pilot, "strat", "tab")
+        assert app.chat.prompt.text == "/strategy "
+        assert choices(app) == ["plain", "draft", "lookup", "swift"]
+        await pilot.press("up", "up", "enter")
+        await pilot.pause()
+        assert app.session.settings.strategy == "lookup"
+        assert app.chat.prompt.text == ""
+        assert not choices(app)
+        assert not app.session.conversation.turns
+
+
+async def test_enter_runs_the_marked_command() -> None:
+    async with running() as (app, pilot):
+        await write(app, pilot, "/tok", "enter")
+        assert app.chat.transcript.token_view
+        assert app.chat.prompt.text == ""
+
+
+async def test_escape_closes_the_list_before_it_stops_a_reply() -> None:
+    engine, clock = slow()
+    async with running(engine) as (app, pilot):
+        await ask(app, pilot, "count", wait=False)
+        await write(app, pilot, "/he", "escape")
+        assert not choices(app)
+        assert not app.session.stopping
+        await write(app, pilot, "l")
+        assert choices(app)
+        await pilot.press("escape")
+        assert app.session.reply is not None
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        assert clock.now == 0
+
+
+async def test_commands_run_while_a_reply_is_written() -> None:
+    engine, clock = slow()
+    async with running(engine) as (app, pilot):
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 20
+        await until_shown(pilot, app, "word10")
+        await write(app, pilot, "/stop", "enter")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        assert app.session.last_reply is not None
+        assert app.session.last_reply.outcome == "stopped"
+
+
+async def test_an_unknown_command_is_kept_and_a_doubled_slash_is_sent() -> None:
+    engine = FakeEngine()
+    async with running(engine) as (app, pilot):
+        await write(app, pilot, "/setings 5", "enter")
+        assert "there is no command /setings (did you mean /settings?)" in status(app)
+        assert app.chat.prompt.text == "/setings 5"
+        app.chat.prompt.load_text("")
+        await ask(app, pilot, "//help me")
+        assert asked(engine).messages[-1].content == "/help me"
+        await write(app, pilot, "/usr/bin is full", "enter")
+        await wait_until(pilot, lambda: asked(engine).messages[-1].content == "/usr/bin is full")
+
+
+async def test_values_are_set_or_refused_and_given_back() -> None:
+    async with running() as (app, pilot):
+        for command, words in (
+            ("/temperature 0.25", "temperature is 0.25, from the next reply on"),
+            ("/seed 7", "seed is 7, from the next reply on"),
+            ("/length 3", "draft length is 3, from the next step on"),
+            ("/context keep-ends", "keep the first turn"),
+        ):
+            await write(app, pilot, command, "enter")
+            assert words in status(app)
+            assert app.chat.prompt.text == ""
+        settings = app.session.settings
+        assert (settings.sampling.temperature, settings.seed, settings.draft_length) == (0.25, 7, 3)
+        assert settings.limits.context == "keep-ends"
+        await write(app, pilot, "/seed off", "enter")
+        assert app.session.settings.seed is None
+        assert "seed is new for each reply" in status(app)
+        for command, words in (
+            ("/temperature warm", "/temperature needs a number from 0 to 10"),
+            ("/length 99", "/length needs a whole number from 1 to 15"),
+            ("/context drop", "did you mean drop-oldest?"),
+            ("/persona shrt", "did you mean short?"),
+            ("/preset zzz", "there is no preset zzz"),
+            ("/model bgi", "did you mean big?"),
+            ("/theme inkk", "did you mean ink?"),
+            ("/strategy zzz", "there is no strategy zzz"),
+        ):
+            await write(app, pilot, command, "escape", "enter")
+            assert words in status(app)
+            assert app.chat.prompt.text == command
+            app.chat.prompt.load_text("")
+        assert app.session.settings.sampling.temperature == 0.25
+
+
+async def test_a_missing_argument_is_asked_for() -> None:
+    async with running() as (app, pilot):
+        await write(app, pilot, "/temperature", "enter")
+        assert app.chat.prompt.text == "/temperature "
+        assert "temperature is 0.7" in status(app)
+        await write(app, pilot, "0.1", "enter")
+        assert app.session.settings.sampling.temperature == 0.1
+        await app.chat.do("theme")
+        await pilot.pause()
+        assert "paper" in choices(app)
+        await write(app, pilot, "pape", "enter")
+        assert app.theme == "paper"
+
+
+async def test_a_command_from_the_palette_leaves_what_is_typed() -> None:
+    async with running() as (app, pilot):
+        await write(app, pilot, "half a prompt")
+        await app.chat.do("seed")
+        await pilot.pause()
+        assert app.chat.prompt.text == "half a prompt"
+        assert "seed is new for each reply" in status(app)
+
+
+async def test_earlier_commands_do_not_open_the_list() -> None:
+    async with running() as (app, pilot):
+        await write(app, pilot, "/seed 5", "enter")
+        await ask(app, pilot, "hi")
+        await pilot.press("up", "up")
+        await pilot.pause()
+        assert app.chat.prompt.text == "/seed 5"
+        assert not choices(app)
+        await pilot.press("down")
+        assert app.chat.prompt.text == "hi"
+
+
+async def test_the_list_fits_small_terminals_and_takes_clicks() -> None:
+    async with running(size=(40, 12)) as (app, pilot):
+        await write(app, pilot, "/")
+        shown = app.chat.query_one(Completions)
+        assert shown.region.height <= 8
+        assert shown.region.y >= 0
+        assert shown.region.bottom <= app.chat.query_one("#status").region.y
+        await pilot.resize_terminal(100, 30)
+        await pilot.pause()
+        rows = screen_text(app).split("\n")
+        y = next(i for i, row in enumerate(rows) if "/copy" in row)
+        await pilot.click(offset=(5, y))
+        await pilot.pause()
+        assert app.chat.prompt.text == "/copy"
+        assert app.chat.prompt.has_focus
+
+
+async def test_names_in_the_list_are_never_markup() -> None:
+    evil = "[red]x[/] \x1b[2J"
+    launch = replace(NAMED, personas=(Persona("evil", evil),))
+    async with running(launch=launch) as (app, pilot):
+        await write(app, pilot, "/persona ")
+        await until_shown(pilot, app, "[red]x[/] ␛[2J")
+        await pilot.press("ctrl+p", *"evil")
+        await until_shown(pilot, app, "Persona: evil")
+
+
+# Files
+
+
+async def test_a_file_is_completed_counted_and_sent(folder: Path) -> None:
+    del folder
+    engine = FakeEngine()
+    async with running(engine) as (app, pilot):
+        await write(app, pilot, "read @nts")
+        await wait_until(pilot, lambda: choices(app) == ["@notes.txt "])
+        await pilot.press("enter")
+        await until_shown(pilot, app, "1 file, 14 bytes · ")
+        assert app.chat.prompt.text == "read @notes.txt "
+        alone = app.session.counted
+        await write(app, pilot, "and @lst")
+        await wait_until(pilot, lambda: choices(app) == ['@"my list.md" '])
+        await pilot.press("tab")
+        await until_shown(pilot, app, "2 files, 20 bytes · ")
+        await wait_until(pilot, lambda: app.session.counted is not alone)
+        assert app.session.counted is not None
+        assert alone is not None
+        assert app.session.counted.tokens > alone.tokens > 4
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
+        content = asked(engine).messages[-1].content
+        assert content.startswith('read @notes.txt and @"my list.md" ')
+        assert "milk and eggs" in content
+        assert "bread" in content
+        (turn,) = app.session.conversation.turns
+        assert [attachment.name for attachment in turn.attachments] == ["notes.txt", "my list.md"]
+        assert turn.prompt == 'read @notes.txt and @"my list.md" '
+
+
+async def test_what_is_no_text_is_refused_and_what_is_no_file_is_text(folder: Path) -> None:
+    del folder
+    engine = FakeEngine()
+    async with running(engine) as (app, pilot):
+        await write(app, pilot, "what is @image.png here", "enter")
+        await wait_until(pilot, lambda: "image.png is binary" in status(app))
+        assert app.chat.prompt.text == "what is @image.png here"
+        assert not app.session.conversation.turns
+        app.chat.prompt.load_text("")
+        await ask(app, pilot, "ask @nobody of a@b.c ")
+        assert asked(engine).messages[-1].content == "ask @nobody of a@b.c "
+
+
+async def test_files_that_make_a_prompt_too_long_are_said_before_sending(folder: Path) -> None:
+    (folder / "long.txt").write_text("word " * 2000)
+    async with running() as (app, pilot):
+        await write(app, pilot, "read @long.txt now")
+        await until_shown(pilot, app, "too long")
+        assert "1 file, 10 kB" in status(app)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: "the context holds 1,024" in status(app))
+        assert app.chat.prompt.text == "read @long.txt now"
+
+
+async def test_a_dropped_file_becomes_a_mention(folder: Path) -> None:
+    async with running() as (app, pilot):
+        await write(app, pilot, "see")
+        app.chat.prompt.post_message(events.Paste(f"'{folder}/my list.md'"))
+        await wait_until(pilot, lambda: app.chat.prompt.text == 'see @"my list.md" ')
+        app.chat.prompt.post_message(events.Paste("and/or"))
+        await wait_until(pilot, lambda: app.chat.prompt.text == 'see @"my list.md" and/or')
+
+
+async def test_files_named_in_a_folded_paste_stay_text(folder: Path) -> None:
+    del folder
+    async with running() as (app, pilot):
+        app.chat.prompt.post_message(events.Paste("@notes.txt\n" * 70))
+        await wait_until(pilot, lambda: "[paste 1" in app.chat.prompt.text)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns)
+        assert app.session.conversation.turns[0].attachments == ()
+
+
+async def test_typing_never_waits_for_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    del folder
+    go = threading.Event()
+    monkeypatch.setattr("specchat.tui.composing.files.list_files", lambda *_: go.wait(5) and None)
+    async with running() as (app, pilot):
+        try:
+            await pilot.press("at", *"note")
+            assert app.chat.prompt.text == "@note"
+        finally:
+            go.set()
+
+
+# Earlier prompts
+
+
+async def test_earlier_prompts_are_searched(tmp_path: Path) -> None:
+    launch = replace(NAMED, history=tmp_path / "prompts.jsonl")
+    async with running(launch=launch) as (app, pilot):
+        for text in ("tell me of foxes", "a [lamp] and\nan owl", "owls and foxes", "tell me of foxes"):
+            await ask(app, pilot, text)
+        await write(app, pilot, "half", "ctrl+s")
+        await wait_until(pilot, lambda: isinstance(app.screen, HistoryScreen))
+        await until_shown(pilot, app, "3 prompts")
+        assert "a [lamp] and an owl" in screen_text(app)
+        await pilot.press(*"FOX")
+        await until_shown(pilot, app, "2 prompts")
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        assert app.chat.prompt.text == "owls and foxes"
+        await pilot.press("down", "down")
+        assert app.chat.prompt.text == "half"
+        await pilot.press("ctrl+s", *"zzz", "enter", "escape")
+        await pilot.pause()
+        assert app.chat.prompt.text == "half"
+
+
+async def test_history_search_is_instantaneous() -> None:
+    from time import perf_counter
+
+    from specchat.tui.history import PromptHistory
+
+    history = PromptHistory()
+    for n in range(500):
+        history.add(f"prompt {n} " + "some words " * 1000)
+    begin = perf_counter()
+    for query in ("p", "prompt 3", "WORDS 499", "nothing like it"):
+        found = history.search(query, 100)
+    assert found == []
+    assert len(history.search("PROMPT 49", 100)) == 15
+    assert perf_counter() - begin < 1
+
+
+# Pastes
+
+
+async def test_a_paste_is_unfolded_at_the_cursor() -> None:
+    async with running() as (app, pilot):
+        text = "line\n" * 80 + "end"
+        app.chat.prompt.post_message(events.Paste(text))
+        await wait_until(pilot, lambda: app.chat.prompt.text == "[paste 1: 403 characters, 81 lines]")
+        await pilot.press("ctrl+g")
+        assert app.chat.prompt.text == text
+        await pilot.press("ctrl+g")
+        assert "no folded paste" in status(app)
+        app.chat.prompt.load_text("")
+        app.chat.prompt.post_message(events.Paste("x" * (UNFOLD_BELOW + 1)))
+        await wait_until(pilot, lambda: "[paste 2" in app.chat.prompt.text)
+        await pilot.press("ctrl+g")
+        assert "at most 100,000 can be edited" in status(app)
+
+
+# Personas, presets and prefills
+
+
+async def test_a_persona_is_chosen_shown_and_sent() -> None:
+    engine = FakeEngine()
+    async with running(engine) as (app, pilot):
+        await write(app, pilot, "/persona sh", "enter")
+        await until_shown(pilot, app, "demo · short · draft x5")
+        await ask(app, pilot, "hi")
+        assert [message.content for message in asked(engine).messages] == ["Be short.", "hi"]
+        await write(app, pilot, "/system Be mine.", "enter")
+        await until_shown(pilot, app, "demo · own system prompt · draft x5")
+        await write(app, pilot, "/system", "enter")
+        assert app.chat.prompt.text == "/system Be mine."
+        app.chat.prompt.load_text("")
+        await write(app, pilot, "/persona none", "enter")
+        await until_shown(pilot, app, "demo · draft x5")
+        assert app.session.conversation.system == ""
+
+
+async def test_a_persona_brings_its_pair_and_prefill() -> None:
+    async with running() as (app, pilot):
+        await write(app, pilot, "/persona big-one", "enter")
+        await wait_until(pilot, lambda: app.session.info is not None and app.session.info.id == "big")
+        assert app.session.pair is CATALOG.pairs[1]
+        app.chat.say("")
+        assert "the reply will begin with: So," in status(app)
+        await ask(app, pilot, "hi")
+        assert app.session.last_reply is not None
+        assert app.session.last_reply.prefill == "So,"
+        assert app.session.next_prefill == "So,"
+
+
+async def test_a_prefill_is_used_once() -> None:
+    async with running() as (app, pilot):
+        await write(app, pilot, "/prefill Well, [then]", "enter")
+        assert "the reply will begin with: Well, [then]" in status(app)
+        await ask(app, pilot, "hi")
+        assert app.session.last_reply is not None
+        assert app.session.last_reply.prefill == "Well, [then]"
+        assert "will begin" not in status(app)
+        await ask(app, pilot, "again")
+        assert app.session.last_reply.prefill == ""
+        await write(app, pilot, "/prefill x", "enter")
+        await write(app, pilot, "/prefill off", "enter")
+        assert app.session.next_prefill == ""
+
+
+async def test_presets_set_the_sampling_and_the_settings_show_them() -> None:
+    async with running() as (app, pilot):
+        await write(app, pilot, "/preset warm", "enter")
+        assert app.session.settings.sampling == Sampling(temperature=0.9, min_p=0.1)
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        preset = app.screen.query_one("#preset", Choice)
+        assert preset.value == "warm"
+        preset.value = "exact"
+        await pilot.pause()
+        assert app.session.settings.sampling == Sampling()
+        temperature = app.screen.query_one("#temperature", FieldInput)
+        assert temperature.value == "0"
+        temperature.value = "0.4"
+        await pilot.pause()
+        assert preset.value == "own"
+        assert app.session.settings.sampling.temperature == 0.4
+        assert {"Preset: warm", "Persona: short"} <= {command.title for command in app.get_system_commands(app.chat)}
