@@ -31,10 +31,10 @@ class Transcript(ScrollView, can_focus=False):
 
     ALLOW_SELECT = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "role-you", "role-model", "hint", "failed", "footer", "mark", "heat", "heat-low",
+        "role-you", "role-model", "hint", "thought", "failed", "footer", "mark", "heat", "heat-low",
         "box", "box-title", "box-button",
         "code-comment", "code-keyword", "code-string", "code-number", "code-name", "code-builtin",
-        "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-h1", "md-h3", "md-bullet",
+        "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-math", "md-h1", "md-h3", "md-bullet",
         "md-quote-bar",
         "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
     }  # fmt: skip
