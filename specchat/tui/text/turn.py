@@ -161,7 +161,8 @@ class TurnView:
         unfolded = reply.key in self._open_thoughts
         if reply is not self._reply or (reply.rewritten, unfolded) != (self._rewritten, self._unfolded):
             self._reply, self._rewritten, self._unfolded = reply, reply.rewritten, unfolded
-            self._view = TokenView(reply) if self._token_view else MarkdownView(reply, unfolded=unfolded)
+            tokens = self._token_view and (bool(reply.steps) or not reply.ended)
+            self._view = TokenView(reply) if tokens else MarkdownView(reply, unfolded=unfolded)
             replies = self.turn.replies
             again = f"  reply {replies.number} of {len(replies)}" if len(replies) > 1 else ""
             self._head = [_ornament((reply.name or "model") + again, ".role-model", above=True)]

@@ -54,8 +54,12 @@ class Window:
             return None
         reached = self.complete_below
         self.sections[start + same :] = sections[same:]
+        if not width:
+            self.first = self.last = len(self.sections)
+            self.rows, self._starts = [], []
+            return None
         changed = max(start + same, self.first)
-        if not width or (changed >= self.last and not reached):
+        if changed >= self.last and not reached:
             return None
         kept = changed - self.first
         row = self._starts[kept] if kept < len(self._starts) else len(self.rows)
