@@ -20,10 +20,10 @@ def _literal(text: str) -> str:
 
 
 def commands(app: "SpecchatApp") -> Iterable[SystemCommand]:
-    """All actions, then models, strategies and themes."""
+    """All actions but those on what is under the transcript's cursor, then models, strategies and themes."""
     chat = app.chat
     for action in ACTIONS:
-        if action.run is not None:
+        if action.run is not None and action.where != "transcript":
             keys = f" ({action.shown})" if action.keys else ""
             yield SystemCommand(action.label, action.help + keys, partial(chat.do, action.id))
     for strategy in STRATEGIES.values():

@@ -19,8 +19,8 @@ def _strategy(chat: "ChatScreen", argument: str) -> None:
 
 
 CHAT = (
-    Action("send", "Send", "Send the prompt. While a reply runs, the text is kept.", keys=("enter",)),
-    Action("newline", "New line", "Start a new line in the prompt.", keys=("ctrl+j",)),
+    Action("send", "Send", "Send the prompt. While a reply runs, the text is kept.", keys=("enter",), where="prompt"),
+    Action("newline", "New line", "Start a new line in the prompt.", keys=("ctrl+j",), where="prompt"),
     Action(
         "stop",
         "Stop",

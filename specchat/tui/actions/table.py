@@ -3,8 +3,9 @@
 from specchat.tui.actions.action import Action, key_name
 from specchat.tui.actions.chat import CHAT
 from specchat.tui.actions.chats import CHATS
+from specchat.tui.actions.reading import READING
 
-ACTIONS: tuple[Action, ...] = (*CHAT, *CHATS)
+ACTIONS: tuple[Action, ...] = (*CHAT, *READING, *CHATS)
 BY_ID = {action.id: action for action in ACTIONS}
 BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
 

@@ -72,26 +72,28 @@ class ChatRows:
 
     # Taking in turns
 
-    def sync(self, width: int) -> tuple[int | None, bool]:
-        """Take in what changed: the first row that did (None when none did), and whether a turn was added.
+    @property
+    def stale(self) -> bool:
+        """Whether the turns taken in are not those of the chat any more; then it must be laid out anew."""
+        turns = self.conversation.turns
+        if not self._views:
+            return bool(turns)
+        return self._newest > len(turns) or self._views[-1].turn is not turns[self._newest - 1]
 
-        A change other than at the end lays everything out anew, from the end: row 0 changed.
+    def sync(self, width: int) -> tuple[int | None, bool]:
+        """Take in what changed at the end: the first row that did (None when none did), and whether a turn was added.
+
+        Where the end is not taken in, only an added turn is told.
         """
         turns = self.conversation.turns
         newest, known, self._known = self._newest, self._known, len(turns)
         grown = len(turns) > known
-        if (
-            newest > len(turns)
-            or (turns and not self._views)
-            or (self._views and self._views[-1].turn is not turns[newest - 1])
-            or (grown and newest < known)
-        ):
-            self.open_end(width, anew=True)
-            return 0, grown
+        if newest < known:
+            return None, grown
         changed: list[int | None] = []
-        if self._views and newest == known:
+        if self._views:
             changed.append(self.window.replace(self._stable, self._views[-1].sections(), width))
-        for number in range(newest, len(turns)) if grown else ():
+        for number in range(newest, len(turns)):
             self._stable = len(self.window.sections)
             self._views.append(self._view(number, turns[number]))
             changed.append(self.window.replace(self._stable, self._views[-1].sections(), width))
@@ -135,10 +137,10 @@ class ChatRows:
 
     # Laying out
 
-    def open_end(self, width: int, *, anew: bool = False) -> None:
-        """Lay out the end of the chat; `anew` takes in its turns again."""
+    def open_end(self, width: int) -> None:
+        """Lay out the end of the chat."""
         total = len(self.conversation.turns)
-        if anew or not self._views or self._newest != total:
+        if not self._views or self._newest != total:
             self._start_at(total)
             self._add_older()
         if width:
@@ -260,6 +262,16 @@ class ChatRows:
         if start is None:
             start = self._open(base + inside, width)
         return max(start + (min(place.row, len(place.section.lines(width)) - 1) if same else 0), 0)
+
+    def laid_out_at(self, place: Place, width: int) -> int | None:
+        """The row of `place` where it is laid out already."""
+        sections = self.window.sections
+        index = next((i for i, section in enumerate(sections) if section.shows_start_of(place.section)), None)
+        start = None if index is None else self.window.start_of(index)
+        if index is None or start is None:
+            return None
+        inside = min(place.row, len(place.section.lines(width)) - 1) if sections[index] is place.section else 0
+        return max(start + inside, 0)
 
     def _reach(self, turn: Turn) -> tuple[TurnView, int] | None:
         """The view of a turn, taken in if need be, and the index of its first section; None when it is not shown."""

@@ -72,3 +72,8 @@ class ThoughtView:
     def _line(self, text: str, start: int, end: int) -> Section:
         content = Content.styled(text[start:end], ".thought")
         return Section(lambda width: hang(content, width, _BAR, _BAR), start, max(end, start + 1), self._reply)
+
+
+def is_fold(line: Line) -> bool:
+    """Whether a row folds and unfolds reasoning."""
+    return any(isinstance(span.style, Style) and "fold" in span.style.meta for span in line.content.spans)

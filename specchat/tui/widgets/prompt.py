@@ -54,9 +54,10 @@ class Prompt(TextArea):
     def restore(self, prompt: str) -> None:
         """Put back a prompt that got no answer, unless something else was typed since."""
         if not self.text.strip():
-            self._fill(prompt)
+            self.fill(prompt)
 
-    def _fill(self, prompt: str) -> None:
+    def fill(self, prompt: str) -> None:
+        """Put another text into the box, whatever is in it."""
         self._pastes.clear()
         self.load_text(self._pastes.fold(prompt))
         self.move_cursor(self.document.end)
@@ -93,13 +94,13 @@ class Prompt(TextArea):
         if select or not self._at_edge(-1):
             super().action_cursor_up(select)
         elif (older := self._history.older(self.prompt)) is not None:
-            self._fill(older)
+            self.fill(older)
 
     def action_cursor_down(self, select: bool = False) -> None:
         if select or not self._at_edge(1):
             super().action_cursor_down(select)
         elif (newer := self._history.newer()) is not None:
-            self._fill(newer)
+            self.fill(newer)
 
     def _at_edge(self, direction: int) -> bool:
         """Whether the cursor is in the first (-1) or last (1) row as wrapped."""
