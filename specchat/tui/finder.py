@@ -14,10 +14,11 @@ class Finder:
         self.pattern = pattern_of("")
         self._matches: list[Match] = []
         self._seen: object = None
-        self._at: Match | None = None
+        self.current: Match | None = None
+        """The one gone to last."""
 
     def look_for(self, query: str) -> None:
-        self.pattern, self._seen, self._at = pattern_of(query), None, None
+        self.pattern, self._seen, self.current = pattern_of(query), None, None
 
     def _update(self, chat: Conversation) -> list[Match]:
         last = chat.last
@@ -32,31 +33,31 @@ class Finder:
         """The first match from `offset` in `said` on; else the last of all, which is the nearest above."""
         matches = self._update(chat)
         if not matches or said is None:
-            self._at = matches[-1] if matches else None
+            self.current = matches[-1] if matches else None
         else:
             here = (chat.turns.index(said.turn), said.by == "model", offset)
             after = bisect_left(matches, here, key=lambda match: match.order)
-            self._at = matches[after] if after < len(matches) else matches[-1]
-        return self._at
+            self.current = matches[after] if after < len(matches) else matches[-1]
+        return self.current
 
     def step(self, chat: Conversation, direction: int) -> Match | None:
         """The match after (1) or before (-1) the latest one, round the ends of the chat."""
         matches = self._update(chat)
         if not matches:
-            self._at = None
-        elif self._at is None:
-            self._at = matches[0 if direction > 0 else -1]
+            self.current = None
+        elif self.current is None:
+            self.current = matches[0 if direction > 0 else -1]
         else:
-            at = bisect_left(matches, self._at.order, key=lambda match: match.order)
-            same = at < len(matches) and matches[at] == self._at
-            self._at = matches[(at + (direction if same or direction < 0 else 0)) % len(matches)]
-        return self._at
+            at = bisect_left(matches, self.current.order, key=lambda match: match.order)
+            same = at < len(matches) and matches[at] == self.current
+            self.current = matches[(at + (direction if same or direction < 0 else 0)) % len(matches)]
+        return self.current
 
     def words(self) -> str:
         """`3 of 17`."""
         if self.pattern is None:
             return ""
-        if self._at is None or not self._matches:
+        if self.current is None or not self._matches:
             return "no match"
-        at = bisect_left(self._matches, self._at.order, key=lambda match: match.order)
+        at = bisect_left(self._matches, self.current.order, key=lambda match: match.order)
         return f"{at + 1:,} of {len(self._matches):,}"

@@ -54,6 +54,8 @@ async def test_the_focus_goes_to_the_transcript_and_back() -> None:
         await loaded(app, pilot)
         await pilot.press("ctrl+up")
         assert "nothing to read" in status(app)
+        await pilot.press("ctrl+f")
+        assert "nothing to find" in status(app)
         await ask(app, pilot, "hi")
         transcript, prompt = app.chat.transcript, app.chat.prompt
         for there in ("ctrl+up", "tab"):
@@ -248,6 +250,9 @@ async def test_reasoning_with_a_match_unfolds() -> None:
         assert "thought for 5 words" in screen_text(app)
         assert "well then" not in screen_text(app)
         await pilot.press("ctrl+f", *"well then")
+        await until_shown(pilot, app, "1 of 1")
+        assert "▸ thought" in screen_text(app)
+        await pilot.press("enter")
         await until_shown(pilot, app, "▎ well then")
 
 

@@ -5,7 +5,7 @@ from specchat.tui.actions.action import Action
 READING = (
     Action("read", "Read", "Go to the transcript; tab does too.", lambda chat, _: chat.reading.start(), ("ctrl+up",)),
     Action("find", "Find", "Find words in the chat; capitals count where you type any.",
-           lambda chat, _: chat.reading.find(), ("ctrl+f",), slash="find"),
+           lambda chat, words: chat.reading.find(words), ("ctrl+f",), slash="find", argument="words"),
     Action("edit-in-editor", "Edit in editor", "Write the prompt in $VISUAL or $EDITOR.",
            lambda chat, _: chat.reading.edit_prompt(), ("ctrl+g",), slash="editor"),
     Action("jump-to-message", "Jump to message", "Choose a message and go there.",

@@ -250,6 +250,7 @@ class ChatScreen(Screen[None]):
 
     def new_chat(self) -> None:
         self.session.new_chat()
+        self.prompt.focus()
         self.transcript.show(self.session.conversation)
         self.say("")
         self.redraw()

@@ -42,7 +42,7 @@ class MessagesScreen(Dialog[Said | None]):
         self._listed: list[Said] = []
 
     def compose_content(self) -> ComposeResult:
-        yield Input(compact=True)
+        yield Input(placeholder="filter", compact=True)
         yield OptionList(markup=False)
 
     def on_mount(self) -> None:

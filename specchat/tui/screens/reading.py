@@ -53,6 +53,7 @@ class Reading:
         transcript = self._transcript
         if transcript.labelled:
             transcript.end_labels()
+            self._chat.say("")
         elif self._link:
             self._chat.say("")
         elif self._chat.has_class("-finding"):
@@ -77,9 +78,13 @@ class Reading:
 
     # Finding
 
-    def find(self) -> None:
+    def find(self, query: str = "") -> None:
+        """Open the row to type in, for `query` at first or what was looked for last."""
+        if not self._chat.session.conversation.turns:
+            self._chat.say("there is nothing to find words in yet", bad=True)
+            return
         self._chat.add_class("-finding")
-        self._bar.start()
+        self._bar.start(query)
         if self._bar.query_text:
             self.look_for(self._bar.query_text)
 
@@ -92,7 +97,7 @@ class Reading:
         transcript.mark(self._finder.pattern)
         match = self._finder.nearest(self._chat.session.conversation, *(here or (None, 0)))
         if match is not None:
-            transcript.go_to_match(match)
+            transcript.go_to_match(match, unfold=False)
         self._bar.show_count(self._finder.words())
 
     def step(self, direction: Literal[-1, 1]) -> None:
@@ -110,6 +115,8 @@ class Reading:
             self.end_find()
         else:
             self._transcript.focus()
+            if self._finder.current is not None:
+                self._transcript.go_to_match(self._finder.current)
 
     def end_find(self) -> None:
         self._transcript.mark(None)

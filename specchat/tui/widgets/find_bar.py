@@ -45,9 +45,10 @@ class FindBar(Horizontal):
     def query_text(self) -> str:
         return self.query_one(Input).value
 
-    def start(self) -> None:
-        """Take the focus, with what was looked for selected."""
+    def start(self, query: str = "") -> None:
+        """Take the focus, with `query` or what was looked for last selected."""
         box = self.query_one(Input)
+        box.value = query or box.value
         box.focus()
         box.select_all()
 

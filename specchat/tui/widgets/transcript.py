@@ -107,8 +107,8 @@ class Transcript(CursorView):
         self._strips.clear()
         self.refresh()
 
-    def go_to_match(self, match: Match) -> None:
-        """Put the cursor on a match of the pattern."""
+    def go_to_match(self, match: Match, *, unfold: bool = True) -> None:
+        """Put the cursor on a match of the pattern; reasoning that hides it is unfolded."""
         pattern = self._pattern
         if pattern is None:
             return
@@ -119,7 +119,8 @@ class Transcript(CursorView):
             return
         section = self.chat_rows.window.sections[found[0]]
         if (
-            (reply := match.said.turn.reply)
+            unfold
+            and (reply := match.said.turn.reply)
             and is_fold(self.chat_rows.rows[row][0])
             and reply.key not in self._unfolded
         ):
