@@ -153,7 +153,7 @@ class Reply:
     def failed(self, event: Failed) -> None:
         self.state, self.error = "failed", clean(event.message)
 
-    def restore(self, raw: str, marks: tuple[Mark, ...], load: Callable[[], Record | None]) -> None:
+    def restore(self, raw: str, marks: tuple[Mark, ...] = (), load: Callable[[], Record | None] | None = None) -> None:
         """Take the text as it was saved; `load` gets the record when it is first looked at."""
         text = clean(raw)
         self._parts, self._raw, self._length = [text], [raw], len(text)

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
@@ -11,6 +12,7 @@ from textual.screen import Screen
 from specchat.clean import clean
 from specchat.engine.port import EnginePort
 from specchat.tui.actions.keys import Keys
+from specchat.tui.clipboard import copy
 from specchat.tui.commands import commands
 from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Launch
@@ -70,6 +72,19 @@ class SpecchatApp(App[None]):
 
         if self.launch.live is not None:
             watch(self, self.launch.live)
+
+    def copy_to_clipboard(self, text: str, what: str = "selection") -> None:
+        """Put `text` into the clipboard and say what became of it, `what` being its name."""
+        self._clipboard = text  # what is pasted in the app, whatever becomes of it outside
+        self.run_worker(partial(self._copy, text, what), thread=True, exit_on_error=False, group="clipboard")
+
+    def _copy(self, text: str, what: str) -> None:
+        outcome = copy(text, lambda codes: self.call_from_thread(self._write_codes, codes))
+        self.call_from_thread(self.chat.say, f"{what} {outcome}: {len(text):,} characters")
+
+    def _write_codes(self, codes: str) -> None:
+        if self._driver is not None:
+            self._driver.write(codes)
 
     def on_unmount(self) -> None:
         self.engine.close()

@@ -1,34 +1,96 @@
-"""The system's clipboard, beside the terminal's own (OSC 52), which cannot tell whether it worked."""
+"""The clipboard: a tool of this machine, read back to be sure; else the terminal's own by OSC 52, which cannot tell."""
 
+import base64
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-_TOOLS = (
-    ("WAYLAND_DISPLAY", ("wl-copy",)),
-    ("DISPLAY", ("xclip", "-selection", "clipboard")),
-    ("DISPLAY", ("xsel", "--clipboard", "--input")),
-    ("", ("pbcopy",)),
+OSC_52_LIMIT = 74_994
+"""Bytes of base64 that many terminals take at most."""
+
+_SECONDS = 3
+"""A tool gets so long; the Windows one starts PowerShell to read back."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A pair of commands. It works where the environment variable `where` is set, or everywhere without one."""
+
+    where: str
+    write: tuple[str, ...]
+    read: tuple[str, ...]
+    encoding: str = "utf-8"
+    """That `write` takes."""
+
+
+_POWERSHELL = "[Console]::OutputEncoding=[Text.Encoding]::UTF8;[Console]::Out.Write((Get-Clipboard -Raw))"
+TOOLS = (
+    Tool("WSL_DISTRO_NAME", ("clip.exe",), ("powershell.exe", "-NoProfile", "-Command", _POWERSHELL), "utf-16"),
+    Tool("WAYLAND_DISPLAY", ("wl-copy",), ("wl-paste", "--no-newline")),
+    Tool("DISPLAY", ("xclip", "-selection", "clipboard"), ("xclip", "-selection", "clipboard", "-o")),
+    Tool("DISPLAY", ("xsel", "--clipboard", "--input"), ("xsel", "--clipboard", "--output")),
+    Tool("", ("pbcopy",), ("pbpaste",)),
 )
 
 
-def copy_natively(text: str) -> bool:
-    """Hand `text` to a clipboard tool of this machine; False where there is none or it fails. Waits up to 2 s."""
-    if "SSH_CONNECTION" in os.environ:
-        return False
-    for display, command in _TOOLS:
-        if (display and display not in os.environ) or shutil.which(command[0]) is None:
-            continue
-        try:
-            subprocess.run(
-                command,
-                input=text.encode(),
-                check=True,
-                timeout=2,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        except (OSError, subprocess.SubprocessError):
-            continue
-        return True
-    return False
+def copy(text: str, write: Callable[[str], object], environment: Mapping[str, str] = os.environ) -> str:
+    """Put `text` into the clipboard and say in words what happened; waits for tools, so not on the app's thread.
+
+    `write` sends control codes to the terminal. Over SSH the tools would reach the wrong machine's clipboard.
+    """
+    unsure = ""
+    if "SSH_CONNECTION" not in environment:
+        for tool in TOOLS:
+            if (tool.where and tool.where not in environment) or shutil.which(tool.write[0]) is None:
+                continue
+            if _ran(tool.write, text.encode(tool.encoding)) is None:
+                continue
+            back = _ran(tool.read)
+            if back is not None and _same(back.decode("utf-8", "replace"), text):
+                return "copied (verified)"
+            if back is None:
+                unsure = unsure or f"copied with {tool.write[0]} (not verified)"
+    if unsure:
+        return unsure
+    encoded = base64.b64encode(text.encode()).decode()
+    write(osc_52(encoded, environment))
+    if len(encoded) > OSC_52_LIMIT:
+        size = f"{len(encoded) / 1e3:.0f} kB, many terminals take at most {OSC_52_LIMIT // 1000} kB"
+        return f"sent to the terminal's clipboard (OSC 52; {size})"
+    return "sent to the terminal's clipboard (OSC 52; not verifiable)"
+
+
+def osc_52(encoded: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The control codes that set the clipboard to base64 text, passed through tmux or screen where one runs."""
+    code = f"\x1b]52;c;{encoded}\a"
+    if "TMUX" in environment:
+        # Once for tmux itself (set-clipboard on), once for the terminal around it (allow-passthrough on).
+        return code + "\x1bPtmux;" + code.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+    if environment.get("TERM", "").startswith("screen"):
+        # screen takes strings of up to 768 bytes only.
+        return "".join(f"\x1bP{code[at : at + 700]}\x1b\\" for at in range(0, len(code), 700))
+    return code
+
+
+def _ran(command: tuple[str, ...], text: bytes | None = None) -> bytes | None:
+    """What a command wrote, given `text`; None when it is not there, fails or takes too long."""
+    try:
+        # A tool that stays to serve the clipboard would keep a pipe open: only readers get one.
+        done = subprocess.run(
+            command,
+            input=text if text is not None else b"",
+            stdout=subprocess.PIPE if text is None else subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=True,
+            timeout=_SECONDS,
+            env={**os.environ, "LC_CTYPE": "UTF-8"} if command[0].startswith("pb") else None,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout or b""
+
+
+def _same(back: str, text: str) -> bool:
+    return back.replace("\r\n", "\n").rstrip("\n") == text.replace("\r\n", "\n").rstrip("\n")

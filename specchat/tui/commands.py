@@ -21,10 +21,10 @@ def _literal(text: str) -> str:
 
 
 def commands(app: "SpecchatApp") -> Iterable[SystemCommand]:
-    """All actions, then strategies, models, personas, presets and themes."""
+    """All actions but those on what is under the transcript's cursor, then strategies, models, personas and more."""
     chat = app.chat
     for action in ACTIONS:
-        if action.run is not None:
+        if action.run is not None and action.where != "transcript":
             shown = f" ({keys})" if (keys := app.keys.shown(action)) else ""
             yield SystemCommand(action.label, action.help + shown, partial(chat.do, action.id))
     for strategy in STRATEGIES.values():

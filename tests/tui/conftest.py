@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from textual.pilot import Pilot
 
 from specchat.chat.store import Store
@@ -15,6 +16,12 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _no_clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the clipboard of whoever runs the tests alone."""
+    monkeypatch.setenv("SSH_CONNECTION", "here")
 
 
 def pair(id: str, name: str) -> Pair:

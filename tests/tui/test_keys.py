@@ -40,14 +40,14 @@ def test_the_same_letter_may_mean_different_things_in_different_places() -> None
 
 
 async def test_moved_keys_work_and_are_shown() -> None:
-    app = make_app(FakeEngine(), replace(LAUNCH, keymap={"settings": "ctrl+l", "help": ""}))
+    app = make_app(FakeEngine(), replace(LAUNCH, keymap={"settings": "alt+s", "help": ""}))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
-        assert "ctrl+l settings" in str(app.chat.query_one(Hints).render())
+        assert "alt+s settings" in str(app.chat.query_one(Hints).render())
         await pilot.press("f1", "ctrl+o", "f2")
         await pilot.pause()
         assert app.screen is app.chat
-        await pilot.press("ctrl+l")
+        await pilot.press("alt+s")
         await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
         await pilot.press("escape")
         await app.chat.do("help")

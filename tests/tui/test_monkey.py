@@ -18,12 +18,15 @@ KEYS = [
     "up", "down", "left", "right", "pageup", "pagedown", "ctrl+end", "tab", "shift+tab", "space", "backspace", "delete",
     "slash", "at", "ctrl+s", "ctrl+g",
     "home", "end", "ctrl+a", "ctrl+k", "ctrl+z", "ctrl+c", "ctrl+v", "a", "x", "1", "0", ".", "[", "`", "-",
+    "ctrl+up", "ctrl+f", "j", "k", "g", "G", "]", "J", "K", "y", "c", "n", "N", "f", "m", "z", "t", "h", "l", "slash",
+    "ctrl+d", "ctrl+u", "i", "o", "ctrl+g",
 ]  # fmt: skip
 REPLIES = (
     "Once there was a fox.\n\n```python\nprint(1)\n```\n\n- a\n- b\n",
     "| a | b |\n|---|---|\n| 1 | 2 |\n\n> quote\n\n" * 10,
     "\U0001f468\u200d\U0001f469\u200d\U0001f467 漢字 " * 60,
     "x" * 3000,
+    "<think>\nlet me see\n</think>\n\nSee [a](https://x.y), $x_1$.\n\n$$\nx\n$$\n" * 3,
 )
 SECONDS = float(os.environ.get("SPECCHAT_MONKEY_SECONDS", "8"))
 SEED = int(os.environ.get("SPECCHAT_MONKEY_SEED", "1"))
@@ -32,6 +35,7 @@ SEED = int(os.environ.get("SPECCHAT_MONKEY_SEED", "1"))
 async def test_monkey(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # where chats may be saved
     monkeypatch.setattr(SpecchatApp, "exit", lambda _: None)
+    monkeypatch.setattr(SpecchatApp, "open_url", lambda *_: None)
     chance = random.Random(SEED)
     engine = FakeEngine(REPLIES, tokens_per_second=300)
     app = make_app(engine, LAUNCH)
@@ -67,6 +71,7 @@ async def test_monkey(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             await pilot.pause()
         app.chat.choose_pair(CATALOG.pairs[0])
         await wait_until(pilot, lambda: app.session.info is not None and app.session.reply is None)
+        app.chat.prompt.focus()
         app.chat.prompt.load_text("")
         await ask(app, pilot, "are you there")
         last = app.session.last_reply

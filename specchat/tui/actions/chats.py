@@ -125,7 +125,7 @@ CHATS = (
         ("f9",),
         slash="search",
     ),
-    Action("find-in-list", "Search", "Go to the search box.", lambda chat, _: chat.search_chats(), ("slash",),
+    Action("find-in-list", "Search", "Go to the search box.", lambda chat, _: chat.search_chats(), ("/",),
            where="chats"),
     Action("rename-chat", "Rename chat", "Give the chat another title.", _rename, ("r",), slash="rename",
            argument="title", where="chats"),

@@ -5,9 +5,10 @@ from specchat.tui.actions.branches import BRANCHES
 from specchat.tui.actions.chat import CHAT
 from specchat.tui.actions.chats import CHATS
 from specchat.tui.actions.composing import COMPOSING
+from specchat.tui.actions.reading import READING
 from specchat.tui.actions.speculation import SPECULATION
 
-ACTIONS: tuple[Action, ...] = (*CHAT, *SPECULATION, *BRANCHES, *CHATS, *COMPOSING)
+ACTIONS: tuple[Action, ...] = (*CHAT, *READING, *SPECULATION, *BRANCHES, *CHATS, *COMPOSING)
 BY_ID = {action.id: action for action in ACTIONS}
 BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
 

@@ -18,20 +18,20 @@ from specchat.chat.tree import Turn
 from specchat.clean import one_line
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS, BY_ID
-from specchat.tui.clipboard import copy_natively
 from specchat.tui.composing.completer import Completer
 from specchat.tui.composing.composer import Composer
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Pair
+from specchat.tui.screens.reading import Reading
 from specchat.tui.session import Session, Update
 from specchat.tui.status import header_sides, loading_words, status_sides
-from specchat.tui.text.markdown import is_web_link
 from specchat.tui.widgets.completions import Completions
+from specchat.tui.widgets.find_bar import FindBar
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.plain import Plain
 from specchat.tui.widgets.prompt import Prompt
-from specchat.tui.widgets.rows import Hints, Legend, TwoSided
+from specchat.tui.widgets.rows import Hints, Inspector, Legend, TwoSided
 from specchat.tui.widgets.sidebar import Sidebar
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import Welcome
@@ -66,6 +66,7 @@ class ChatScreen(Screen[None]):
         self._keys = keys
         self.session: Session = session
         self.catalog: Catalog = catalog
+        self.reading: Reading = Reading(self)
         self._history = history
         self._composer = Composer(self)
         self._completer = Completer(self)
@@ -84,7 +85,9 @@ class ChatScreen(Screen[None]):
             with Vertical(id="main"):
                 yield Welcome()
                 yield Transcript(self.session.conversation)
+                yield FindBar()
                 yield Legend()
+                yield Inspector()
             yield EnginePanel()
         yield EngineLine()
         yield Completions()
@@ -151,6 +154,7 @@ class ChatScreen(Screen[None]):
 
     def say(self, message: str, *, bad: bool = False) -> None:
         """Show a sentence in the status row for a while."""
+        self.reading.message_gone()
         self._message, self._message_bad = one_line(message, 400), bad
         if self._silencer is not None:
             self._silencer.stop()
@@ -282,6 +286,8 @@ class ChatScreen(Screen[None]):
         if self.sidebar.has_focus_within:
             self.leave_chats()
             return
+        if self.reading.leave():
+            return
         if self.session.chat.editing is not None:
             self.session.chat.editing = None
             self.prompt.load_text("")
@@ -381,28 +387,37 @@ class ChatScreen(Screen[None]):
         self.transcript.show(self.session.conversation, token_view=token_view)
         self.say("token view: ctrl+t goes back" if token_view else "")
 
-    def copy_reply(self) -> None:
+    def copy_reply(self, *, reasoning: bool = False) -> None:
         reply = self.session.last_reply
-        if reply is None or not reply.text:
-            self.say("there is no reply to copy yet", bad=True)
-            return
-        self.copy(reply.text, "reply")
+        self.reading.copy_reply(reply.text if reply else "", reasoning=reasoning)
 
     @on(Transcript.CopyAsked)
     def _copy_code(self, event: Transcript.CopyAsked) -> None:
-        self.copy(event.text, "code")
-
-    def copy(self, text: str, what: str) -> None:
-        """Put `text` into the terminal's and this machine's clipboard."""
-        self.app.copy_to_clipboard(text)
-        self.run_worker(lambda: copy_natively(text), thread=True, exit_on_error=False)
-        self.say(f"{what} copied: {len(text):,} characters")
+        self.reading.copy(event.text, "code")
 
     @on(Transcript.LinkAsked)
-    def _open_link(self, event: Transcript.LinkAsked) -> None:
-        if is_web_link(event.url):
-            self.say(f"opening {event.url}")
-            self.app.open_url(event.url)
+    def _show_link(self, event: Transcript.LinkAsked) -> None:
+        self.reading.link(event.url)
+
+    @on(Transcript.TokensAsked)
+    def _show_tokens(self, event: Transcript.TokensAsked) -> None:
+        self.reading.look_into_tokens(event.row)
+
+    @on(Transcript.CursorMoved)
+    def _row_moved(self) -> None:
+        self.reading.cursor_moved()
+
+    @on(FindBar.Changed)
+    def _look_for(self, event: FindBar.Changed) -> None:
+        self.reading.look_for(event.query)
+
+    @on(FindBar.Stepped)
+    def _step(self, event: FindBar.Stepped) -> None:
+        self.reading.step(event.direction)
+
+    @on(FindBar.Accepted)
+    def _found(self) -> None:
+        self.reading.accept()
 
     def open_settings(self) -> None:
         from specchat.tui.screens.settings import SettingsScreen

@@ -1,14 +1,16 @@
 """Split growing Markdown into blocks that can be rendered once and frozen.
 
 A block is a run of whole lines whose own rendering equals its part of the whole document's: a fence, a heading, one
-top-level list item, or anything else up to a blank line. Only whole lines are judged, so the blocks do not depend on
-how the text arrives in chunks.
+top-level list item, a formula on lines of its own, or anything else up to a blank line. Only whole lines are judged,
+so the blocks do not depend on how the text arrives in chunks.
 """
 
 import re
 from dataclasses import dataclass
 
-_FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*)$")
+from specchat.tui.text.math import DISPLAYED
+
+FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*)$")
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _ITEM = re.compile(r"( *)([-*+]|\d{1,9}[.)])([ \t]+|$)")
 _RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|(?:\*[ \t]*){3,})$")
@@ -16,7 +18,10 @@ _RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|(?:\*[ \t]*){3,})$
 
 @dataclass(frozen=True)
 class Block:
-    """Lines `source[start:end]` of the whole text. `code` is a fence, whose language is `info`."""
+    """Lines `source[start:end]` of the whole text.
+
+    `code` is a fence, whose language is `info`; `math` a formula, shown as it was written.
+    """
 
     source: str
     start: int
@@ -24,6 +29,7 @@ class Block:
     info: str = ""
     spaced: bool = False
     """Whether an empty line belongs above it when shown."""
+    math: bool = False
 
     @property
     def end(self) -> int:
@@ -35,7 +41,7 @@ class Block:
         if not self.code:
             return self.source
         lines = self.source.split("\n")
-        opening = _FENCE.match(lines[0])
+        opening = FENCE.match(lines[0])
         indent = len(opening[1]) if opening else 0
         inner = lines[1:]
         while inner and not inner[-1].strip():
@@ -55,18 +61,22 @@ def _unindent(line: str, indent: int) -> str:
 
 
 class Splitter:
-    """Takes text as it comes; gives back closed blocks, and the open one as `tail`."""
+    """Takes text as it comes; gives back closed blocks, and the open one as `tail`.
 
-    def __init__(self) -> None:
+    `start` is where in the whole text the first piece begins; something stands above it when that is not 0.
+    """
+
+    def __init__(self, start: int = 0) -> None:
         self._partial = ""
         self._lines: list[str] = []
-        self._start = 0
+        self._start = start
         self._fence = ""
         self._inner_fence = ""
+        self._formula = ""
         self._item_indent: int | None = None
         self._blank = False
         self._last_was_item = False
-        self._first = True
+        self._first = not start
 
     def feed(self, text: str) -> list[Block]:
         """Blocks that `text` closed, oldest first."""
@@ -90,10 +100,11 @@ class Splitter:
     def _block(self, source: str) -> Block | None:
         if not source.strip():
             return None
-        opening = _FENCE.match(source.split("\n", 1)[0])
+        opening = FENCE.match(source.split("\n", 1)[0])
         item = self._item_indent is not None or (not self._lines and _ITEM.match(source) is not None)
         spaced = not self._first and not (self._last_was_item and item and not self._blank)
-        return Block(source, self._start, opening is not None, opening[3].strip() if opening else "", spaced)
+        info = opening[3].strip() if opening else ""
+        return Block(source, self._start, opening is not None, info, spaced, bool(self._formula))
 
     def _line(self, line: str) -> list[Block]:
         text = line.rstrip("\n")
@@ -117,6 +128,7 @@ class Splitter:
         self._lines.append(line)
         if self._item_indent is not None:
             return []
+        self._formula = ""  # it was none: a formula has no empty lines
         closed = self._flush()
         self._blank = True
         return closed
@@ -127,17 +139,25 @@ class Splitter:
         if self._item_indent is not None:
             after_blank = bool(self._lines) and not self._lines[-1].strip()
             if indent >= self._item_indent:
-                inner = _FENCE.match(text.lstrip(" "))
+                inner = FENCE.match(text.lstrip(" "))
                 if inner:
                     self._inner_fence = inner[2]
                 self._lines.append(line)
                 return closed
-            if after_blank or _ITEM.match(text) or _FENCE.match(text) or _HEADING.match(text):
+            if after_blank or _ITEM.match(text) or FENCE.match(text) or _HEADING.match(text):
                 closed += self._flush()
                 self._blank = after_blank
-        if fence := _FENCE.match(text):
+        if fence := FENCE.match(text):
+            self._formula = ""
             closed += self._flush()
             self._lines, self._fence = [line], fence[2]
+            return closed
+        if self._formula:
+            self._lines.append(line)
+            return closed + self._flush() if self._formula in text else closed
+        if indent < 4 and (opening := text.lstrip()[:2]) in DISPLAYED and DISPLAYED[opening] not in text.lstrip()[2:]:
+            closed += self._flush()
+            self._lines, self._formula = [line], DISPLAYED[opening]
             return closed
         if _HEADING.match(text):
             closed += self._flush()
@@ -147,7 +167,7 @@ class Splitter:
         if item and indent < 4 and (not self._lines or _interrupts(item, text)):
             closed += self._flush()
             self._item_indent = min(len(item[0]), len(item[1]) + len(item[2]) + 4)
-            inner = _FENCE.match(text[len(item[0]) :])
+            inner = FENCE.match(text[len(item[0]) :])
             self._inner_fence = inner[2] if inner else ""
         self._lines.append(line)
         return closed
@@ -161,7 +181,7 @@ class Splitter:
             return []
         self._first = False
         self._last_was_item = self._item_indent is not None
-        self._fence = self._inner_fence = ""
+        self._fence = self._inner_fence = self._formula = ""
         self._item_indent = None
         self._blank = False
         return [block]

@@ -6,7 +6,7 @@ from textual.content import Content, Span
 from textual.style import Style
 
 from specchat.clean import clean
-from specchat.tui.text.lines import Line, fold, styled
+from specchat.tui.text.lines import Code, Line, fold, styled
 
 _HIGHLIGHT_LIMIT = 60_000
 """Characters above which code is shown plain: highlighting takes about a second per million."""
@@ -63,8 +63,8 @@ def language_of(info: str) -> str:
     return words[0].strip("{}.").lower() if words else ""
 
 
-def _top(code: str, language: str, width: int) -> Line:
-    inner = max(width - 4, 4)
+def _top(code: Code, width: int) -> Line:
+    inner, language = max(width - 4, 4), code.language
     title = f" {language[: inner - 8]} " if language and inner > 16 else ""
     button = " copy " if inner > 12 else ""
     rule = "─" * max(width - 4 - len(title) - len(button), 0)
@@ -72,17 +72,17 @@ def _top(code: str, language: str, width: int) -> Line:
         ("╭─", ".box"),
         (title, ".box-title"),
         (rule, ".box"),
-        (button, Style.from_meta({"copy": code})),
+        (button, Style.from_meta({"copy": code.text})),
         ("─╮", ".box"),
     ).stylize(".box-button", 2 + len(title) + len(rule), 2 + len(title) + len(rule) + len(button))
-    return Line(top, copied=False)
+    return Line(top, copied=False, code=code)
 
 
-def _bottom(width: int) -> Line:
-    return Line(styled("╰" + "─" * (width - 2) + "╯", ".box"), copied=False)
+def _bottom(code: Code, width: int) -> Line:
+    return Line(styled("╰" + "─" * (width - 2) + "╯", ".box"), copied=False, code=code)
 
 
-def _sides(code: Content, width: int) -> list[Line]:
+def _sides(code: Content, width: int, whole: Code) -> list[Line]:
     """The rows between top and bottom."""
     inner = max(width - 4, 4)
     left, right = styled("│ ", ".box"), styled(" │", ".box")
@@ -91,13 +91,14 @@ def _sides(code: Content, width: int) -> list[Line]:
         rows = fold(hard, inner)
         for index, row in enumerate(rows):
             content = left + row.pad_right(inner - row.cell_length) + right
-            lines.append(Line(content, 2, 2 + len(row), index < len(rows) - 1, glue=""))
+            lines.append(Line(content, 2, 2 + len(row), index < len(rows) - 1, glue="", code=whole))
     return lines
 
 
 def box(code: Content, language: str, width: int) -> list[Line]:
     """Rows of a code box `width` cells wide; `copy` in its top edge carries the code in its style's meta."""
-    return [_top(code.plain, language, width), *_sides(code, width), _bottom(width)]
+    whole = Code(code.plain, language)
+    return [_top(whole, width), *_sides(code, width, whole), _bottom(whole, width)]
 
 
 class OpenCode:
@@ -107,24 +108,27 @@ class OpenCode:
         self._next = 1
         self._taken = 0
         self._width = 0
-        self._language = ""
+        self._code = Code("", "")
         self._rows: list[Line] = []
 
     def lines(self, body: str, language: str, width: int) -> list[Line]:
         """`body` so far, its latest lines perhaps still plain."""
-        if (width, language) != (self._width, self._language) or len(body) < self._taken:
-            self._width, self._language, self._taken, self._next, self._rows = width, language, 0, 1, []
+        if (width, language) != (self._width, self._code.language) or len(body) < self._taken:
+            self._width, self._taken, self._next, self._rows = width, 0, 1, []
+            self._code = Code(body, language)
+        code = self._code
+        code.text = body
         end = body.rfind("\n", self._taken)
         if end >= 0:
             count = body.count("\n", 0, end) + 1
             if count >= self._next:
-                self._rows = _sides(highlight(body[:end], language), width)
+                self._rows = _sides(highlight(body[:end], language), width, code)
                 self._next = count + 1 + count // 4
             else:
-                self._rows += _sides(Content(body[self._taken : end]), width)
+                self._rows += _sides(Content(body[self._taken : end]), width, code)
             self._taken = end + 1
-        open_line = _sides(Content(body[self._taken :]), width)
-        return [_top(body, language, width), *self._rows, *open_line, _bottom(width)]
+        open_line = _sides(Content(body[self._taken :]), width, code)
+        return [_top(code, width), *self._rows, *open_line, _bottom(code, width)]
 
 
 def code_lines(body: str, language: str, width: int) -> Sequence[Line]:

@@ -12,6 +12,14 @@ from specchat.clean import clean
 EMPTY = Content()
 
 
+@dataclass(eq=False, slots=True)
+class Code:
+    """What a code box holds. While it is being written, `text` grows."""
+
+    text: str
+    language: str
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One row. `content.plain[start:end]` is text; what is around it is ornament and never copied."""
@@ -24,6 +32,8 @@ class Line:
     glue: str = " "
     copied: bool = True
     """False for rows that are ornament altogether."""
+    code: Code | None = None
+    """The box this row belongs to."""
 
     @property
     def text(self) -> str:

@@ -1,7 +1,7 @@
 """One closed Markdown block to rows of styled text. HTML stays text, links show where they lead."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from textual.style import Style
 from specchat.clean import clean
 from specchat.tui.text.code import code_lines, language_of
 from specchat.tui.text.lines import BLANK, EMPTY, Line, hang, styled
+from specchat.tui.text.math import add_math
 from specchat.tui.text.table import table_lines
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ _PARSED_NESTING = 16
 def _parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    add_math(parser)
+    return parser
 
 
 def is_web_link(url: str) -> bool:
@@ -78,7 +81,7 @@ def _prefixed(prefix: Content, line: Line) -> Line:
         return line
     shift = len(prefix)
     end = None if line.end is None else line.end + shift
-    return Line(prefix + line.content, line.start + shift, end, line.soft, line.glue, line.copied)
+    return replace(line, content=prefix + line.content, start=line.start + shift, end=end)
 
 
 @dataclass
@@ -186,6 +189,8 @@ def inline(tokens: "Sequence[Token]") -> Content:
         kind, _, edge = token.type.rpartition("_")
         if token.type == "code_inline":
             add(token.content, ".md-code")
+        elif token.type == "math":
+            add(token.content, ".md-math")
         elif token.type in ("softbreak", "hardbreak"):
             add("\n")
         elif token.type == "image":

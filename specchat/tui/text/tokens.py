@@ -1,14 +1,39 @@
 """The token view: a reply coloured by source, refused drafts as ghosts, changes of strategy marked where they fell."""
 
+from dataclasses import dataclass
+
 from textual.content import Content, Span
 
 from specchat.chat.reply import Reply
 from specchat.clean import clean
-from specchat.tui.text.lines import Line, Section, hang
+from specchat.tui.text.lines import Section, hang
 from specchat.tui.text.sources import REJECTED, style_of
 
 _GHOST = 24
 """Characters of a refused draft that are shown."""
+
+_TAB = "⇥   "
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Piece number `piece` of step number `step`, at `plain[start:end]` of the section that shows it."""
+
+    start: int
+    end: int
+    step: int
+    piece: int
+
+
+class TokenSection(Section):
+    """A line of a reply's text. `plain` is what is shown of it before it is wrapped."""
+
+    __slots__ = ("plain", "tokens")
+
+    def __init__(self, content: Content, tokens: tuple[Token, ...], start: int, end: int, reply: Reply) -> None:
+        super().__init__(lambda width: hang(content, width), start, end, reply)
+        self.plain = content.plain
+        self.tokens = tokens
 
 
 class TokenView:
@@ -21,6 +46,7 @@ class TokenView:
         self._start = 0
         self._text = ""
         self._spans: list[Span] = []
+        self._tokens: list[Token] = []
         self._offset = 0
         self.frozen: list[Section] = []
 
@@ -35,7 +61,7 @@ class TokenView:
             for index, (text, source) in enumerate(pieces):
                 if ghost and index == refused_at:
                     self._append(ghost, REJECTED.style)
-                self._take(text, style_of(source))
+                self._take(text, style_of(source), self._steps - 1, index)
             if ghost and refused_at == len(pieces):
                 self._append(ghost, REJECTED.style)
         self._take_marks(self._steps)
@@ -50,17 +76,20 @@ class TokenView:
             self._append(f" ⟨{marks[self._marks].text}⟩ ", ".mark")
             self._marks += 1
 
-    def _take(self, text: str, style: str) -> None:
-        first, *rest = text.split("\n")
-        self._append(first, style)
-        self._offset += len(first)
-        for line in rest:
-            self._append("↵", f"{style}")
-            self._offset += 1
+    def _take(self, text: str, style: str, step: int, piece: int) -> None:
+        *whole, last = text.split("\n")
+        for line in whole:
+            self._take_token(f"{line}↵", style, step, piece)
             self.frozen.append(self._section())
-            self._text, self._spans, self._start = "", [], self._offset
-            self._append(line, style)
-            self._offset += len(line)
+            self._text, self._spans, self._start, self._tokens = "", [], self._offset, []
+        self._take_token(last, style, step, piece)
+
+    def _take_token(self, text: str, style: str, step: int, piece: int) -> None:
+        if text:
+            start = len(self._text)
+            self._append(text.replace("\t", _TAB), style)
+            self._offset += len(text)
+            self._tokens.append(Token(start, len(self._text), step, piece))
 
     def _append(self, text: str, style: str) -> None:
         if text:
@@ -70,11 +99,8 @@ class TokenView:
 
     def _section(self) -> Section:
         content = Content(self._text, self._spans.copy())
-
-        def layout(width: int) -> list[Line]:
-            return hang(content, width)
-
-        return Section(layout, self._start, max(self._offset, self._start + 1), self._reply)
+        end = max(self._offset, self._start + 1)
+        return TokenSection(content, tuple(self._tokens), self._start, end, self._reply)
 
 
 def _ghost(text: str) -> str:

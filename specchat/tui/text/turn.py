@@ -1,6 +1,6 @@
 """A turn as sections: who speaks, the prompt, the reply as Markdown or as tokens, and what it cost."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from textual.content import Content
 
@@ -12,6 +12,8 @@ from specchat.tui.text.blocks import Block, Splitter
 from specchat.tui.text.code import OpenCode, code_lines, language_of
 from specchat.tui.text.lines import BLANK, Line, Section, hang, styled
 from specchat.tui.text.markdown import block_lines, parse
+from specchat.tui.text.reasoning import Reasoning
+from specchat.tui.text.thoughts import ThoughtView
 from specchat.tui.text.tokens import TokenView
 
 _PROMPT_SHOWN = 4000
@@ -24,10 +26,14 @@ _WAITING = {"queued": "waiting for the model", "reading": "reading the prompt"}
 
 
 class MarkdownView:
-    """A reply's closed blocks as frozen sections, and the block being written."""
+    """A reply's reasoning and closed blocks as frozen sections, and the block being written."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: Reply, *, unfolded: bool) -> None:
         self._reply = reply
+        self._unfolded = unfolded
+        self._reasoning = Reasoning()
+        self._thought = ThoughtView(reply, unfolded=unfolded)
+        self._thoughts = 0
         self._splitter = Splitter()
         self._taken = 0
         self._marks = 0
@@ -38,6 +44,10 @@ class MarkdownView:
     def update(self) -> None:
         """Take in the text that came since the last call."""
         reply = self._reply
+        self._reasoning.feed(reply.text, ended=reply.ended)
+        self._take_thoughts()
+        if self._reasoning.held:
+            return
         blocks = self._splitter.feed(reply.text[self._taken :]) if reply.length > self._taken else []
         self._taken = reply.length
         if reply.ended and not self._closed:
@@ -48,6 +58,17 @@ class MarkdownView:
             self.frozen.append(_block_section(block, reply))
             self._take_marks(block.end)
 
+    def _take_thoughts(self) -> None:
+        thoughts = self._reasoning.thoughts
+        if self._thoughts < len(thoughts) and self._taken > thoughts[self._thoughts].start:
+            self._marks, self.frozen = 0, []  # what was shown as an answer was reasoning
+        for thought in thoughts[self._thoughts :]:
+            self.frozen += self._thought.sections(thought, closed=True)
+            self._thought = ThoughtView(self._reply, unfolded=self._unfolded)
+            self._take_marks(thought.end)
+            self._taken, self._splitter = thought.end, Splitter(thought.end)
+        self._thoughts = len(thoughts)
+
     def _take_marks(self, offset: int) -> None:
         marks = self._reply.marks
         while self._marks < len(marks) and marks[self._marks].offset < offset:
@@ -56,8 +77,10 @@ class MarkdownView:
 
     def open(self) -> list[Section]:
         """The block being written, and marks that came since the last closed one."""
-        tail = self._splitter.tail
         sections = [_mark_section(mark.text) for mark in self._reply.marks[self._marks :]]
+        if (thought := self._reasoning.thinking) is not None:
+            return [*self._thought.sections(thought, closed=False), *sections]
+        tail = self._splitter.tail
         if tail is None:
             return sections
         if tail.code:
@@ -78,8 +101,8 @@ def _block_section(block: Block, reply: Reply, *, parsed: bool = True) -> Sectio
     if block.code:
         body, language = block.body, language_of(block.info)
         return Section(lambda width: _spaced(block, code_lines(body, language, width)), block.start, block.end, reply)
-    if not parsed:
-        text = Content(block.source.rstrip("\n"))
+    if block.math or not parsed:
+        text = styled(block.source.rstrip("\n"), ".md-math" if block.math else "")
         return Section(lambda width: _spaced(block, hang(text, width)), block.start, block.end, reply)
 
     def layout(width: int) -> list[Line]:
@@ -106,13 +129,19 @@ def _ornament(text: str, style: str, *, above: bool = False) -> Section:
 class TurnView:
     """The sections of one turn. Ask `sections` again after the turn changed: what stayed is the same object."""
 
-    def __init__(self, turn: Turn, *, first: bool, token_view: bool, version: str = "") -> None:
-        """`version` says which of several prompts at its place this one is."""
+    def __init__(
+        self, turn: Turn, *, first: bool, token_view: bool, version: str = "", unfolded: Container[str] = ()
+    ) -> None:
+        """`version` says which of several prompts at its place this one is; `unfolded` holds the keys of replies whose
+        reasoning is shown."""
         self.turn = turn
         self._token_view = token_view
+        self._open_thoughts = unfolded
         self._prompt = _prompt_sections(turn.prompt, version, first=first)
+        self.shown: list[Section] = []
+        """What `sections` gave last."""
         self._reply: Reply | None = None
-        self._state = (False, False)
+        self._state = (False, False, False)
         self._view: MarkdownView | TokenView | None = None
         self._head: list[Section] = []
         self._name = ""
@@ -120,14 +149,25 @@ class TurnView:
         self._foot: list[Section] = []
         self._foot_key: tuple[str, ...] = ()
 
+    @property
+    def prompt_sections(self) -> int:
+        """How many of the sections, at the front, show the prompt."""
+        return len(self._prompt)
+
     def sections(self) -> list[Section]:
+        self.shown = self._sections()
+        return self.shown
+
+    def _sections(self) -> list[Section]:
         reply = self.turn.reply
         if reply is None:
             return self._prompt
-        state = (reply.rewritten, reply.ended and bool(reply.marks))  # at the end, marks know the speed after them
-        if reply is not self._reply or state != self._state:
-            self._reply, self._state = reply, state
-            self._view = TokenView(reply) if self._token_view else MarkdownView(reply)
+        unfolded = reply.key in self._open_thoughts
+        ended = reply.ended and bool(reply.marks)  # at the end, marks know the speed after them
+        if reply is not self._reply or (reply.rewritten, ended, unfolded) != self._state:
+            self._reply, self._state = reply, (reply.rewritten, ended, unfolded)
+            tokens = self._token_view and (bool(reply.steps) or not reply.ended)
+            self._view = TokenView(reply) if tokens else MarkdownView(reply, unfolded=unfolded)
             replies = self.turn.replies
             again = f"  reply {replies.number} of {len(replies)}" if len(replies) > 1 else ""
             self._name = (reply.name or "model") + again
@@ -160,9 +200,13 @@ class TurnView:
         self._foot, self._foot_key = (sections if any(key) else []), key
 
 
+def shown_prompt(prompt: str) -> str:
+    """As much of a prompt as the transcript shows."""
+    return clean(prompt[: _PROMPT_SHOWN * 2])[:_PROMPT_SHOWN].rstrip("\n")
+
+
 def _prompt_sections(prompt: str, version: str, *, first: bool) -> list[Section]:
-    shown = clean(prompt[: _PROMPT_SHOWN * 2])[:_PROMPT_SHOWN]
-    content = Content(shown.rstrip("\n"))
+    content = Content(shown_prompt(prompt))
     sections = [_ornament(f"you{version}", ".role-you", above=not first), Section(lambda width: hang(content, width))]
     if len(prompt) > _PROMPT_SHOWN:
         sections.append(_ornament(f"… and {len(prompt) - _PROMPT_SHOWN:,} more characters", ".hint"))

@@ -1,4 +1,4 @@
-"""The rows of a long list of sections, laid out from its end and further up only as far as needed."""
+"""The rows of a long list of sections: a stretch of it is laid out, and more at either end as it is needed."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from specchat.tui.text.lines import Line, Section
 
 ROWS = 400
-"""Rows laid out at first, and added when the top of them comes near."""
+"""Rows laid out at first."""
+
+MORE = 120
+"""Rows added when an end comes near: few enough to come between two frames."""
 
 Row = tuple[Line, float | None]
 """A line and the heat beside it."""
@@ -16,23 +19,32 @@ Place = tuple[Section, int]
 
 
 class Window:
-    """Sections with the rows of the last ones. `first` is the index of the first section that is laid out."""
+    """Sections, of which those from index `first` up to `last` have their rows in `rows`."""
 
     def __init__(self) -> None:
         self.sections: list[Section] = []
         self.rows: list[Row] = []
         self.first = 0
+        self.last = 0
         self._starts: list[int] = []
 
     @property
     def complete(self) -> bool:
-        """Whether everything is laid out."""
+        """Whether everything above is laid out."""
         return self.first == 0
+
+    @property
+    def complete_below(self) -> bool:
+        """Whether everything below is laid out."""
+        return self.last == len(self.sections)
+
+    # Changing the sections
 
     def replace(self, start: int, sections: Sequence[Section], width: int) -> int | None:
         """Put `sections` in place of those from index `start` on; gives the first row that changed, None if none did.
 
-        Sections that stay the same objects keep their rows. A `width` of 0 lays out nothing yet.
+        Sections that stay the same objects keep their rows. A `width` of 0 lays out nothing yet, and what comes after
+        an end that is not laid out is not laid out either.
         """
         old = self.sections[start:]
         same = 0
@@ -40,39 +52,85 @@ class Window:
             same += 1
         if same == len(old) == len(sections):
             return None
+        reached = self.complete_below
         self.sections[start + same :] = sections[same:]
-        return self._lay_out(max(start + same, self.first), width) if width else None
+        if not width:
+            self.first = self.last = len(self.sections)
+            self.rows, self._starts = [], []
+            return None
+        changed = max(start + same, self.first)
+        if changed >= self.last and not reached:
+            return None
+        kept = changed - self.first
+        row = self._starts[kept] if kept < len(self._starts) else len(self.rows)
+        del self.rows[row:], self._starts[kept:]
+        self.last = changed
+        self._add_below(len(self.sections), width)
+        return row
 
     def prepend(self, sections: Sequence[Section]) -> None:
         """Put sections before all others, without laying them out."""
         self.sections[:0] = sections
         self.first += len(sections)
+        self.last += len(sections)
+
+    def append(self, sections: Sequence[Section]) -> None:
+        """Put sections after all others, without laying them out."""
+        self.sections += sections
+
+    # Laying out
 
     def reset(self, width: int) -> None:
         """Lay out anew at `width`, as many sections from the end as fill `ROWS`."""
-        count, first = 0, len(self.sections)
-        while first and count < ROWS:
+        self.open_at(len(self.sections), width)
+
+    def open_at(self, index: int, width: int) -> None:
+        """Lay out anew at `width`, about `ROWS` rows above section `index` and as many from it on."""
+        self.rows, self._starts = [], []
+        self.first = self.last = index
+        self.extend(width, ROWS)
+        self.extend_below(width, ROWS)
+
+    def extend(self, width: int, rows: int = MORE) -> int:
+        """Lay out about `rows` more rows above; gives their number, 0 when everything is laid out."""
+        first, count = self.first, 0
+        while first and count < rows:
             first -= 1
             count += len(self.sections[first].lines(width))
-        self.first, self.rows, self._starts = first, [], []
-        self._lay_out(first, width)
-
-    def extend(self, width: int) -> int:
-        """Lay out about `ROWS` more rows above; gives their number, 0 when everything is laid out."""
-        above: list[Section] = []
-        count = 0
-        while self.first and count < ROWS:
-            self.first -= 1
-            above.insert(0, self.sections[self.first])
-            count += len(above[0].lines(width))
-        rows: list[Row] = []
+        above: list[Row] = []
         starts: list[int] = []
-        for section in above:
-            starts.append(len(rows))
-            rows += _rows(section, width)
-        self.rows[:0] = rows
+        for section in self.sections[first : self.first]:
+            starts.append(len(above))
+            above += _rows(section, width)
+        self.first = first
+        self.rows[:0] = above
         self._starts = starts + [start + count for start in self._starts]
         return count
+
+    def extend_below(self, width: int, rows: int = MORE) -> int:
+        """Lay out about `rows` more rows below; gives their number."""
+        before, upto = len(self.rows), self.last
+        while upto < len(self.sections) and len(self.rows) - before < rows:
+            upto += 1
+            self._add_below(upto, width)
+        return len(self.rows) - before
+
+    def _add_below(self, upto: int, width: int) -> None:
+        for section in self.sections[self.last : upto]:
+            self._starts.append(len(self.rows))
+            self.rows += _rows(section, width)
+        self.last = upto
+
+    # Places
+
+    def section_at(self, row: int) -> tuple[int, int] | None:
+        """The index of the section that shows `row`, and the row as counted from its first one; None without rows."""
+        at = bisect_right(self._starts, row) - 1
+        return (self.first + at, row - self._starts[at]) if at >= 0 else None
+
+    def start_of(self, index: int) -> int | None:
+        """The first row of section `index`, None while it is not laid out."""
+        return self._starts[index - self.first] if self.first <= index < self.last else None
 
     def place(self, row: int) -> Place | None:
         """Where row `row` is, to be found again after a layout: seen from the next section that shows a reply."""
@@ -84,24 +142,16 @@ class Window:
         return self.sections[self.first + at], row - self._starts[at]
 
     def row_of(self, place: Place, width: int) -> int | None:
-        """The row that shows what was at `place`, laid out if need be; None when it is not there any more."""
+        """The row that shows what was at `place`, laid out anew around it if need be; None when it is not there."""
         section, row = place
         index = next((i for i, shown in enumerate(self.sections) if shown.shows_start_of(section)), None)
         if index is None:
             return None
-        while self.first > index:
-            self.extend(width)
+        if (start := self.start_of(index)) is None:
+            self.open_at(index, width)
+            start = self.start_of(index) or 0
         inside = min(row, len(section.lines(width)) - 1) if self.sections[index] is section else 0
-        return max(self._starts[index - self.first] + inside, 0)
-
-    def _lay_out(self, changed: int, width: int) -> int:
-        kept = changed - self.first
-        row = self._starts[kept] if kept < len(self._starts) else len(self.rows)
-        del self.rows[row:], self._starts[kept:]
-        for section in self.sections[changed:]:
-            self._starts.append(len(self.rows))
-            self.rows += _rows(section, width)
-        return row
+        return max(start + inside, 0)
 
 
 def _rows(section: Section, width: int) -> list[Row]:

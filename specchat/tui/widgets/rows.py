@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from textual.content import Content
 
+from specchat.tui.actions.action import Where
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.text.lines import EMPTY, styled
@@ -45,18 +46,38 @@ class Hints(Plain):
     def __init__(self, keys: Keys) -> None:
         super().__init__()
         self._keys = keys
+        self._where: Where = "prompt"
+
+    def show_for(self, where: Where) -> None:
+        """Show the keys of another place, those that work anywhere in the prompt's."""
+        if where != self._where:
+            self._where = where
+            self._fill()
 
     def on_resize(self) -> None:
+        self._fill()
+
+    def _fill(self) -> None:
         width = self.content_size.width
+        wanted = (self._where, "anywhere") if self._where == "prompt" else (self._where,)
         row = EMPTY
         for action in ACTIONS:
-            if action.hint and (key := self._keys.first(action)):
+            if action.hint and action.where in wanted and (key := self._keys.first(action)):
                 entry = styled(key, ".key") + styled(f" {action.hint}", ".word")
                 wider = row + ("   " if row else "") + entry
                 if wider.cell_length > width:
                     break
                 row = wider
         self.show(row)
+
+
+class Inspector(Plain):
+    """The token under the cursor, in the legend's place."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "label", "value",
+        "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
+    }  # fmt: skip
 
 
 class Legend(Plain):

@@ -1,304 +1,217 @@
-"""The chat as rows of text. Only rows near the end are laid out; more follow when they are scrolled to."""
+"""The chat to read: tokens, matches and labels drawn over its rows, and clicks."""
 
+import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, cast
 
-from rich.segment import Segment
-from rich.style import Style as RichStyle
 from textual import events
+from textual.binding import BindingType
 from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
-from textual.reactive import Reactive
-from textual.scroll_view import ScrollView
-from textual.selection import Selection
-from textual.strip import Strip
+from textual.style import Style
 
-from specchat.chat.tree import Conversation, Turn
-from specchat.tui.text.lines import Line, Section
+from specchat.chat.tree import Conversation
+from specchat.tui.actions.table import ACTIONS
+from specchat.tui.text.find import Match, Span, found_in
+from specchat.tui.text.inspect import cells_of, token_at
+from specchat.tui.text.labels import Target, labels, overlaid, targets
+from specchat.tui.text.lines import Section
 from specchat.tui.text.markdown import is_web_link
-from specchat.tui.text.turn import TurnView
-from specchat.tui.text.window import Place, Window
-
-_TURNS = 30
-"""Turns that are taken in at a time."""
-
-_HEAT = ((0.75, "█"), (0.45, "▐"), (0.0, "▕"))
+from specchat.tui.text.thoughts import is_fold
+from specchat.tui.text.tokens import Token, TokenSection
+from specchat.tui.widgets.cursor_view import CursorView
 
 
-class Transcript(ScrollView, can_focus=False):
-    """Shows a conversation. Call `sync` after it changed; the end stays in view until the user scrolls up."""
+class Transcript(CursorView):
+    """What its keys do stands in `specchat.tui.actions.reading`."""
 
-    ALLOW_SELECT = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "role-you", "role-model", "hint", "failed", "footer", "mark", "heat", "heat-low",
-        "box", "box-title", "box-button",
-        "code-comment", "code-keyword", "code-string", "code-number", "code-name", "code-builtin",
-        "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-h1", "md-h3", "md-bullet",
-        "md-quote-bar",
-        "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
-    }  # fmt: skip
-
-    virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)
-    """Grows with every line: a layout of the screen each time would cost more than the line itself."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        action.binding() for action in ACTIONS if action.run and action.keys and action.where == "transcript"
+    ]
 
     @dataclass
     class CopyAsked(Message):
-        """The copy button of a code block was clicked."""
+        """The copy button of a code block was clicked, or its letter typed."""
 
         text: str
 
     @dataclass
     class LinkAsked(Message):
-        """A web link was clicked."""
+        """A web link was clicked, or its letter typed."""
 
         url: str
 
+    @dataclass
+    class TokensAsked(Message):
+        """The heat beside row `row` was clicked."""
+
+        row: int
+
     def __init__(self, conversation: Conversation, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._conversation = conversation
-        self._token_view = False
-        self._turns: list[TurnView] = []
-        """Views of the turns from number `_oldest` on; earlier ones are made when they are scrolled to."""
-        self._oldest = 0
-        self._window = Window()
-        self._stable = 0
-        """Sections of all turns but the last."""
-        self._strips: dict[int, Strip] = {}
-        self._following = True
-        self._syncing = False
-        self._laid_out_at = 0
-        self._base: tuple[RichStyle, dict[str, list[Segment]]] | None = None
+        super().__init__(conversation, id=id)
+        self.token: tuple[TokenSection, Token] | None = None
+        """The token under the cursor, in the token view."""
+        self._pattern: re.Pattern[str] | None = None
+        self._current: tuple[Section, int] | None = None
+        self._found: dict[Section, list[list[Span]]] = {}
+        self._labels: dict[str, Target] = {}
+        self._typed = ""
 
-    # What is shown
+    def on_blur(self) -> None:
+        self.end_labels()
 
-    @property
-    def token_view(self) -> bool:
-        return self._token_view
+    def relaid(self) -> None:
+        self._found.clear()
+        super().relaid()
 
-    @property
-    def following(self) -> bool:
-        """Whether the end is kept in view."""
-        return self._following
+    # Tokens
 
-    @property
-    def text(self) -> str:
-        """All text laid out, as it would be copied."""
-        return _joined([line for line, _ in self._window.rows])
-
-    def show(self, conversation: Conversation, *, token_view: bool | None = None) -> None:
-        """Show another conversation, or the same one differently; what was being read stays in view."""
-        place = self._place()
-        self._conversation = conversation
-        if token_view is not None:
-            self._token_view = token_view
-        self._turns, self._window, self._stable = [], Window(), 0
-        self._oldest = max(len(conversation.turns) - _TURNS, 0)
-        self._following = True
-        self.screen.clear_selection()
-        self.sync()
-        self._lay_out(place)
-
-    def sync(self) -> None:
-        """Take in what changed in the last turn, and new turns."""
-        turns = self._conversation.turns
-        known = self._oldest + len(self._turns)
-        if known > len(turns) or (self._turns and self._turns[-1].turn is not turns[known - 1]):
-            self.show(self._conversation)
+    def move_token(self, direction: Literal[-1, 1]) -> None:
+        """Go to the token before or after the one under the cursor, in this line or the next one with any."""
+        if self.token is None:
             return
-        if self._turns:
-            self._replace_last(self._turns[-1].sections())
-        for number, turn in enumerate(turns[known:], known):
-            self._stable = len(self._window.sections)
-            view = self._view(number, turn)
-            self._turns.append(view)
-            self._replace_last(view.sections())
-            self._following = True
+        (section, token), sections = self.token, self.chat_rows.window.sections
+        index, at = sections.index(section), section.tokens.index(token) + direction
+        while self.chat_rows.window.start_of(index) is not None:
+            other = sections[index]
+            tokens = other.tokens if isinstance(other, TokenSection) else ()
+            at = at if other is section else (0 if direction > 0 else len(tokens) - 1)
+            while 0 <= at < len(tokens):
+                if (tokens[at].step, tokens[at].piece) != (token.step, token.piece):
+                    self._take_token(cast(TokenSection, other), tokens[at])
+                    return
+                at += direction
+            index += direction
 
-    def _view(self, number: int, turn: Turn) -> TurnView:
-        siblings = self._conversation.siblings(turn)
-        version = f"  prompt {siblings.number} of {len(siblings)}" if len(siblings) > 1 else ""
-        return TurnView(turn, first=number == 0, token_view=self._token_view, version=version)
+    def _take_token(self, section: TokenSection, token: Token) -> None:
+        start = self.chat_rows.window.start_of(self.chat_rows.window.sections.index(section))
+        cells = cells_of(section, token, section.lines(self._text_width))
+        if start is not None:
+            self.go_to(start + (cells[0][0] if cells else 0))
+            self.token = section, token
+            self.moved()
 
-    def _add_older_turns(self) -> bool:
-        """Take in some turns before those there are; False when there are none."""
-        start = max(self._oldest - _TURNS, 0)
-        turns = self._conversation.turns[start : self._oldest]
-        views = [self._view(number, turn) for number, turn in enumerate(turns, start)]
-        sections = [section for view in views for section in view.sections()]
-        self._turns[:0], self._oldest = views, start
-        self._window.prepend(sections)
-        self._stable += len(sections)
-        return bool(views)
+    def arrived(self) -> None:
+        found = self.chat_rows.window.section_at(self.cursor)
+        section = self.chat_rows.window.sections[found[0]] if found else None
+        self.token = None
+        if found and isinstance(section, TokenSection):
+            token = token_at(section, found[1], section.lines(self._text_width))
+            self.token = (section, token) if token else None
 
-    def follow(self) -> None:
-        """Go to the end and stay there."""
-        self._following = True
-        self._to_end()
+    # Matches
 
-    # Layout
-
-    @property
-    def _width(self) -> int:
-        return self.scrollable_content_region.width
-
-    @property
-    def _text_width(self) -> int:
-        return max(self._width - 2, 8)
-
-    def _replace_last(self, sections: list[Section]) -> None:
-        if not self._width:
-            self._laid_out_at = 0
-        changed = self._window.replace(self._stable, sections, self._text_width if self._width else 0)
-        if changed is not None:
-            for stale in [row for row in self._strips if row >= changed]:
-                del self._strips[stale]
-            self._resized(changed)
-
-    def _place(self) -> Place | None:
-        """What is at the top of the screen, None while the end is followed."""
-        return None if self._following else self._window.place(round(self.scroll_y))
-
-    def _lay_out(self, place: Place | None) -> None:
-        """Start again at the current width, with `place` at the top where there is one."""
-        width = self._text_width
-        self._window.reset(width)
-        row = self._window.row_of(place, width) if place else None
-        while place and row is None and self._add_older_turns():
-            row = self._window.row_of(place, width)
-        self._strips.clear()
-        self._resized()
-        if row is not None:
-            self._following = False
-            self.scroll_to(y=row, animate=False, immediate=True)
-
-    def _extend_up(self) -> None:
-        """Lay out more rows above, keeping what is on the screen where it is."""
-        if self._window.complete:
-            self._add_older_turns()
-        added = self._window.extend(self._text_width)
-        self._strips.clear()
-        self.screen.clear_selection()
-        self._resized(shift=added)
-
-    def _resized(self, changed: int = 0, shift: int = 0) -> None:
-        """Rows from `changed` on are new, and `shift` rows came in above what is on the screen."""
-        self._syncing = True
-        before, at = self.scroll_y, self.scroll_y + shift
-        size = Size(self._width, len(self._window.rows))
-        if size != self.virtual_size:
-            self.virtual_size = size
-            self.vertical_scrollbar.window_virtual_size = size.height
-            self.vertical_scrollbar.refresh()
-        if self._following:
-            self._to_end()
-        elif shift:
-            self.set_scroll(None, at)
-            self.scroll_target_y = at
-        else:
-            self.scroll_y = self.validate_scroll_y(self.scroll_y)
-        self._syncing = False
-        top = round(self.scroll_y)
-        if self.scroll_y != before or changed <= top:
-            self.refresh()
-        elif changed < top + self.size.height:
-            self.refresh_lines(changed, top + self.size.height - changed)
-
-    def _to_end(self) -> None:
-        self._syncing = True
-        self.scroll_end(animate=False, immediate=True, x_axis=False)
-        self._syncing = False
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        if self._syncing:
-            return
-        self._following = new_value >= self.max_scroll_y - 0.5
-        if new_value < old_value and new_value < self.size.height and (self._oldest or not self._window.complete):
-            self.call_after_refresh(self._extend_up)
-
-    def on_resize(self) -> None:
-        if self._laid_out_at == self._text_width:
-            self._resized()
-            return
-        self._laid_out_at = self._text_width
-        self._lay_out(self._place())
-
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._strips.clear()
-        self._base = None
-
-    # Rendering
-
-    def render_line(self, y: int) -> Strip:
-        row = round(self.scroll_y) + y
-        if row >= len(self._window.rows):
-            return Strip.blank(self._width, self._looks()[0])
-        selection = self.text_selection
-        strip = self._strips.get(row) if selection is None else None
-        if strip is None:
-            strip = self._strip(row, selection)
-            if selection is None:
-                self._strips[row] = strip
-        return strip
-
-    def _strip(self, row: int, selection: Selection | None) -> Strip:
-        line, heat = self._window.rows[row]
-        content = line.content.expand_tabs(4)
-        if selection is not None and (span := selection.get_span(row)) is not None:
-            start, end = span
-            style = self.screen.get_visual_style("screen--selection")
-            content = content.stylize(style, start, len(content) if end == -1 else end)
-        background, heat_cells = self._looks()
-        segments = [
-            Segment(text, style.rich_style)
-            for text, style in content.render(self.visual_style, end="", parse_style=self._get_style)
-        ]
-        strip = Strip(segments, content.cell_length).adjust_cell_length(self._width - 2, background)
-        glyph = "" if heat is None else next(glyph for least, glyph in _HEAT if heat >= least)
-        return Strip([*strip.apply_offsets(0, row), *heat_cells[glyph]], self._width)
-
-    def _looks(self) -> tuple[RichStyle, dict[str, list[Segment]]]:
-        """The background, and the two cells beside a row by heat glyph."""
-        if self._base is None:
-            background = self.rich_style
-            cells = {"": [Segment("  ", background)]}
-            for least, glyph in _HEAT:
-                style = self.visual_style + self.get_visual_style("heat" if least else "heat-low")
-                cells[glyph] = [Segment(" ", background), Segment(glyph, style.rich_style)]
-            self._base = background, cells
-        return self._base
-
-    # Selection and clicks
-
-    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        chosen: list[Line] = []
-        for row, (line, _) in enumerate(self._window.rows):
-            span = selection.get_span(row)
-            if span is None or not line.copied:
-                continue
-            last = len(line.content) if line.end is None else line.end
-            start = max(span[0], line.start)
-            end = last if span[1] == -1 else min(span[1], last)
-            chosen.append(Line(Content(line.content.plain[start:end]), soft=line.soft and end == last, glue=line.glue))
-        return (_joined(chosen), "\n") if chosen else None
-
-    def selection_updated(self, selection: Selection | None) -> None:
+    def mark(self, pattern: re.Pattern[str] | None) -> None:
+        """Draw the matches of `pattern` in all rows; None draws none."""
+        self._pattern, self._current, self._found = pattern, None, {}
         self._strips.clear()
         self.refresh()
 
+    def go_to_match(self, match: Match, *, unfold: bool = True) -> None:
+        """Put the cursor on a match of the pattern; reasoning that hides it is unfolded."""
+        pattern = self._pattern
+        if pattern is None:
+            return
+        before = self.chat_rows.rows
+        row = self.chat_rows.row_of(match.said, self._text_width, match.start)
+        found = self.chat_rows.window.section_at(row) if row is not None else None
+        if row is None or found is None:
+            return
+        section = self.chat_rows.window.sections[found[0]]
+        if (
+            unfold
+            and (reply := match.said.turn.reply)
+            and is_fold(self.chat_rows.rows[row][0])
+            and reply.key not in self._unfolded
+        ):
+            self._arrive(row, before)
+            self.toggle_thought(row)
+            self.go_to_match(match)
+            return
+        shown = self._matches_of(section)
+        earlier = sum(1 for _ in pattern.finditer(match.said.text, section.start, match.start))
+        nth = min(earlier, len(shown) - 1)
+        self._current = (section, nth) if shown else None
+        self._arrive(row + (shown[nth][0][0] if shown else 0), before)
+
+    def _matches_of(self, section: Section) -> list[list[Span]]:
+        if self._pattern is None:
+            return []
+        if section not in self._found:
+            if len(self._found) > 500:
+                self._found.clear()
+            self._found[section] = found_in(section.lines(self._text_width), self._pattern)
+        return self._found[section]
+
+    # Labels
+
+    @property
+    def labelled(self) -> bool:
+        """Whether letters are shown, one of which is waited for."""
+        return bool(self._labels)
+
+    def start_labels(self) -> bool:
+        """Put letters on what is in view; False when there is nothing."""
+        found = targets(self.chat_rows, round(self.scroll_y), self.size.height)
+        self._labels, self._typed = dict(zip(labels(len(found)), found, strict=False)), ""
+        self.moved()
+        return bool(found)
+
+    def end_labels(self) -> None:
+        if self._labels:
+            self._labels = {}
+            self.moved()
+
+    def on_key(self, event: events.Key) -> None:
+        if not self._labels:
+            return
+        event.stop()
+        event.prevent_default()
+        self._typed += event.character or " "
+        target = self._labels.get(self._typed)
+        if target is None and any(label.startswith(self._typed) for label in self._labels):
+            return
+        self.end_labels()
+        if target is not None:
+            self.go_to(target.row)
+            if target.kind == "code":
+                self.post_message(self.CopyAsked(target.text))
+            elif target.kind == "link":
+                self.post_message(self.LinkAsked(target.text))
+
+    # Drawing and clicks
+
+    def decorated(self, row: int, content: Content) -> Content:
+        found = self.chat_rows.window.section_at(row)
+        if found is None:
+            return content
+        section, inside = self.chat_rows.window.sections[found[0]], found[1]
+        if self._pattern is not None:
+            # As styles, not by name: Textual forgets an opaque background of a style it knows by name.
+            current = self.get_visual_style("found-current")
+            found_style = Style(background=self.get_visual_style("found").background)
+            for number, spans in enumerate(self._matches_of(section)):
+                style = current if (section, number) == self._current else found_style
+                for at, start, end in spans:
+                    if at == inside:
+                        content = content.stylize(style, start, end)
+        if self.token is not None and self.token[0] is section and self.has_focus:
+            for at, start, end in cells_of(*self.token, section.lines(self._text_width)):
+                if at == inside:
+                    content = content.stylize(".token-cursor", start, end)
+        for label, target in self._labels.items():
+            if target.row == row and label.startswith(self._typed):
+                content = overlaid(content, target.column, label, self.get_visual_style("label"))
+        return content
+
     def on_click(self, event: events.Click) -> None:
         meta = event.style.meta
+        row = round(self.scroll_y) + event.y
         if isinstance(text := meta.get("copy"), str):
             self.post_message(self.CopyAsked(text))
         elif isinstance(url := meta.get("href"), str) and is_web_link(url):
             self.post_message(self.LinkAsked(url))
-
-
-def _joined(lines: list[Line]) -> str:
-    parts: list[str] = []
-    for line in lines:
-        if line.copied:
-            parts += [line.text, line.glue if line.soft else "\n"]
-    return "".join(parts).rstrip("\n")
+        elif "fold" in meta:
+            self.toggle_thought(row)
+        elif "heat" in meta:
+            self.post_message(self.TokensAsked(row))

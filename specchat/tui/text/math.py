@@ -1,0 +1,53 @@
+"""Formulas stay as they were written: no emphasis, escapes or links inside them."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
+
+PAIRS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
+"""What opens a formula and what closes it."""
+
+DISPLAYED = {"$$": "$$", "\\[": "\\]"}
+"""Those that may stand on lines of their own."""
+
+
+def formula_end(text: str, start: int) -> int:
+    """Where the formula that opens at `start` ends, 0 when none does.
+
+    A single dollar opens one only with no space after it, and closes one only with no space before it and no digit
+    after it, so that prices stay prices (pandoc's rule).
+    """
+    for opening, closing in PAIRS:
+        if not text.startswith(opening, start):
+            continue
+        inner = start + len(opening)
+        end = text.find(closing, inner)
+        while end >= 0 and text[end - 1] == "\\" and closing[0] == "$":
+            end = text.find(closing, end + 1)
+        if end <= inner or not text[inner:end].strip() or (opening == "$" and not _hugs(text, inner, end)):
+            return 0
+        return end + len(closing)
+    return 0
+
+
+def _hugs(text: str, inner: int, end: int) -> bool:
+    return not (text[inner].isspace() or text[end - 1].isspace() or text[end + 1 : end + 2].isdigit())
+
+
+def _rule(state: "StateInline", silent: bool) -> bool:
+    if state.src[state.pos] not in "$\\":
+        return False
+    end = formula_end(state.src, state.pos)
+    if not end or end > state.posMax:
+        return False
+    if not silent:
+        state.push("math", "", 0).content = state.src[state.pos : end]
+    state.pos = end
+    return True
+
+
+def add_math(parser: "MarkdownIt") -> None:
+    """Let `parser` make a `math` token of each formula, ahead of everything that would take it apart."""
+    parser.inline.ruler.before("escape", "math", _rule)

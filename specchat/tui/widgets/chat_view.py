@@ -1,0 +1,284 @@
+"""The rows of a chat on the screen: scrolled, followed, drawn. Only rows near what is read are laid out."""
+
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style as RichStyle
+from textual.content import Content
+from textual.geometry import Size
+from textual.reactive import Reactive
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+
+from specchat.chat.tree import Conversation
+from specchat.tui.text.chat_rows import ChatRows, Place
+from specchat.tui.text.lines import Line
+
+_HEAT = ((0.75, "█"), (0.45, "▐"), (0.0, "▕"))
+BESIDE = 2
+"""Cells right of the text: the cursor's mark and the heat."""
+
+
+class ChatView(ScrollView, can_focus=False):
+    """Shows a conversation. Call `sync` after it changed; the end stays in view until the user scrolls up."""
+
+    ALLOW_SELECT = True
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "role-you", "role-model", "hint", "thought", "failed", "footer", "mark", "heat", "heat-low",
+        "box", "box-title", "box-button",
+        "code-comment", "code-keyword", "code-string", "code-number", "code-name", "code-builtin",
+        "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-math", "md-h1", "md-h3", "md-bullet",
+        "md-quote-bar",
+        "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
+        "cursor", "cursor-mark", "found", "found-current", "label", "token-cursor",
+    }  # fmt: skip
+
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)
+    """Grows with every line: a layout of the screen each time would cost more than the line itself."""
+
+    def __init__(self, conversation: Conversation, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._unfolded: set[str] = set()
+        """Keys of replies whose reasoning is shown."""
+        self.chat_rows = ChatRows(conversation, unfolded=self._unfolded)
+        self.cursor = 0
+        """The row under the cursor; it shows while the view has the focus."""
+        self._strips: dict[int, Strip] = {}
+        self._following = True
+        self._syncing = False
+        self._laid_out_at = 0
+        self._base: tuple[RichStyle, dict[str, Segment]] | None = None
+
+    # What is shown
+
+    @property
+    def token_view(self) -> bool:
+        return self.chat_rows.token_view
+
+    @property
+    def following(self) -> bool:
+        """Whether the end is kept in view."""
+        return self._following
+
+    @property
+    def text(self) -> str:
+        """All text laid out, as it would be copied."""
+        return joined([line for line, _ in self.chat_rows.rows])
+
+    def show(self, conversation: Conversation, *, token_view: bool | None = None) -> None:
+        """Show another conversation, or the same one differently; what was being read stays in view."""
+        place, cursor = self._place(), self.chat_rows.place(self.cursor)
+        tokens = self.token_view if token_view is None else token_view
+        self.chat_rows = ChatRows(conversation, token_view=tokens, unfolded=self._unfolded)
+        self._following = True
+        self._lay_out(place, cursor)
+
+    def sync(self) -> None:
+        """Take in what changed in the last turn, and new turns."""
+        if not self._width:
+            self._laid_out_at = 0
+        if self.chat_rows.stale:
+            self.show(self.chat_rows.conversation)
+            return
+        changed, grown = self.chat_rows.sync(self._text_width if self._width else 0)
+        if grown:
+            self._following = True
+        if changed is not None:
+            self._forget(changed)
+            self._resized(changed)
+        elif grown:
+            self.follow()
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self._following = True
+        if not self.chat_rows.at_end:
+            self._lay_out(None)
+        self._to_end()
+
+    # Layout
+
+    @property
+    def _width(self) -> int:
+        return self.scrollable_content_region.width
+
+    @property
+    def _text_width(self) -> int:
+        return max(self._width - BESIDE, 8)
+
+    def _place(self) -> Place | None:
+        """What is at the top of the screen, None while the end is followed."""
+        return None if self._following else self.chat_rows.place(round(self.scroll_y))
+
+    def _lay_out(self, place: Place | None, cursor: Place | None = None) -> None:
+        """Start again at the current width, with `place` at the top where there is one."""
+        width = self._text_width if self._width else 0
+        row = self.chat_rows.row_at(place, width, anew=True) if place else None
+        if row is None:
+            self.chat_rows.open_end(width)
+        self._following = row is None
+        at = self.chat_rows.laid_out_at(cursor, width) if cursor and width else None
+        self.cursor = len(self.chat_rows.rows) - 1 if at is None else at
+        self.relaid()
+        if row is not None:
+            self.scroll_to(y=row, animate=False, immediate=True)
+
+    def relaid(self) -> None:
+        """The rows are others now: nothing that was drawn is right any more."""
+        self._strips.clear()
+        self.screen.clear_selection()
+        self._resized()
+
+    def _forget(self, changed: int) -> None:
+        """Rows from `changed` on must be drawn again."""
+        for stale in [row for row in self._strips if row >= changed]:
+            del self._strips[stale]
+
+    def _extend_up(self) -> None:
+        """Lay out more rows above, keeping what is on the screen where it is."""
+        if added := self.chat_rows.extend(self._text_width):
+            self._strips.clear()
+            self.screen.clear_selection()
+            self.cursor += added
+            self._resized(shift=added)
+
+    def _extend_down(self) -> None:
+        before = len(self.chat_rows.rows)
+        if self.chat_rows.extend_below(self._text_width):
+            self._resized(before)
+
+    def _resized(self, changed: int = 0, shift: int = 0) -> None:
+        """Rows from `changed` on are new, and `shift` rows came in above what is on the screen."""
+        self._syncing = True
+        before, at = self.scroll_y, self.scroll_y + shift
+        size = Size(self._width, len(self.chat_rows.rows))
+        was_last = self.cursor >= self.virtual_size.height - 1
+        if size != self.virtual_size:
+            self.virtual_size = size
+            self.vertical_scrollbar.window_virtual_size = size.height
+            self.vertical_scrollbar.refresh()
+        if self._following:
+            if was_last:
+                self.cursor = size.height - 1
+            self._to_end()
+        elif shift:
+            self.set_scroll(None, at)
+            self.scroll_target_y = at
+        else:
+            self.scroll_y = self.validate_scroll_y(self.scroll_y)
+        self.cursor = max(min(self.cursor, size.height - 1), 0)
+        self._syncing = False
+        top = round(self.scroll_y)
+        if self.scroll_y != before or changed <= top:
+            self.refresh()
+        elif changed < top + self.size.height:
+            self.refresh_lines(changed, top + self.size.height - changed)
+
+    def _to_end(self) -> None:
+        self._syncing = True
+        self.scroll_end(animate=False, immediate=True, x_axis=False)
+        self._syncing = False
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if self._syncing:
+            return
+        near = self.size.height
+        self._following = new_value >= self.max_scroll_y - 0.5 and self.chat_rows.at_end
+        if new_value < old_value and new_value < near and not self.chat_rows.at_start:
+            self.call_after_refresh(self._extend_up)
+        elif new_value > old_value and new_value > self.max_scroll_y - near and not self.chat_rows.at_end:
+            self.call_after_refresh(self._extend_down)
+
+    def on_resize(self) -> None:
+        if self._laid_out_at == self._text_width:
+            self._resized()
+            return
+        self._laid_out_at = self._text_width
+        self._lay_out(self._place(), self.chat_rows.place(self.cursor))
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._strips.clear()
+        self._base = None
+
+    # Rendering
+
+    def render_line(self, y: int) -> Strip:
+        row = round(self.scroll_y) + y
+        if row >= len(self.chat_rows.rows):
+            return Strip.blank(self._width, self._looks()[0])
+        selection = self.text_selection
+        plain = selection is None and not (self.has_focus and row == self.cursor)
+        strip = self._strips.get(row) if plain else None
+        if strip is None:
+            strip = self._strip(row, selection)
+            if plain:
+                self._strips[row] = strip
+        return strip
+
+    def decorated(self, row: int, content: Content) -> Content:
+        """What is drawn of a row, with marks of the moment."""
+        del row
+        return content
+
+    def _strip(self, row: int, selection: Selection | None) -> Strip:
+        line, heat = self.chat_rows.rows[row]
+        content = self.decorated(row, line.content.expand_tabs(4))
+        if selection is not None and (span := selection.get_span(row)) is not None:
+            start, end = span
+            style = self.screen.get_visual_style("screen--selection")
+            content = content.stylize(style, start, len(content) if end == -1 else end)
+        background, heat_cells = self._looks()
+        base, mark = self.visual_style, Segment(" ", background)
+        if self.has_focus and row == self.cursor:
+            base += self.get_visual_style("cursor")
+            background = base.rich_style
+            mark = Segment("◂", (base + self.get_visual_style("cursor-mark")).rich_style)
+        segments = [
+            Segment(text, style.rich_style) for text, style in content.render(base, end="", parse_style=self._get_style)
+        ]
+        # Measured piece by piece, as the compositor does: a style may end inside of what is one glyph elsewhere.
+        strip = Strip(segments).adjust_cell_length(self._width - BESIDE, background)
+        glyph = "" if heat is None else next(glyph for least, glyph in _HEAT if heat >= least)
+        return Strip([*strip.apply_offsets(0, row), mark, heat_cells[glyph]], self._width)
+
+    def _looks(self) -> tuple[RichStyle, dict[str, Segment]]:
+        """The background, and the cell at the right edge by heat glyph."""
+        if self._base is None:
+            background = self.rich_style
+            cells = {"": Segment(" ", background)}
+            for least, glyph in _HEAT:
+                style = self.visual_style + self.get_visual_style("heat" if least else "heat-low")
+                cells[glyph] = Segment(glyph, (style + Style.from_meta({"heat": True})).rich_style)
+            self._base = background, cells
+        return self._base
+
+    # Selection
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        chosen: list[Line] = []
+        for row, (line, _) in enumerate(self.chat_rows.rows):
+            span = selection.get_span(row)
+            if span is None or not line.copied:
+                continue
+            last = len(line.content) if line.end is None else line.end
+            start = max(span[0], line.start)
+            end = last if span[1] == -1 else min(span[1], last)
+            chosen.append(Line(Content(line.content.plain[start:end]), soft=line.soft and end == last, glue=line.glue))
+        return (joined(chosen), "\n") if chosen else None
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self._strips.clear()
+        self.refresh()
+
+
+def joined(lines: list[Line]) -> str:
+    """The text of rows, those that were wrapped put together again."""
+    parts: list[str] = []
+    for line in lines:
+        if line.copied:
+            parts += [line.text, line.glue if line.soft else "\n"]
+    return "".join(parts).rstrip("\n")

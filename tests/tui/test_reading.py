@@ -1,0 +1,519 @@
+"""Reading through the keyboard and the mouse, over the scripted engine."""
+
+from time import perf_counter
+
+import pytest
+from conftest import ask, loaded, make_app, wait_until
+from test_chat import screen_text, slow, status, until_shown
+from test_chat_rows import a_chat
+from textual.pilot import Pilot
+
+from specchat.chat.tree import Conversation
+from specchat.engine.fake import FakeEngine
+from specchat.tui.app import SpecchatApp
+from specchat.tui.editor import EditorError
+from specchat.tui.screens.messages import MessagesScreen
+from specchat.tui.widgets.find_bar import FindBar
+from specchat.tui.widgets.rows import Hints, Inspector
+
+STORY = (
+    "Once there was a small fox.\n\nShe kept a lamp ([here](https://x.y/z)).\n\n```python\nprint('lamp')\n```\n\nEnd."
+)
+THOUGHT = "<think>\nlet me see\nwell then\n</think>\n\nYes, it is."
+
+
+async def with_chat(app: SpecchatApp, pilot: Pilot[None], chat: Conversation) -> None:
+    """Show a chat that is there already."""
+    await loaded(app, pilot)
+    app.session.chat.conversation = chat
+    app.chat.transcript.show(chat)
+    app.chat.redraw()
+    await pilot.pause()
+    await pilot.press("ctrl+up")
+    await pilot.pause()
+    assert app.chat.transcript.has_focus
+
+
+def under_cursor(app: SpecchatApp) -> str:
+    line = app.chat.transcript.line
+    return line.content.plain.strip() if line else ""
+
+
+async def to_row(app: SpecchatApp, pilot: Pilot[None], text: str) -> None:
+    """Move the cursor up to a row."""
+    for _ in range(80):
+        if text in under_cursor(app):
+            return
+        await pilot.press("k")
+    raise AssertionError(f"no row with {text}")
+
+
+async def test_the_focus_goes_to_the_transcript_and_back() -> None:
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+up")
+        assert "nothing to read" in status(app)
+        await pilot.press("ctrl+f")
+        assert "nothing to find" in status(app)
+        await ask(app, pilot, "hi")
+        transcript, prompt = app.chat.transcript, app.chat.prompt
+        for there in ("ctrl+up", "tab"):
+            for back in ("i", "escape", "enter"):
+                await pilot.press(there)
+                await pilot.pause()
+                assert transcript.has_focus
+                assert "◂" in screen_text(app)
+                assert "y copy" in str(app.chat.query_one(Hints).render())
+                await pilot.press(back)
+                await pilot.pause()
+                assert prompt.has_focus
+                assert "◂" not in screen_text(app)
+        assert prompt.text == ""
+
+
+async def test_escape_leaves_before_it_stops() -> None:
+    engine, clock = slow()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 30
+        await until_shown(pilot, app, "word20")
+        await pilot.press("ctrl+up", "escape")
+        assert app.session.reply is not None
+        assert not app.session.stopping
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.session.reply is None)
+
+
+async def test_moving_by_rows_messages_and_pages() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await with_chat(app, pilot, a_chat(60))
+        transcript = app.chat.transcript
+        await pilot.press("g")
+        assert (transcript.cursor, under_cursor(app)) == (0, "you")
+        await pilot.press("j")
+        assert under_cursor(app) == "question 0."
+        seen = []
+        for _ in range(3):
+            await pilot.press("]")
+            seen.append(under_cursor(app))
+        assert seen == ["demo", "you", "demo"]
+        assert transcript.said is not None
+        assert transcript.said.turn.prompt == "question 1."
+        await pilot.press("j", "[")
+        assert under_cursor(app) == "demo"
+        await pilot.press("[", "[")
+        assert transcript.said.turn.prompt == "question 0."
+        await pilot.press("ctrl+d", "ctrl+d")
+        height = transcript.size.height
+        assert height // 2 < transcript.cursor <= height + 5
+        before = transcript.cursor
+        await pilot.press("pagedown", "pageup", "ctrl+u")
+        assert transcript.cursor < before
+        await pilot.press("G")
+        assert transcript.following
+        assert transcript.cursor == len(transcript.chat_rows.rows) - 1
+        for _ in range(500):
+            transcript.go_to_next_message(-1)
+            if transcript.cursor == 0:
+                break
+        assert transcript.said.turn.prompt == "question 0."
+
+
+async def test_reading_holds_still_while_a_reply_is_written_and_the_end_follows() -> None:
+    engine, clock = slow("\n\n".join(f"word{n}" for n in range(300)))
+    app = make_app(engine)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        transcript = app.chat.transcript
+        clock.now = 100
+        await until_shown(pilot, app, "word90")
+        await pilot.press("ctrl+up")
+        clock.now = 120
+        await until_shown(pilot, app, "word110")
+        assert transcript.following
+        await pilot.press("k", "k", "k")
+        at, text = transcript.scroll_y, under_cursor(app)
+        clock.now = 200
+        await wait_until(pilot, lambda: len(transcript.chat_rows.rows) > 380)
+        assert (transcript.scroll_y, under_cursor(app)) == (at, text)
+        await pilot.press("G")
+        clock.now = 999
+        await until_shown(pilot, app, "word299")
+        assert transcript.following
+
+
+async def test_messages_and_code_are_copied() -> None:
+    app = make_app(FakeEngine((f"<think>hm</think>{STORY}",)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "my question")
+        await pilot.press("ctrl+up", "y")
+        await wait_until(pilot, lambda: app.clipboard == STORY)
+        await to_row(app, pilot, "print")
+        await pilot.press("c")
+        await wait_until(pilot, lambda: app.clipboard == "print('lamp')")
+        await until_shown(pilot, app, "code sent to the terminal's clipboard (OSC 52; not verifiable)")
+        await pilot.press("g", "y")
+        await wait_until(pilot, lambda: app.clipboard == "my question")
+        await pilot.press("c")
+        assert "no code block" in status(app)
+        await pilot.press("i", "ctrl+y")
+        await wait_until(pilot, lambda: app.clipboard == STORY)
+        await app.chat.do("copy-reply-with-reasoning")
+        await wait_until(pilot, lambda: app.clipboard == f"<think>hm</think>{STORY}")
+
+
+async def test_a_selection_is_copied_and_survives_streaming() -> None:
+    engine, clock = slow("\n\n".join(f"word{n}" for n in range(300)))
+    app = make_app(engine)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 6
+        await until_shown(pilot, app, "word3")
+        rows = screen_text(app).split("\n")
+        y = next(i for i, row in enumerate(rows) if "word0" in row)
+        await pilot.mouse_down(offset=(2, y))
+        await pilot.hover(offset=(30, y + 4))
+        await pilot.mouse_up(offset=(30, y + 4))
+        selected = app.chat.get_selected_text()
+        assert selected is not None
+        assert "word1" in selected
+        clock.now = 200
+        await until_shown(pilot, app, "word196")
+        assert app.chat.get_selected_text() == selected
+        await pilot.press("ctrl+c")
+        await wait_until(pilot, lambda: app.clipboard == selected)
+        await until_shown(pilot, app, "selection sent to the terminal")
+
+
+async def test_words_are_found_in_all_of_a_long_chat() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await with_chat(app, pilot, a_chat(300))
+        transcript = app.chat.transcript
+        await pilot.press("slash", *"answer 7")
+        await until_shown(pilot, app, "of 11")
+        assert app.chat.query_one(FindBar).has_focus_within
+        assert "answer 7" in under_cursor(app)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert transcript.has_focus
+        for _ in range(12):
+            await pilot.press("n")
+            if "answer 7." in under_cursor(app):
+                break
+        assert "1 of 11" in screen_text(app)
+        await pilot.press("N")
+        assert "11 of 11" in screen_text(app)
+        assert under_cursor(app) == "answer 79."
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "of 11" not in screen_text(app)
+        assert transcript.has_focus
+        await pilot.press("n")
+        assert "nothing is looked for" in status(app)
+        await pilot.press("escape", "ctrl+f", *"Answer")
+        await until_shown(pilot, app, "no match")
+        await pilot.press("escape", "escape")
+        assert app.chat.prompt.has_focus
+
+
+async def test_found_words_are_marked_where_they_are_shown() -> None:
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("ctrl+f", *"lamp")
+        await until_shown(pilot, app, "of 2")
+        transcript = app.chat.transcript
+        plain = transcript.visual_style.background
+        marked = "".join(
+            segment.text
+            for y in range(transcript.size.height)
+            for segment in transcript.render_line(y)
+            if segment.text == "lamp" and segment.style and segment.style.bgcolor != plain.rich_color
+        )
+        assert marked == "lamplamp"
+
+
+async def test_reasoning_with_a_match_unfolds() -> None:
+    app = make_app(FakeEngine((THOUGHT,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "is it?")
+        assert "thought for 5 words" in screen_text(app)
+        assert "well then" not in screen_text(app)
+        await pilot.press("ctrl+f", *"well then")
+        await until_shown(pilot, app, "1 of 1")
+        assert "▸ thought" in screen_text(app)
+        await pilot.press("enter")
+        await until_shown(pilot, app, "▎ well then")
+
+
+async def test_reasoning_folds_by_key_and_click() -> None:
+    app = make_app(FakeEngine((THOUGHT,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "is it?")
+        await pilot.press("ctrl+up", "z")
+        await until_shown(pilot, app, "▎ well then")
+        assert "thought for 5 words" in under_cursor(app) or "Yes" in screen_text(app)
+        await to_row(app, pilot, "thought for")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "well then" not in screen_text(app)
+        await pilot.press("i")
+        rows = screen_text(app).split("\n")
+        y = next(i for i, row in enumerate(rows) if "thought for" in row)
+        await pilot.click(offset=(rows[y].index("thought"), y))
+        await until_shown(pilot, app, "▎ well then")
+        assert app.chat.prompt.has_focus
+        await pilot.press("ctrl+up", "g", "z")
+        await pilot.pause()
+        assert "well then" not in screen_text(app)
+
+
+async def test_messages_are_chosen_from_a_list() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await with_chat(app, pilot, a_chat(300))
+        await pilot.press("m")
+        await wait_until(pilot, lambda: isinstance(app.screen, MessagesScreen))
+        await pilot.press(*"question 42.")
+        await pilot.pause(0.1)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.screen is app.chat)
+        await until_shown(pilot, app, "question 42.")
+        said = app.chat.transcript.said
+        assert said is not None
+        assert (said.turn.prompt, said.by) == ("question 42.", "you")
+
+
+async def test_letters_jump_copy_and_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    urls: list[str] = []
+    monkeypatch.setattr(SpecchatApp, "open_url", lambda _, url: urls.append(url))
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("ctrl+up", "f")
+        await pilot.pause()
+        letters = {target.kind: label for label, target in app.chat.transcript._labels.items()}
+        await pilot.press(letters["code"])
+        await wait_until(pilot, lambda: app.clipboard == "print('lamp')")
+        await pilot.press("f", "escape", "f", letters["link"])
+        await pilot.pause()
+        assert "enter opens https://x.y/z" in status(app)
+        assert urls == []
+        await pilot.press("enter")
+        await pilot.pause()
+        assert urls == ["https://x.y/z"]
+        await pilot.press("f", "1")
+        await pilot.pause()
+        assert not app.chat.transcript.labelled
+        await pilot.press("f", "a")
+        await pilot.pause()
+        assert under_cursor(app) == "you"
+
+
+async def test_a_link_is_forgotten_with_the_row_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    urls: list[str] = []
+    monkeypatch.setattr(SpecchatApp, "open_url", lambda _, url: urls.append(url))
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("ctrl+up")
+        await to_row(app, pilot, "lamp (here")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "enter opens https://x.y/z" in status(app)
+        await pilot.press("escape")
+        app.chat.say("something else")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert urls == []
+        await pilot.press("enter")
+        assert urls == ["https://x.y/z"]
+
+
+@pytest.mark.parametrize("url", ["https://x.y/\u202ez", "https://x.y/a b", "javascript:1", "file:///etc"])
+async def test_odd_links_are_not_opened(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls: list[str] = []
+    monkeypatch.setattr(SpecchatApp, "open_url", lambda _, url: urls.append(url))
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        for _ in range(2):
+            app.chat.reading.link(url)
+        assert urls == []
+        assert "only plain web links" in status(app)
+
+
+async def test_long_links_show_their_host_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    toasts: list[str] = []
+    monkeypatch.setattr(SpecchatApp, "notify", lambda _, message, **__: toasts.append(message))
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        url = "https://good.example" + "a" * 200 + "@evil.example/"
+        app.chat.reading.link(url)
+        await until_shown(pilot, app, "enter opens a page of evil.example: https://good")
+        assert toasts == [url]
+
+
+# The editor
+
+
+async def test_code_and_prompt_go_to_the_editor(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[str, str]] = []
+
+    def edit(_: object, text: str, suffix: str) -> str | None:
+        opened.append((text, suffix))
+        return f"{text}!" if "prompt" in text else None
+
+    monkeypatch.setattr("specchat.tui.screens.reading.edit_text", edit)
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("ctrl+up", "o")
+        await to_row(app, pilot, "print")
+        await pilot.press("o", "i", *"prompt", "ctrl+g")
+        assert opened == [(STORY, ".md"), ("print('lamp')", ".py"), ("prompt", ".md")]
+        assert app.chat.prompt.text == "prompt!"
+
+        def fail(*_: object) -> None:
+            raise EditorError("there is no editor: set VISUAL")
+
+        monkeypatch.setattr("specchat.tui.screens.reading.edit_text", fail)
+        await pilot.press("ctrl+g")
+        assert "there is no editor" in status(app)
+        assert app.chat.prompt.text == "prompt!"
+
+
+# Tokens
+
+
+async def test_the_token_under_the_cursor_is_explained() -> None:
+    app = make_app(FakeEngine((STORY,)))
+    async with app.run_test(size=(140, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("ctrl+up")
+        await to_row(app, pilot, "She kept")
+        await pilot.press("t")
+        await until_shown(pilot, app, "· the draft wanted")
+        assert under_cursor(app).startswith("She kept")
+        inspector = app.chat.query_one(Inspector)
+        assert str(inspector.render()).startswith("“↵↵She”")
+        assert app.chat.has_class("-tokens")
+        seen = []
+        for key in ("l", "right", "h", "left", "h"):
+            await pilot.press(key)
+            await pilot.pause()
+            seen.append(str(inspector.render()).split("”")[0])
+        assert seen == ["“ kept", "“ a", "“ kept", "“↵↵She", seen[-1]]
+        assert seen[-1] != "“↵↵She"
+        await pilot.press("t")
+        await until_shown(pilot, app, "╭─ python")
+        assert not app.chat.has_class("-inspecting")
+
+
+async def test_a_click_on_the_heat_opens_the_tokens_there() -> None:
+    text = "\n\n".join(f"This is paragraph {n}." for n in range(60))
+    app = make_app(FakeEngine((text,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("pageup")
+        await pilot.pause()
+        rows = screen_text(app).split("\n")
+        y = next(i for i, row in enumerate(rows[8:], 8) if "paragraph" in row)
+        shown = rows[y].split("paragraph ")[1].split(".")[0]
+        transcript = app.chat.transcript
+        edge = transcript.region.x + transcript.scrollable_content_region.x - transcript.region.x
+        await pilot.click(offset=(edge + transcript.scrollable_content_region.width - 1, y))
+        await until_shown(pilot, app, "the draft wanted")
+        assert f"paragraph {shown}" in under_cursor(app).replace(" or so", "")
+
+
+# Long chats
+
+
+@pytest.mark.slow
+async def test_a_chat_of_ten_thousand_messages_is_smooth() -> None:
+    chat = a_chat(5000)
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await loaded(app, pilot)
+        app.session.chat.conversation = chat
+        start = perf_counter()
+        app.chat.transcript.show(chat)
+        app.chat.redraw()
+        await until_shown(pilot, app, "answer 4999.")
+        assert perf_counter() - start < 1.0
+        transcript = app.chat.transcript
+        transcript.focus()
+        await pilot.pause()
+        slowest = []
+        for _ in range(60):
+            start = perf_counter()
+            transcript.move_pages(-1)
+            for y in range(transcript.size.height):
+                transcript.render_line(y)
+            slowest.append(perf_counter() - start)
+            await pilot.pause(0)
+        slowest.sort()
+        assert slowest[30] < 0.05
+        assert slowest[-4] < 0.15
+        start = perf_counter()
+        await pilot.press("g")
+        await until_shown(pilot, app, "question 0.")
+        assert perf_counter() - start < 1.0
+
+
+async def test_every_row_is_as_wide_as_the_transcript() -> None:
+    odd = (
+        "漢字" * 60
+        + " 👨‍👩‍👧 " * 30
+        + "e\u0301\u0323" * 90
+        + " שלום עולם " * 20
+        + "\t" * 5
+        + "ﷺ" * 20
+        + "🇩🇪" * 40
+        + "क्षि" * 30
+    )
+    blocks = (
+        odd,
+        f"# {odd}",
+        f"- {odd}",
+        f"> {odd}",
+        f"```\n{odd}\n```",
+        f"| {odd} | b |\n|--|--|\n| {odd} |",
+        f"$${odd}$$",
+    )
+    text = "\n\n".join(blocks)
+    app = make_app(FakeEngine((f"<think>{odd}</think>{text}",)))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, odd)
+        transcript = app.chat.transcript
+        for width in (100, 61, 45):
+            await pilot.resize_terminal(width, 30)
+            for keys in (("ctrl+t",), ("ctrl+t",), ("ctrl+up", "f"), ("f", "i")):
+                await pilot.press(*keys)
+                await pilot.pause()
+                inside = transcript.scrollable_content_region.width
+                for row in range(len(transcript.chat_rows.rows)):
+                    strip = transcript._strip(row, None)
+                    assert strip.cell_length == inside
+                    assert sum(segment.cell_length for segment in strip) == inside
