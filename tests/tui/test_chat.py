@@ -574,7 +574,7 @@ async def test_help_and_palette_open_and_close() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("f1")
-        await until_shown(pilot, app, "Answer again with a new seed, as a branch.")
+        await until_shown(pilot, app, "Start a new line in the prompt.")
         assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape", "ctrl+p", *"lookup")
         await until_shown(pilot, app, "Strategy: Prompt lookup")

@@ -367,14 +367,14 @@ async def test_a_paste_is_unfolded_at_the_cursor() -> None:
         text = "line\n" * 80 + "end"
         app.chat.prompt.post_message(events.Paste(text))
         await wait_until(pilot, lambda: app.chat.prompt.text == "[paste 1: 403 characters, 81 lines]")
-        await pilot.press("ctrl+l")
+        await pilot.press("ctrl+g")
         assert app.chat.prompt.text == text
-        await pilot.press("ctrl+l")
+        await pilot.press("ctrl+g")
         assert "no folded paste" in status(app)
         app.chat.prompt.load_text("")
         app.chat.prompt.post_message(events.Paste("x" * (UNFOLD_BELOW + 1)))
         await wait_until(pilot, lambda: "[paste 2" in app.chat.prompt.text)
-        await pilot.press("ctrl+l")
+        await pilot.press("ctrl+g")
         assert "at most 100,000 can be edited" in status(app)
 
 

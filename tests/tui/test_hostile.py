@@ -97,7 +97,14 @@ async def test_replies(text: str) -> None:
             await pilot.press(key)
             await pilot.pause()
             check(app)
-        await pilot.press("ctrl+y")
+        for keys in (("ctrl+up", "f"), ("escape", "z"), ("g", "]", "t"), ("l", "l", "m"), ("escape", "t", "ctrl+f")):
+            await pilot.press(*keys)
+            await pilot.pause()
+            check(app)
+        app.screen.focused.post_message(events.Paste(EVIL))
+        await pilot.pause()
+        assert "␛]52" in check(app)
+        await pilot.press("escape", "escape", "ctrl+y")
         assert not DANGEROUS.search(app.clipboard.replace("\t", ""))
 
 

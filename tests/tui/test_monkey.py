@@ -19,7 +19,7 @@ KEYS = [
     "slash", "at", "ctrl+s", "ctrl+g",
     "home", "end", "ctrl+a", "ctrl+k", "ctrl+z", "ctrl+c", "ctrl+v", "a", "x", "1", "0", ".", "[", "`", "-",
     "ctrl+up", "ctrl+f", "j", "k", "g", "G", "]", "J", "K", "y", "c", "n", "N", "f", "m", "z", "t", "h", "l", "slash",
-    "ctrl+d", "ctrl+u", "i", "o", "ctrl+g",
+    "ctrl+d", "ctrl+u", "i", "o", "ctrl+l",
 ]  # fmt: skip
 REPLIES = (
     "Once there was a fox.\n\n```python\nprint(1)\n```\n\n- a\n- b\n",

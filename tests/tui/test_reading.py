@@ -387,7 +387,7 @@ async def test_code_and_prompt_go_to_the_editor(monkeypatch: pytest.MonkeyPatch)
         await ask(app, pilot, "hi")
         await pilot.press("ctrl+up", "o")
         await to_row(app, pilot, "print")
-        await pilot.press("o", "i", *"prompt", "ctrl+g")
+        await pilot.press("o", "i", *"prompt", "ctrl+l")
         assert opened == [(STORY, ".md"), ("print('lamp')", ".py"), ("prompt", ".md")]
         assert app.chat.prompt.text == "prompt!"
 
@@ -395,7 +395,7 @@ async def test_code_and_prompt_go_to_the_editor(monkeypatch: pytest.MonkeyPatch)
             raise EditorError("there is no editor: set VISUAL")
 
         monkeypatch.setattr("specchat.tui.screens.reading.edit_text", fail)
-        await pilot.press("ctrl+g")
+        await pilot.press("ctrl+l")
         assert "there is no editor" in status(app)
         assert app.chat.prompt.text == "prompt!"
 

@@ -132,6 +132,22 @@ def test_no_row_is_wider_than_asked(source: str, width: int) -> None:
                     assert len(line.content.plain.split()) <= 2 + source.count(">") + source.count("-")
 
 
+ODD = [
+    "漢字", "👨‍👩‍👧", "e\u0301", "שלום", "ﷺ", "🇩🇪", "क्षि", "\t", "\u200d", "\ufe0f", "🏳️‍🌈", "｡", "\u00ad", "\u200b",
+    "a", " ", "\n", "\n\n", "```\n", "**", "`", "# ", "$", "$$\n", "<think>", "</think>\n",
+]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(ODD), max_size=40).map("".join), st.integers(8, 50), st.booleans())
+def test_wide_combining_and_rtl_text_stays_in_its_rows(text: str, width: int, token_view: bool) -> None:
+    reply = a_reply(step((text, "draft")))
+    reply.finished(Finished(1, "stop", text, (), Stats()))
+    view = TurnView(answered(text, reply), first=True, token_view=token_view, unfolded={reply.key})
+    for section in view.sections():
+        assert all(line.content.cell_length <= width for line in section.lines(width))
+
+
 def test_very_deep_nesting_stays_readable() -> None:
     assert any("x" in row for row in rows(">" * 90 + " x", 80))
     assert rows("\n".join("  " * depth + "- a" for depth in range(60)), 80)

@@ -174,5 +174,5 @@ COMPOSING = (
     Action("search-prompts", "Search prompts", "Search earlier prompts and put one into the box.",
            lambda chat, _: chat.search_prompts(), ("ctrl+s",), slash="history"),
     Action("unfold-paste", "Unfold paste", "Put a folded paste at the cursor into the box, to edit it.", _unfold,
-           ("ctrl+l",), where="prompt"),
+           ("ctrl+g",), where="prompt"),
 )  # fmt: skip

@@ -7,7 +7,7 @@ READING = (
     Action("find", "Find", "Find words in the chat; capitals count where you type any.",
            lambda chat, words: chat.reading.find(words), ("ctrl+f",), slash="find", argument="words"),
     Action("edit-in-editor", "Edit in editor", "Write the prompt in $VISUAL or $EDITOR.",
-           lambda chat, _: chat.reading.edit_prompt(), ("ctrl+g",), slash="editor"),
+           lambda chat, _: chat.reading.edit_prompt(), ("ctrl+l",), slash="editor"),
     Action("jump-to-message", "Jump to message", "Choose a message and go there.",
            lambda chat, _: chat.reading.choose_message(), slash="jump"),
     Action("copy-reply-with-reasoning", "Copy reply with reasoning", "Copy all that the model wrote last.",

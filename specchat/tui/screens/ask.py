@@ -5,6 +5,7 @@ from textual.app import ComposeResult
 from textual.widgets import Input
 
 from specchat.tui.screens.dialog import Dialog
+from specchat.tui.widgets.line_input import LineInput
 
 
 class AskScreen(Dialog[str | None]):
@@ -18,9 +19,7 @@ class AskScreen(Dialog[str | None]):
         self._text = text
 
     def compose_content(self) -> ComposeResult:
-        box = Input(self._text, compact=True)
-        box.cursor_blink = False
-        yield box
+        yield LineInput(self._text)
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()

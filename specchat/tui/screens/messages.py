@@ -15,6 +15,7 @@ from specchat.clean import one_line
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.reasoning import without_reasoning
+from specchat.tui.widgets.line_input import LineInput
 
 _SHOWN = 200
 """Messages listed at most; typing finds the others."""
@@ -42,7 +43,7 @@ class MessagesScreen(Dialog[Said | None]):
         self._listed: list[Said] = []
 
     def compose_content(self) -> ComposeResult:
-        yield Input(placeholder="filter", compact=True)
+        yield LineInput(placeholder="filter")
         yield OptionList(markup=False)
 
     def on_mount(self) -> None:

@@ -21,16 +21,16 @@ from specchat.tui.session import Session
 from specchat.tui.settings import FIELDS, ChatSettings, Field, InvalidValue, nudged
 from specchat.tui.text.lines import styled
 from specchat.tui.widgets.choice import Choice
+from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.plain import Plain
 
 
-class FieldInput(Input):
+class FieldInput(LineInput):
     """A field's text; up and down change a number."""
 
     def __init__(self, field: Field, value: str) -> None:
-        super().__init__(value, id=field.key, compact=True, select_on_focus=False)
+        super().__init__(value, id=field.key)
         self.field = field
-        self.cursor_blink = False
 
     async def _on_key(self, event: events.Key) -> None:
         if event.key in ("up", "down") and self.field.nudge:

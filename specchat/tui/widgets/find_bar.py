@@ -10,6 +10,7 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input
 
+from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.plain import Plain
 
 
@@ -38,7 +39,7 @@ class FindBar(Horizontal):
 
     def compose(self) -> ComposeResult:
         yield Plain("find ", id="find-word")
-        yield Input(id="find-input", compact=True)
+        yield LineInput(id="find-input")
         yield Plain("", id="find-count")
 
     @property

@@ -18,6 +18,7 @@ from specchat.chat.store import Store
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.chat_list import Row, by_date, of_hits
 from specchat.tui.text.lines import styled
+from specchat.tui.widgets.line_input import LineInput
 
 
 class ChatList(OptionList):
@@ -26,7 +27,7 @@ class ChatList(OptionList):
     BINDINGS: ClassVar[list[BindingType]] = [action.binding() for action in ACTIONS if action.where == "chats"]
 
 
-class Search(Input):
+class Search(LineInput):
     """Down and enter go to the list."""
 
     async def _on_key(self, event: events.Key) -> None:
@@ -53,10 +54,7 @@ class Sidebar(Vertical):
         self._shown = ""
 
     def compose(self) -> ComposeResult:
-        search = Search(id="chat-search", compact=True)
-        search.cursor_blink = False
-        search.placeholder = "search chats"
-        yield search
+        yield Search(placeholder="search chats", id="chat-search")
         yield ChatList(id="chat-list", markup=False)
 
     @property
