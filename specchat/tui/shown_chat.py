@@ -4,10 +4,10 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from specchat.chat.saving import Saving
 from specchat.chat.schema import in_words
 from specchat.chat.tree import Conversation, Turn
 from specchat.tui.launch import Launch
-from specchat.tui.saving import Saving
 
 
 class CannotOpen(Exception):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specchat.chat.export import as_markdown
+from specchat.chat.markdown import as_markdown
 from specchat.clean import one_line
 from specchat.tui.actions.action import Action
 
