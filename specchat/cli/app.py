@@ -2,17 +2,16 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from specchat.cli.chat_store import close, store_or_memory
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import Asked
 from specchat.cli.output import Problem, told
 
 if TYPE_CHECKING:
-    from specchat.chat.store import Store
     from specchat.cli.prepare import Prepared
     from specchat.tui.launch import Launch
 
@@ -39,8 +38,7 @@ def run_app(asked: Asked, theme: str | None) -> None:
         app.run()
     finally:
         engine.close()
-        if not launch.store.close():
-            click.echo(f"Some messages could not be saved. {launch.store.problem}", err=True)
+        close(launch.store)
     if app.return_code:
         raise click.exceptions.Exit(ExitCode.ERROR)
 
@@ -63,7 +61,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
     themes, warnings = load_themes([shipped("themes"), paths.themes])
     if not keeps:
         warnings.append(f"The folder {paths.state} cannot be made: prompts and the engine's log are not kept.")
-    store, problem = _store(paths.chats)
+    store, problem = store_or_memory(paths.chats)
     warnings += problem
     wanted = theme or settings.theme
     known = [*(found.name for found in themes), *BUILTIN_THEMES]
@@ -88,17 +86,3 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool) -> "Launch":
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),
     )
-
-
-def _store(path: Path) -> "tuple[Store, list[str]]":
-    """The chats' database; in memory, with the reason, where the file cannot be used."""
-    from specchat.chat.schema import StoreError
-    from specchat.chat.store import Store
-    from specchat.config.errors import ConfigError
-    from specchat.config.paths import private_folder
-
-    try:
-        private_folder(path.parent)
-        return Store(path), []
-    except (StoreError, ConfigError) as error:
-        return Store(), [f"{error} Until then chats are kept in memory and end with specchat."]
