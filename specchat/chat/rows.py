@@ -3,14 +3,16 @@
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
 from specchat.attachments import Attachment
 from specchat.chat.record import Mark, Record
 from specchat.chat.reply import Reply
+from specchat.chat.trace import Columns
 from specchat.chat.tree import Conversation, Turn
+from specchat.clean import clean, one_line
 from specchat.engine.api import FinishReason, Sampling, Speculation, Stats
 
 INTERRUPTED = "interrupted: specchat ended while this was being written"
@@ -43,6 +45,15 @@ class MessageRow:
     created: float
     state: RowState
     meta: str = "{}"
+
+
+@dataclass(frozen=True)
+class WholeChat:
+    """A chat with all that belongs to it: messages, parents before children, and records by the keys of replies."""
+
+    row: ChatRow
+    messages: tuple[MessageRow, ...] = ()
+    traces: Mapping[str, Columns] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -141,14 +152,23 @@ def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Callable[
 
 def _reply(row: MessageRow, record: Callable[[str], Record | None]) -> Reply:
     meta = _read(Answered, row.meta)
-    reply = Reply(0, meta.name, meta.sampling, meta.speculation, key=row.key, created=row.created)
+    reply = Reply(0, one_line(meta.name, 40), meta.sampling, meta.speculation, key=row.key, created=row.created)
     reply.state = "finished" if row.state == "finished" else "failed"
-    reply.error = INTERRUPTED if row.state == "writing" else meta.error
+    reply.error = INTERRUPTED if row.state == "writing" else clean(meta.error)
     reply.prompt_tokens, reply.reused, reply.dropped = meta.prompt_tokens, meta.reused, meta.dropped
     reply.prefill, reply.reason, reply.stats = meta.prefill, meta.reason, meta.stats
     reply.plain_tokens_per_second = meta.plain_tokens_per_second
-    reply.restore(row.text, meta.marks, lambda: record(row.key))
+    marks = tuple(replace(mark, text=one_line(mark.text)) for mark in meta.marks)
+    reply.restore(row.text, marks, lambda: record(row.key))
     return reply
+
+
+def check_meta(role: Literal["user", "assistant"], text: str) -> None:
+    """Raise ValueError where `text` is not the JSON that a message of `role` has as its `meta`."""
+    if role == "user":
+        _parsed(Sent, text)
+    else:
+        _parsed(Answered, text)
 
 
 def _read(kind: type[Meta], text: str) -> Meta:
@@ -156,9 +176,13 @@ def _read(kind: type[Meta], text: str) -> Meta:
     if text == "{}":
         return kind()
     try:
-        return cast(Meta, _adapters()[kind.__name__].validate_json(text))
+        return _parsed(kind, text)
     except ValueError:
         return kind()
+
+
+def _parsed(kind: type[Meta], text: str) -> Meta:
+    return cast(Meta, _adapters()[kind.__name__].validate_json(text))
 
 
 @cache

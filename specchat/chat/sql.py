@@ -1,6 +1,7 @@
 """The statements behind the store."""
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -8,6 +9,11 @@ from typing import Any
 
 from specchat.chat.rows import ChatRow, MessageRow
 
+_LONE = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which UTF-8 cannot hold: from arguments and file names of other encodings."""
+_ENTRIES = """
+    SELECT key, title, pinned, updated, (SELECT count(*) FROM message WHERE message.chat = chat.key) FROM chat
+"""
 ABANDONED_S = 10.0
 """A reply that says it is being written, and was not for this long, was interrupted."""
 
@@ -19,7 +25,16 @@ def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
         "ON CONFLICT (key) DO UPDATE SET system = excluded.system, updated = excluded.updated, view = excluded.view, "
         "name = CASE WHEN excluded.name = '' THEN name ELSE excluded.name END, "
         "title = CASE WHEN excluded.name = '' AND name <> '' THEN title ELSE excluded.title END",
-        (row.key, row.name, row.title, row.system, row.pinned, row.created, row.updated, json.dumps(dict(row.view))),
+        (
+            row.key,
+            _whole(row.name),
+            _whole(row.title),
+            _whole(row.system),
+            row.pinned,
+            row.created,
+            row.updated,
+            json.dumps(dict(row.view)),
+        ),
     )
 
 
@@ -32,8 +47,12 @@ def put_message(db: sqlite3.Connection, chat: str, row: MessageRow) -> None:
         "INSERT INTO message (key, chat, parent, role, text, created, state, flushed, meta) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
         "text = excluded.text, state = excluded.state, flushed = excluded.flushed, meta = excluded.meta",
-        (row.key, chat, row.parent, row.role, row.text, row.created, row.state, time.time(), row.meta),
+        (row.key, chat, row.parent, row.role, _whole(row.text), row.created, row.state, time.time(), row.meta),
     )
+
+
+def _whole(text: str) -> str:
+    return _LONE.sub("\ufffd", text)
 
 
 def put_trace(db: sqlite3.Connection, key: str, blob: bytes) -> None:
@@ -45,7 +64,7 @@ def drop_message(db: sqlite3.Connection, key: str) -> None:
 
 
 def rename(db: sqlite3.Connection, key: str, name: str) -> None:
-    db.execute("UPDATE chat SET name = ?, title = ? WHERE key = ?", (name, name, key))
+    db.execute("UPDATE chat SET name = ?, title = ? WHERE key = ?", (_whole(name), _whole(name), key))
 
 
 def pin(db: sqlite3.Connection, key: str, pinned: bool) -> None:
@@ -68,10 +87,17 @@ def tidy(db: sqlite3.Connection, deleted_before: float) -> None:
 
 def chats(db: sqlite3.Connection) -> list[tuple[str, str, int, float, int]]:
     """key, title, pinned, updated, number of messages."""
-    return db.execute(
-        "SELECT key, title, pinned, updated, (SELECT count(*) FROM message WHERE message.chat = chat.key) "
-        "FROM chat WHERE deleted IS NULL ORDER BY pinned DESC, updated DESC"
-    ).fetchall()
+    return db.execute(f"{_ENTRIES} WHERE deleted IS NULL ORDER BY pinned DESC, updated DESC").fetchall()
+
+
+def deleted(db: sqlite3.Connection) -> list[tuple[str, str, int, float, int]]:
+    """The same of chats that can be brought back, the latest deleted first."""
+    return db.execute(f"{_ENTRIES} WHERE deleted IS NOT NULL ORDER BY deleted DESC").fetchall()
+
+
+def has_chat(db: sqlite3.Connection, key: str) -> bool:
+    """Whether the key is taken, also by a deleted chat."""
+    return db.execute("SELECT 1 FROM chat WHERE key = ?", (key,)).fetchone() is not None
 
 
 def chat(db: sqlite3.Connection, key: str) -> ChatRow | None:

@@ -4,6 +4,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -13,7 +14,7 @@ from specchat.chat import rows, search, sql
 from specchat.chat.fork import new_key
 from specchat.chat.record import Record
 from specchat.chat.reply import Reply
-from specchat.chat.rows import ChatRow, MessageRow
+from specchat.chat.rows import ChatRow, MessageRow, WholeChat
 from specchat.chat.schema import connect, prepare, prepare_memory
 from specchat.chat.trace import columns, pack, record_of, unpack
 from specchat.chat.tree import Conversation, Turn
@@ -129,7 +130,7 @@ class Store:
     def insert(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes]) -> tuple[str, Event]:
         """A whole chat from elsewhere. Where its keys are taken it gets new ones; gives its key."""
         listed = list(messages)
-        if self.row(chat.key) is not None or self._known(message.key for message in listed):
+        if sql.has_chat(self._reader, chat.key) or self._known(message.key for message in listed):
             chat, listed, traces = _renamed(chat, listed, traces)
 
         def change(db: sqlite3.Connection) -> None:
@@ -160,6 +161,10 @@ class Store:
         """Pinned ones first, then the latest."""
         return [ChatEntry(key, title, bool(pin), at, count) for key, title, pin, at, count in sql.chats(self._reader)]
 
+    def deleted(self) -> list[ChatEntry]:
+        """Chats that `restore` brings back, the latest deleted first."""
+        return [ChatEntry(key, title, bool(pin), at, count) for key, title, pin, at, count in sql.deleted(self._reader)]
+
     def row(self, key: str) -> ChatRow | None:
         """A chat without its messages, None when there is none of that key."""
         return sql.chat(self._reader, key)
@@ -182,6 +187,26 @@ class Store:
         if row is None:
             raise KeyError(key)
         return rows.conversation(row, self.messages(key), self._record), row
+
+    def whole(self, key: str) -> WholeChat:
+        """A saved chat as its rows. What hangs on nothing, which no chat shows, and unreadable records are left out.
+
+        Raises:
+            KeyError: there is none of that key.
+        """
+        row = self.row(key)
+        if row is None:
+            raise KeyError(key)
+        kept: dict[str | None, MessageRow] = {}
+        for message in self.messages(key):
+            if message.parent is None or message.parent in kept:
+                kept[message.key] = message
+        traces = {}
+        for reply, blob in self.traces(key).items():
+            with suppress(ValueError):
+                if reply in kept:
+                    traces[reply] = unpack(blob)
+        return WholeChat(row, tuple(kept.values()), traces)
 
     def search(self, text: str, limit: int = 50) -> list[search.Hit]:
         """Chats whose title or messages hold the words of `text`, best first."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 _LEVEL = 3
+_MOST = 1 << 16
+"""Tokens of a step; no drafter comes near it."""
 Columns = dict[str, Any]
 
 
@@ -40,6 +42,8 @@ def record_of(data: Columns) -> Record:
         steps = _steps().validate_python([{"id": 0, **dict(zip(table, row, strict=True))} for row in rows])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a recorded reply: {error}") from error
+    if not all(0 <= n <= _MOST for s in steps for n in (s.drafted, s.tested, s.accepted, s.emitted)):
+        raise ValueError("not a recorded reply: a step's tokens are out of range")
     record, offset = Record(speculation), 0
     for number, step in enumerate(steps):
         while changes and changes[0][0] <= number:

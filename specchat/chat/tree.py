@@ -75,11 +75,16 @@ class Conversation:
     def last(self) -> Turn | None:
         return self.turns[-1] if self.turns else None
 
+    @property
+    def _end(self) -> Reply | None:
+        """The reply that the next prompt follows."""
+        return (self.last.reply or self.last.parent) if self.last else None
+
     # Growing
 
     def ask(self, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
-        """A new prompt at the end of the path."""
-        return self.add(Turn(prompt, attachments, self.last.reply if self.last else None))
+        """A new prompt at the end of the path; in the place of the last one where nothing answered that."""
+        return self.add(Turn(prompt, attachments, self._end))
 
     def edit(self, turn: Turn, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
         """Another prompt in the place of `turn`, which stays as a branch; it keeps the files unless it has others."""
@@ -145,7 +150,7 @@ class Conversation:
     def messages(self, turn: Turn | None = None, prompt: str = "") -> tuple[Message, ...]:
         """What the engine is asked to answer: `turn` after the answered turns above it, or `prompt` after the path."""
         asked = [Message("user", turn.content if turn is not None else prompt)]
-        above = turn.parent if turn is not None else self.last.reply if self.last else None
+        above = turn.parent if turn is not None else self._end
         while above is not None and above.turn is not None:
             if above.raw:
                 asked += [Message("assistant", above.raw), Message("user", above.turn.content)]

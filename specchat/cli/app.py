@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specchat.cli.chat_store import close, store_or_memory
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import Asked
 from specchat.cli.output import Problem, told
 
 if TYPE_CHECKING:
-    from specchat.chat.store import Store
     from specchat.cli.prepare import Prepared
     from specchat.tui.launch import Launch
 
@@ -39,8 +39,7 @@ def run_app(asked: Asked, theme: str | None) -> None:
         app.run()
     finally:
         engine.close()
-        if not launch.store.close():
-            click.echo(f"Some messages could not be saved. {launch.store.problem}", err=True)
+        close(launch.store)
     if app.return_code:
         raise click.exceptions.Exit(ExitCode.ERROR)
 
@@ -72,7 +71,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
     warnings += [*bad_personas, *bad_presets]
     if not keeps:
         warnings.append(f"The folder {paths.state} cannot be made: prompts and the engine's log are not kept.")
-    store, problem = _store(paths.chats)
+    store, problem = store_or_memory(paths.chats)
     warnings += problem
     try:
         keymap = read_keymap(paths.keys_file, [action.id for action in ACTIONS])
@@ -106,17 +105,3 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),
     )
-
-
-def _store(path: Path) -> "tuple[Store, list[str]]":
-    """The chats' database; in memory, with the reason, where the file cannot be used."""
-    from specchat.chat.schema import StoreError
-    from specchat.chat.store import Store
-    from specchat.config.errors import ConfigError
-    from specchat.config.paths import private_folder
-
-    try:
-        private_folder(path.parent)
-        return Store(path), []
-    except (StoreError, ConfigError) as error:
-        return Store(), [f"{error} Until then chats are kept in memory and end with specchat."]

@@ -2,20 +2,25 @@
 
 import json
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from specchat.attachments import read_attachment, with_attachments
+from specchat.attachments import Attachment, read_attachment
+from specchat.clean import clean
+from specchat.cli.chat_store import opened_store
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, Asked, with_options
+from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, Asked, with_options
 from specchat.cli.output import Output, Problem, Progress, quiet_pipe, told
-from specchat.cli.reply import load, take
-from specchat.engine.api import Finished, Generate, Message
+from specchat.cli.reply import answer, load
+from specchat.cli.transcript import Transcript
+from specchat.engine.api import Finished, Generate
 
 
 @click.command()
@@ -30,40 +35,74 @@ from specchat.engine.api import Finished, Generate, Message
     help="Send this text file along; may be given again.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with text, seed and figures.")
+@click.option("--save", is_flag=True, help="Keep question and answer as a chat.")
+@with_options(CHAT_OPTIONS)
 @told
-def ask(text: tuple[str, ...], files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
+def ask(
+    text: tuple[str, ...],
+    files: tuple[Path, ...],
+    as_json: bool,
+    save: bool,
+    continued: bool,
+    chat: str | None,
+    **options: Any,
+) -> None:
     """Answer one question.
 
     What is piped in is added to TEXT, and so is each FILE, in a fence headed by its name. The answer goes to standard
     output as it is written; figures go to standard error if that is a terminal.
+
+    Nothing is kept, unless --save begins a chat or --continue and --chat add to one.
     """
-    question = _question(text, files)
+    question, attached = _question(text, files)
+    asked = Asked.of(options)
+    with ExitStack() as stack:
+        if not (save or continued or chat is not None):
+            _answer(question, attached, as_json, asked, lambda _: Transcript())
+            return
+        from specchat.cli.kept import Continued
+
+        kept = Continued(stack.enter_context(opened_store()), continued, chat)
+        _answer(question, attached, as_json, kept.with_pair(asked), kept.transcript)
+
+
+def _answer(
+    question: str,
+    attached: tuple[Attachment, ...],
+    as_json: bool,
+    asked: Asked,
+    begin: Callable[[str], Transcript],
+) -> None:
+    """Ask the engine; `begin` gives the chat that the question belongs to, by the system prompt of a new one."""
     from specchat.cli.prepare import keeps_state, prepare, runnable
     from specchat.engine.client import EngineClient
 
-    prepared = prepare(Asked.of(options))
+    prepared = prepare(asked)
     pair = runnable(prepared.pair)
-    system = (Message("system", prepared.system),) if prepared.system else ()
-    request = Generate(
-        id=1,
-        messages=(*system, Message("user", question)),
-        sampling=prepared.seeded_sampling(),
-        limits=prepared.limits,
-        speculation=prepared.speculation(),
-    )
+    transcript = begin(prepared.system)
     engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
     out, progress = Output(), Progress()
     with quiet_pipe(), Interrupt() as interrupt:
         try:
             engine.start()
-            load(engine, pair.spec, progress.show, interrupt)
+            info = load(engine, pair.spec, progress.show, interrupt)
             progress.clear()
-            finished = take(engine, request, interrupt, _drop if as_json else out.write)
+            if warning := transcript.sent(question, attached):
+                click.echo(clean(warning), err=True)
+            request = Generate(
+                id=1,
+                messages=transcript.messages(prepared.system),
+                sampling=prepared.seeded_sampling(),
+                limits=prepared.limits,
+                speculation=prepared.speculation(),
+            )
+            write = _drop if as_json else out.write
+            finished = answer(engine, request, interrupt, write, transcript, pair.spec, info)
         finally:
             progress.clear()
             engine.close()
         if as_json:
-            out.write(_as_json(finished, pair.id, request) + "\n")
+            out.write(_as_json(finished, pair.id, request, transcript.key) + "\n")
         _report(finished, request.sampling.seed)
         if interrupt.asked:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
@@ -73,8 +112,9 @@ def _drop(text: str) -> None:
     del text
 
 
-def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> str:
-    attached = [read_attachment(path) for path in files]
+def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tuple[Attachment, ...]]:
+    """What is asked, and the files that go along."""
+    attached = tuple(read_attachment(path) for path in files)
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
         try:
@@ -85,23 +125,23 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> str:
                 ExitCode.USAGE,
             ) from None
     asked = "\n\n".join(part for part in (" ".join(text), piped) if part.strip())
-    question = with_attachments(asked, attached)
-    if not question:
+    if not asked and not attached:
         raise click.UsageError('Nothing was asked. Give a text, as in: specchat ask "Why is the sky blue?"')
-    return question
+    return asked, attached
 
 
-def _as_json(finished: Finished, pair: str, request: Generate) -> str:
-    answer = {
+def _as_json(finished: Finished, pair: str, request: Generate, chat: str | None) -> str:
+    found = {
         "text": finished.text,
         "token_ids": finished.token_ids,
         "finish_reason": finished.reason,
         "pair": pair,
         "strategy": request.speculation.strategy,
         "seed": request.sampling.seed,
+        "chat": chat,
         "stats": asdict(finished.stats),
     }
-    return json.dumps(answer)
+    return json.dumps(found)
 
 
 def _report(finished: Finished, seed: int) -> None:

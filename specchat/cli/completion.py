@@ -56,6 +56,25 @@ def complete_themes(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [theme.name for theme in themes if theme.name.startswith(incomplete)]
 
 
+def complete_chats(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Keys of chats that begin like `incomplete`, with their titles; none where they cannot be read."""
+    del ctx, param
+    import sqlite3
+    from contextlib import closing
+
+    from specchat.chat import sql
+    from specchat.clean import one_line
+    from specchat.config.paths import user_paths
+
+    try:
+        with closing(sqlite3.connect(f"{user_paths().chats.as_uri()}?mode=ro", uri=True)) as database:
+            entries = sql.chats(database)
+    except sqlite3.Error:
+        return []
+    known = [CompletionItem(key, help=one_line(title, 60)) for key, title, *_ in entries if key.startswith(incomplete)]
+    return [*known, *([CompletionItem("last", help="the latest chat")] if "last".startswith(incomplete) else [])]
+
+
 def _catalog(ctx: click.Context) -> "Catalog | None":
     from specchat.cli.prepare import read_catalog
     from specchat.config.errors import ConfigError

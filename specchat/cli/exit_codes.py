@@ -23,7 +23,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "done; also when the reader of the output closed it early",
     ExitCode.ERROR: "an error that specchat did not expect; the message names the file with the details",
     ExitCode.USAGE: "an option, argument, input or strategy that cannot be used",
-    ExitCode.UNUSABLE: "a configuration file, pair or model that cannot be used",
+    ExitCode.UNUSABLE: "a configuration file, the chats' database, a pair or a model that cannot be used",
     ExitCode.CONTEXT: "the prompt does not fit the model's context",
     ExitCode.DIED: "the engine process ended by itself",
     ExitCode.DIFFERENT: "check, bench: a reply differed from plain decoding",

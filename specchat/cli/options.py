@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from specchat.cli.completion import complete_pairs
+from specchat.cli.completion import complete_chats, complete_pairs
 from specchat.config.errors import nearest
 from specchat.engine.api import ACCEPTANCES, Acceptance
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
@@ -132,6 +132,15 @@ DECODING_OPTIONS = (
     ),
     _option("--system", env=True, metavar="TEXT", help="The system prompt."),
     _option("--stop", type=Stop(), multiple=True, help="End the reply before this text; may be given again."),
+)
+CHAT_OPTIONS = (
+    click.option("--continue", "continued", is_flag=True, help="Go on with the latest chat."),
+    click.option(
+        "--chat",
+        metavar="CHAT",
+        shell_complete=complete_chats,
+        help="Go on with this one: its key, its number in specchat chats list, or how its title begins.",
+    ),
 )
 
 

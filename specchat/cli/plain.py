@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat.clean import clean, one_line
+from specchat.cli.chat_store import close, opened_store, store_or_memory
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
@@ -16,7 +18,7 @@ from specchat.cli.lines import Lines
 from specchat.cli.options import Asked
 from specchat.cli.output import Output, Problem, quiet_pipe, told
 from specchat.cli.plain_commands import obey
-from specchat.cli.reply import load, take
+from specchat.cli.reply import answer, load
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Finished, Generate, PairInfo
 from specchat.engine.errors import EngineError
@@ -30,18 +32,30 @@ PATIENCE_S = 10.0
 
 
 @told
-def run_plain(asked: Asked) -> None:
-    """Chat by lines until the input ends."""
+def run_plain(asked: Asked, continued: bool = False, chat: str | None = None) -> None:
+    """Chat by lines until the input ends: a new chat, the latest (`continued`) or the one called `chat`."""
+    from specchat.cli.kept import Continued
     from specchat.cli.prepare import keeps_state, prepare
+    from specchat.config.paths import user_paths
     from specchat.engine.client import EngineClient
 
-    prepared = prepare(asked)
-    engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
-    with quiet_pipe():
-        try:
-            PlainChat(engine, asked, prepared, Transcript()).run()
-        finally:
-            engine.close()
+    with ExitStack() as stack:
+        warnings: list[str] = []
+        if continued or chat is not None:
+            store = stack.enter_context(opened_store())
+        else:
+            store, warnings = store_or_memory(user_paths().chats)
+            stack.callback(close, store)
+        kept = Continued(store, continued, chat)
+        asked = kept.with_pair(asked)
+        prepared = prepare(asked)
+        engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
+        stack.callback(engine.close)
+        stack.enter_context(quiet_pipe())
+        plain = PlainChat(engine, asked, prepared, kept.transcript(prepared.system))
+        for warning in warnings:
+            plain.say(warning)
+        plain.run()
 
 
 class PlainChat:
@@ -73,7 +87,8 @@ class PlainChat:
                 if entry.is_command:
                     obey(self, entry.text)
                 else:
-                    self.transcript.sent(entry.text)
+                    if warning := self.transcript.sent(entry.text):
+                        self.say(warning)
                     self.answer()
             except (EngineError, click.ClickException) as error:
                 if not self._lines.is_terminal:
@@ -122,18 +137,13 @@ class PlainChat:
             limits=prepared.limits,
             speculation=prepared.speculation(),
         )
-        written: list[str] = []
 
         def write(text: str) -> None:
             self._out.write(clean(text))
-            written.append(text)
 
-        finished = None
+        assert self.info is not None
         with Interrupt() as interrupt:
-            try:
-                finished = take(self._engine, request, interrupt, write)
-            finally:
-                self.transcript.answered(finished.text if finished else "".join(written), request, finished)
+            finished = answer(self._engine, request, interrupt, write, self.transcript, prepared.pair.spec, self.info)
         self.last = (request, finished)
         if finished.reason == "context":
             self.say("The context is full: the reply ends here. /new starts an empty chat.")

@@ -7,7 +7,20 @@ import click
 
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.output import Problem
-from specchat.engine.api import Cancel, Failed, Finished, Generate, Load, Loaded, Loading, PairInfo, PairSpec, Step
+from specchat.cli.transcript import Transcript
+from specchat.engine.api import (
+    Cancel,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Load,
+    Loaded,
+    Loading,
+    PairInfo,
+    PairSpec,
+    Step,
+)
 from specchat.engine.port import EnginePort
 
 TICK_S = 0.2
@@ -41,8 +54,46 @@ def load(
             raise click.Abort
 
 
-def take(engine: EnginePort, request: Generate, interrupt: Interrupt, write: Callable[[str], None]) -> Finished:
+def answer(
+    engine: EnginePort,
+    request: Generate,
+    interrupt: Interrupt,
+    write: Callable[[str], None],
+    transcript: Transcript,
+    pair: PairSpec,
+    info: PairInfo,
+) -> Finished:
+    """`take` the reply to the transcript's last prompt into the transcript, with what was written if it fails.
+
+    Raises:
+        Problem: the engine could not answer.
+        click.Abort: the reply does not stop.
+    """
+    written: list[str] = []
+
+    def note(text: str) -> None:
+        write(text)
+        written.append(text)
+
+    transcript.begun(request, pair, info)
+    finished = None
+    try:
+        finished = take(engine, request, interrupt, note, transcript.heard)
+    finally:
+        transcript.answered(finished.text if finished else "".join(written), finished)
+    return finished
+
+
+def take(
+    engine: EnginePort,
+    request: Generate,
+    interrupt: Interrupt,
+    write: Callable[[str], None],
+    hear: Callable[[Event], None] = lambda _: None,
+) -> Finished:
     """Ask a loaded engine and `write` the reply as it comes, its last line ended; an interrupt stops it.
+
+    `hear` is told every event first.
 
     Raises:
         Problem: the engine could not answer.
@@ -54,6 +105,7 @@ def take(engine: EnginePort, request: Generate, interrupt: Interrupt, write: Cal
     try:
         while True:
             for event in engine.events(TICK_S):
+                hear(event)
                 match event:
                     case Step() if text := "".join(piece.text for piece in event.pieces):
                         write(text)

@@ -10,13 +10,21 @@ from specchat import __version__
 from specchat.cli.app import run_app
 from specchat.cli.ask import ask
 from specchat.cli.bench import bench
+from specchat.cli.chats import chats
 from specchat.cli.check import check
 from specchat.cli.completion import complete_themes, completion
 from specchat.cli.config import config
 from specchat.cli.doctor import doctor
 from specchat.cli.exit_codes import MEANINGS, ExitCode
 from specchat.cli.models import models
-from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, Asked, refuse_options_before_command, with_options
+from specchat.cli.options import (
+    CHAT_OPTIONS,
+    DECODING_OPTIONS,
+    PAIR_OPTIONS,
+    Asked,
+    refuse_options_before_command,
+    with_options,
+)
 from specchat.cli.paths import paths
 from specchat.cli.plain import run_plain
 
@@ -34,9 +42,12 @@ EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, mea
     help="The app's colours.",
 )
 @click.option("--plain", is_flag=True, help="Chat by lines instead: for screen readers and pipes.")
+@with_options(CHAT_OPTIONS)
 @click.version_option(__version__, prog_name="specchat", message="%(prog)s %(version)s")
 @click.pass_context
-def specchat(ctx: click.Context, /, theme: str | None, plain: bool, **options: Any) -> None:
+def specchat(
+    ctx: click.Context, /, theme: str | None, plain: bool, continued: bool, chat: str | None, **options: Any
+) -> None:
     """Chat with a local model, made faster by speculative decoding, word for word the same.
 
     Without a command: the app, in this terminal.
@@ -44,12 +55,14 @@ def specchat(ctx: click.Context, /, theme: str | None, plain: bool, **options: A
     if ctx.invoked_subcommand is not None:
         refuse_options_before_command(ctx)
     elif plain:
-        run_plain(Asked.of(options))
+        run_plain(Asked.of(options), continued, chat)
+    elif continued or chat is not None:
+        raise click.UsageError("--continue and --chat go with --plain or ask. The app lists the chats with ctrl+b.")
     else:
         run_app(Asked.of(options), theme)
 
 
-for command in (ask, models, check, bench, doctor, paths, config, completion):
+for command in (ask, chats, models, check, bench, doctor, paths, config, completion):
     specchat.add_command(command)
 
 

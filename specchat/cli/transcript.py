@@ -1,6 +1,7 @@
-"""The chat of `specchat --plain` so far."""
+"""The chat of a command so far."""
 
-from specchat.engine.api import Finished, Generate, Message
+from specchat.attachments import Attachment, with_attachments
+from specchat.engine.api import Event, Finished, Generate, Message, PairInfo, PairSpec
 
 
 class Transcript:
@@ -9,6 +10,11 @@ class Transcript:
     def __init__(self) -> None:
         self._turns: list[tuple[str, str]] = []
 
+    @property
+    def key(self) -> str | None:
+        """The key of the saved chat; None where it is not saved."""
+        return None
+
     def messages(self, system: str) -> tuple[Message, ...]:
         """All turns that were answered, then the last prompt, to be answered (again)."""
         turns = [Message("system", system)] if system else []
@@ -16,16 +22,22 @@ class Transcript:
             turns += [Message("user", prompt), Message("assistant", answer)]
         return (*turns, *(Message("user", prompt) for prompt, _ in self._turns[-1:]))
 
-    def sent(self, prompt: str) -> None:
-        """A new prompt, to be answered next."""
-        self._turns.append((prompt, ""))
+    def sent(self, prompt: str, attachments: tuple[Attachment, ...] = ()) -> str:
+        """A new prompt, to be answered next; gives a warning where it should be safe and is not."""
+        self._turns.append((with_attachments(prompt, attachments), ""))
+        return ""
 
-    def answered(self, text: str, request: Generate, finished: Finished | None) -> None:
+    def begun(self, request: Generate, pair: PairSpec, info: PairInfo) -> None:
+        """The last prompt is about to be answered by `pair`."""
+
+    def heard(self, event: Event) -> None:
+        """Something came from the engine."""
+
+    def answered(self, text: str, finished: Finished | None) -> None:
         """The last prompt's answer, in place of an earlier one; `finished` is None where the engine failed.
 
         Without any text an earlier answer stays; a prompt that has none is dropped.
         """
-        del request, finished
         prompt, before = self._turns.pop()
         if text or before:
             self._turns.append((prompt, text or before))

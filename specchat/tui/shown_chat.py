@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from specchat.attachments import Attachment
+from specchat.chat.saving import Saving
 from specchat.chat.schema import in_words
 from specchat.chat.tree import Conversation, Turn
 from specchat.tui.launch import Launch
-from specchat.tui.saving import Saving
 
 
 class CannotOpen(Exception):

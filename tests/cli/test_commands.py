@@ -13,7 +13,7 @@ from specchat.config.themes import ThemeFile
 from specchat.engine.strategies import STRATEGIES
 from tests.cli.conftest import Run, configure
 
-COMMANDS = ("ask", "check", "completion", "config", "doctor", "models", "paths")
+COMMANDS = ("ask", "chats", "check", "completion", "config", "doctor", "models", "paths")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

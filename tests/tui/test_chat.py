@@ -592,8 +592,11 @@ async def test_the_palette_reaches_every_key(monkeypatch: pytest.MonkeyPatch, tm
         assert {"Stop", "Settings", "Token view", "Help", "Models", "New chat", "Regenerate", "Copy reply"} <= set(
             entries
         )
-        run: Callable[[], Awaitable[None]] = entries["Save chat"]
+        run: Callable[[], Awaitable[None]] = entries["Export chat"]
         await run()
+        await pilot.pause()
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: (tmp_path / "specchat-1.md").exists())
         assert "small fox" in (tmp_path / "specchat-1.md").read_text()
 
 

@@ -9,11 +9,11 @@ from conftest import CATALOG, LAUNCH
 from test_session import Clock, paced
 
 from specchat.chat.rows import INTERRUPTED
+from specchat.chat.saving import FLUSH_S
 from specchat.chat.store import Store
 from specchat.chat.titles import LONGEST, make_title
 from specchat.engine.api import Generate, Load, Message
 from specchat.engine.fake import FakeEngine
-from specchat.tui.saving import FLUSH_S
 from specchat.tui.session import Session
 
 

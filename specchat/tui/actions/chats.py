@@ -1,11 +1,10 @@
-"""Chats as a whole: the list of them, new ones, names, copies, deleting, and files."""
+"""Chats as a whole: the list of them, new ones, names, copies and deleting."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specchat.chat.export import as_markdown
 from specchat.clean import one_line
 from specchat.tui.actions.action import Action
+from specchat.tui.actions.files import FILES
 
 if TYPE_CHECKING:
     from specchat.tui.screens.chat import ChatScreen
@@ -82,22 +81,6 @@ def _undelete(chat: "ChatScreen", _: str) -> None:
     chat.say("chat brought back")
 
 
-def _save(chat: "ChatScreen", name: str) -> None:
-    """Write the chat beside what is there, never over it."""
-    number = 1
-    while (path := Path(name or f"specchat-{number}.md")).exists():
-        if name:
-            chat.say(f"{path} exists already and is kept; choose another name", bad=True)
-            return
-        number += 1
-    try:
-        path.write_text(as_markdown(chat.session.conversation), encoding="utf-8")
-    except OSError as error:
-        chat.say(f"the chat could not be written: {error}", bad=True)
-    else:
-        chat.say(f"chat written to {path.resolve()}")
-
-
 CHATS = (
     Action(
         "new-chat",
@@ -136,12 +119,5 @@ CHATS = (
            ("d", "delete"), slash="delete", where="chats"),
     Action("undelete-chat", "Bring back chat", "Bring back the chat deleted last.", _undelete, ("u",),
            slash="undelete", where="chats"),
-    Action(
-        "save-chat",
-        "Save chat",
-        "Write the chat to a Markdown file in this folder.",
-        _save,
-        slash="save",
-        argument="file name",
-    ),
+    *FILES,
 )  # fmt: skip

@@ -1,0 +1,150 @@
+"""Chats from files: which format a file has, and what of it is new."""
+
+import json
+import math
+import sqlite3
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from specchat.chat import chatgpt, markdown
+from specchat.chat.files import ChatFileError, read
+from specchat.chat.json_format import FORMAT, from_json
+from specchat.chat.rows import WholeChat
+from specchat.chat.schema import in_words
+from specchat.chat.store import Store
+from specchat.chat.trace import pack
+from specchat.clean import one_line
+
+Format = Literal["json", "md", "chatgpt"]
+FORMATS: tuple[Format, ...] = ("json", "md", "chatgpt")
+MARKDOWN = (".md", ".markdown")
+PATIENCE_S = 60.0
+"""How long a chat may wait to be saved."""
+
+
+@dataclass
+class Imported:
+    """What became of a file: the keys of the chats that were added, how many were there already, and remarks."""
+
+    keys: list[str] = field(default_factory=list)
+    known: int = 0
+    notes: tuple[str, ...] = ()
+
+    def told(self) -> str:
+        """In words."""
+        count = len(self.keys)
+        parts = [f"{count} {'chat' if count == 1 else 'chats'} imported"]
+        if self.known:
+            parts.append(f"{self.known} already here and left as {'it is' if self.known == 1 else 'they are'}")
+        return "; ".join([*parts, *self.notes])
+
+
+def import_file(store: Store, path: Path, format: Format | None = None) -> Imported:
+    """Add the chats of a file; its format is found out where none is given. All are read before the first is added.
+
+    Raises:
+        ChatFileError: the file cannot be used, or the chats cannot be saved.
+    """
+    chats, notes = read_chats(path, format)
+    name = one_line(str(path))
+    imported = Imported(notes=notes)
+    try:
+        for chat in chats:
+            if _is_known(store, chat):
+                imported.known += 1
+                continue
+            traces = {key: pack(columns) for key, columns in chat.traces.items()}
+            key, done = store.insert(chat.row, chat.messages, traces)
+            if not done.wait(PATIENCE_S) or store.row(key) is None:
+                why = store.problem or "The chats' database does not take it."
+                raise ChatFileError(f"{name} was imported up to chat {len(imported.keys)} of {len(chats)}. {why}")
+            imported.keys.append(key)
+    except sqlite3.Error as error:
+        raise ChatFileError(in_words(error, store.path)) from None
+    return imported
+
+
+def read_chats(path: Path, format: Format | None = None) -> tuple[list[WholeChat], tuple[str, ...]]:
+    """The chats of a file, and remarks on what was left out.
+
+    Raises:
+        ChatFileError: the file cannot be used; the message names it, the place in it, and what to do.
+    """
+    name, data = one_line(str(path)), read(path)
+    if chatgpt.is_zip(data):
+        if format not in (None, "chatgpt"):
+            raise ChatFileError(f"{name} is a zip file, which only exports of ChatGPT are.")
+        return _of_chatgpt(chatgpt.unzip(data, name), name)
+    text = _text(data, name)
+    looks_like_json = text.lstrip()[:1] in ("{", "[") and path.suffix.lower() not in MARKDOWN
+    if format == "md" or (format is None and not looks_like_json):
+        return [markdown.from_markdown(text, name, time.time())], ()
+    found = _json(text, name)
+    if format == "chatgpt" or (format is None and not (isinstance(found, dict) and "format" in found)):
+        result = chatgpt.from_chatgpt(found, name)
+        return result.chats, result.notes
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ChatFileError(f'{name} is no export of specchat: its "format" is not "{FORMAT}".')
+    return from_json(found, name), ()
+
+
+def _of_chatgpt(parts: Iterable[bytes], name: str) -> tuple[list[WholeChat], tuple[str, ...]]:
+    whole = chatgpt.Read()
+    for part in parts:
+        result = chatgpt.from_chatgpt(_json(_text(part, name), name), name)
+        whole.chats += result.chats
+        whole.left_out += result.left_out
+    return whole.chats, whole.notes
+
+
+def _text(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ChatFileError(f"{name} is not UTF-8 text (byte {error.start}).") from None
+
+
+def _json(text: str, name: str) -> object:
+    try:
+        return json.loads(text, parse_float=_finite, parse_constant=_finite)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ChatFileError(f"{name} is damaged or not complete ({place}: {one_line(error.msg)}).") from None
+    except RecursionError:
+        raise ChatFileError(f"{name} is nested too deeply.") from None
+    except ValueError as error:
+        raise ChatFileError(f"{name} holds a number that cannot be used ({one_line(str(error), 60)}).") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def _is_known(store: Store, chat: WholeChat) -> bool:
+    """Whether the store has the chat with the same messages; its title and what is shown of it may have changed."""
+    try:
+        return _content(store.whole(chat.row.key)) == _content(chat)
+    except KeyError:
+        return False
+
+
+def _content(chat: WholeChat) -> tuple[Any, ...]:
+    messages = [
+        (
+            message.key,
+            message.parent,
+            message.role,
+            message.text,
+            message.created,
+            message.state,
+            json.loads(message.meta),
+        )
+        for message in chat.messages
+    ]
+    return chat.row.system, messages, dict(chat.traces)

@@ -1,0 +1,203 @@
+"""The shown path of a chat as Markdown that reads well, whose marks in comments let its texts be read as they were.
+
+A mark is a line of its own, `<!-- specchat: user 2026-07-14T12:30:00+00:00 -->`. A heading and an empty line follow it,
+then the text, an empty line and the next mark. Lines in a text that look like marks get a backslash before them.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from specchat.chat.files import ChatFileError
+from specchat.chat.record import speculation_label
+from specchat.chat.reply import Reply
+from specchat.chat.rows import Answered, ChatRow, MessageRow, WholeChat
+from specchat.chat.titles import make_title
+from specchat.chat.tree import Conversation
+from specchat.clean import one_line
+
+Kind = Literal["chat", "system", "user", "assistant", "figures", "end"]
+
+_MARK = re.compile(r"<!-- specchat: (chat|system|user|assistant|figures|end)(?: (\S+))? -->[ \t\r]*")
+_LIKE_A_MARK = re.compile(r"(?m)^(?=\\*<!-- specchat: )")
+_ESCAPED = re.compile(r"(?m)^\\(?=\\*<!-- specchat: )")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r"(?:#{1,6}\s+|\*\*)(?P<who>[^*#]+?):?\s*(?:\*\*:?|#*)\s*")
+_NAMES: dict[str, Kind] = {
+    **dict.fromkeys(("you", "user", "me", "human", "prompt", "question"), "user"),
+    **dict.fromkeys(
+        ("assistant", "ai", "bot", "model", "chatgpt", "specchat", "answer", "reply", "response"), "assistant"
+    ),
+    **dict.fromkeys(("system", "system prompt"), "system"),
+}
+
+
+@dataclass(frozen=True)
+class _Block:
+    kind: Kind
+    text: str
+    created: float = 0.0
+    name: str = ""
+
+
+def as_markdown(conversation: Conversation) -> str:
+    """The path that is shown: title, system prompt, prompts with what was attached, and replies with their figures."""
+    return "".join(_parts(conversation))
+
+
+def _parts(chat: Conversation) -> Iterator[str]:
+    replies = [turn.reply for turn in chat.turns if turn.reply is not None]
+    names = list(dict.fromkeys(one_line(reply.name) for reply in replies if reply.name))
+    date = datetime.fromtimestamp(chat.created)
+    yield f"{_mark('chat', chat.created)}# {one_line(chat.title)}\n\n"
+    yield f"| date | model |\n|---|---|\n| {date:%Y-%m-%d %H:%M} | {_cell(', '.join(names))} |\n\n"
+    if chat.system:
+        yield _block("system", "System prompt", chat.system)
+    for turn in chat.turns:
+        yield _block("user", "You", turn.content, turn.created)
+        if turn.reply is not None:
+            yield _block("assistant", one_line(turn.reply.name) or "Assistant", turn.reply.raw, turn.reply.created)
+            if figures := _figures(turn.reply):
+                yield f"{_mark('figures')}*{figures}*\n\n"
+    yield _mark("end")
+
+
+def _mark(kind: Kind, created: float | None = None) -> str:
+    date = "" if created is None else " " + datetime.fromtimestamp(created, UTC).isoformat()
+    return f"<!-- specchat: {kind}{date} -->\n"
+
+
+def _block(kind: Kind, heading: str, text: str, created: float | None = None) -> str:
+    escaped = _LIKE_A_MARK.sub(r"\\", text)
+    return f"{_mark(kind, created)}## {heading}\n\n{escaped}\n\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|")
+
+
+def _figures(reply: Reply) -> str:
+    stats = reply.stats
+    if stats is None or not stats.completion_tokens:
+        return one_line(reply.outcome)
+    parts = [
+        f"{stats.completion_tokens} tokens",
+        f"{stats.tokens_per_second:.0f} tok/s",
+        speculation_label(reply.speculation),
+        f"temperature {reply.sampling.temperature:g}",
+        f"seed {reply.seed}",
+        one_line(reply.outcome),
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def from_markdown(text: str, name: str, now: float) -> WholeChat:
+    """A chat without branches, from `as_markdown` or from Markdown with headings such as "## You" and "## Assistant".
+
+    The same text gives the same keys. Dates that the text does not tell are `now`.
+
+    Raises:
+        ChatFileError: there is neither; `name` is the file's.
+    """
+    if text.partition("\n")[0].endswith("\r"):
+        text = text.replace("\r\n", "\n")
+    marked = any(_MARK.fullmatch(line) for line in text.split("\n"))
+    title, blocks = _marked(text) if marked else _headed(text)
+    said = _alternating(block for block in blocks if block.kind in ("user", "assistant"))
+    if not said:
+        raise ChatFileError(
+            f"{name} holds no chat: it has neither the marks of an export nor headings such as "
+            '"## You" and "## Assistant".'
+        )
+    system = next((block.text for block in blocks if block.kind == "system"), "")
+    began = next((block.created for block in blocks if block.kind == "chat" and block.created), said[0].created or now)
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    messages: list[MessageRow] = []
+    for number, block in enumerate(said):
+        parent = messages[-1].key if messages else None
+        key, created = f"{digest[:20]}{number:04x}", block.created or now
+        if block.kind == "user":
+            messages.append(MessageRow(key, parent, "user", block.text, created, "sent"))
+        else:
+            meta = json.dumps(asdict(Answered(block.name)))
+            messages.append(MessageRow(key, parent, "assistant", block.text, created, "finished", meta))
+    title = title or make_title(said[0].text, said[-1].text)
+    row = ChatRow(digest[:24], "", title, system, False, began, messages[-1].created, {"leaf": messages[-1].key})
+    return WholeChat(row, tuple(messages))
+
+
+def _marked(text: str) -> tuple[str, list[_Block]]:
+    title, blocks = "", []
+    for mark, lines in _sections(text):
+        kind: Kind = mark[1]  # type: ignore[assignment]
+        heading = lines[0] if lines else ""
+        body = "\n".join(lines[2:] if heading.startswith("#") and lines[1:2] == [""] else lines)
+        body = _ESCAPED.sub("", body.removesuffix("\n"))
+        heading = one_line(heading.lstrip("#"), 400)
+        if kind == "chat":
+            title = heading
+        blocks.append(_Block(kind, body, _time(mark[2]), heading[:40] if kind == "assistant" else ""))
+    return title, blocks
+
+
+def _sections(text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
+    """Each mark with the lines up to the next one, the empty last line left out."""
+    mark: re.Match[str] | None = None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        found = _MARK.fullmatch(line)
+        if found is None:
+            lines.append(line)
+            continue
+        if mark is not None:
+            yield mark, lines
+        mark, lines = found, []
+    if mark is not None:
+        yield mark, lines
+
+
+def _time(text: str | None) -> float:
+    try:
+        seconds = datetime.fromisoformat(text or "").timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
+
+
+def _headed(text: str) -> tuple[str, list[_Block]]:
+    """By headings or bold lines that say who speaks; those in code are text."""
+    title, fence = "", ""
+    blocks: list[_Block] = []
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+            fence = ""
+        heading = None if fence or mark else _HEADING.fullmatch(line.rstrip())
+        kind = _NAMES.get(heading["who"].strip().casefold()) if heading else None
+        if kind is not None:
+            blocks.append(_Block(kind, ""))
+        elif blocks:
+            blocks[-1] = replace(blocks[-1], text=f"{blocks[-1].text}{line}\n")
+        elif not title and line.startswith("# "):
+            title = one_line(line[2:], 400)
+    return title, [replace(block, text=block.text.strip("\n")) for block in blocks]
+
+
+def _alternating(blocks: Iterable[_Block]) -> list[_Block]:
+    """Prompts and replies in turn: neighbours of one kind become one, and a reply at the start gets an empty prompt."""
+    said: list[_Block] = []
+    for block in blocks:
+        if said and said[-1].kind == block.kind:
+            said[-1] = replace(said[-1], text=f"{said[-1].text}\n\n{block.text}")
+        else:
+            if not said and block.kind == "assistant":
+                said.append(_Block("user", "", block.created))
+            said.append(block)
+    return said

@@ -1,0 +1,119 @@
+"""The saved chats as commands reach them: opening the database, and finding a chat by what people call it."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import click
+
+from specchat.clean import one_line
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import Problem
+
+if TYPE_CHECKING:
+    from specchat.chat.store import ChatEntry, Store
+
+LAST = "last"
+PATIENCE_S = 10.0
+"""How long a change may wait to be saved."""
+_SHOWN = 5
+"""Chats named where a name fits several."""
+
+
+@contextlib.contextmanager
+def opened_store() -> Iterator["Store"]:
+    """The user's chats, closed at the end with what waits saved.
+
+    Raises:
+        Problem: the database, or a file of chats that the block works with, cannot be used.
+    """
+    from specchat.chat.files import ChatFileError
+    from specchat.chat.schema import StoreError, in_words
+    from specchat.chat.store import Store
+    from specchat.config.paths import private_folder, user_paths
+
+    path = user_paths().chats
+    private_folder(path.parent)
+    try:
+        store = Store(path)
+    except StoreError as error:
+        raise Problem(str(error), ExitCode.UNUSABLE) from None
+    try:
+        yield store
+    except ChatFileError as error:
+        raise Problem(str(error), ExitCode.USAGE) from None
+    except sqlite3.Error as error:
+        raise Problem(in_words(error, path), ExitCode.UNUSABLE) from None
+    finally:
+        close(store)
+
+
+def store_or_memory(path: Path) -> "tuple[Store, list[str]]":
+    """The chats' database; in memory, with the reason, where the file cannot be used."""
+    from specchat.chat.schema import StoreError
+    from specchat.chat.store import Store
+    from specchat.config.errors import ConfigError
+    from specchat.config.paths import private_folder
+
+    try:
+        private_folder(path.parent)
+        return Store(path), []
+    except (StoreError, ConfigError) as error:
+        return Store(), [f"{error} Until then chats are kept in memory and end with specchat."]
+
+
+def close(store: "Store") -> None:
+    """Save what waits, and say so where that cannot be."""
+    if not store.close():
+        click.echo(f"Some messages could not be saved. {store.problem}", err=True)
+
+
+def saved(store: "Store", done: Event) -> None:
+    """Wait for a change.
+
+    Raises:
+        Problem: it is not saved.
+    """
+    if not done.wait(PATIENCE_S):
+        raise Problem(store.problem or "The chats' database does not answer.", ExitCode.UNUSABLE)
+
+
+def find_chat(store: "Store", wanted: str) -> "ChatEntry":
+    """The chat called `wanted`: a key, "last", a number of `specchat chats list`, or how its title begins.
+
+    Raises:
+        Problem: there is none, or there are several.
+    """
+    entries = store.chats()
+    if wanted == LAST:
+        if not entries:
+            raise Problem("There are no chats yet.", ExitCode.USAGE)
+        return max(entries, key=lambda entry: entry.updated)
+    found = [entry for entry in entries if entry.key == wanted]
+    if not found and wanted.isdecimal() and 0 < int(wanted[:9]) <= len(entries):
+        found = [entries[int(wanted[:9]) - 1]]
+    return found[0] if found else by_title(entries, wanted, "specchat chats list shows them.")
+
+
+def by_title(entries: "list[ChatEntry]", wanted: str, hint: str) -> "ChatEntry":
+    """The chat whose title is `wanted`, or else the only one whose title begins like it.
+
+    Raises:
+        Problem: there is none, with `hint`, or there are several.
+    """
+    folded = " ".join(wanted.casefold().split())
+    titles = [(" ".join(entry.title.casefold().split()), entry) for entry in entries]
+    found = [entry for title, entry in titles if title == folded]
+    if len(found) != 1:
+        found = [entry for title, entry in titles if folded and title.startswith(folded)]
+    name = one_line(wanted, 60)
+    if not found:
+        raise Problem(f'There is no chat "{name}". {hint}', ExitCode.USAGE)
+    if len(found) > 1:
+        keys = ", ".join(f'{entry.key} ("{one_line(entry.title, 40)}")' for entry in found[:_SHOWN])
+        more = ", ..." if len(found) > _SHOWN else ""
+        raise Problem(f'{len(found)} titles begin with "{name}". Give a key: {keys}{more}.', ExitCode.USAGE)
+    return found[0]

@@ -1,0 +1,57 @@
+"""`specchat chats delete`, `restore` and `rename`."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from specchat.clean import one_line
+from specchat.cli.chat_store import by_title, find_chat, opened_store, saved
+from specchat.cli.completion import complete_chats
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import Output, Problem, quiet_pipe, told
+
+
+@click.command()
+@click.argument("chat", shell_complete=complete_chats)
+@click.option("--yes", is_flag=True, help="Do not ask; in a pipe nothing is asked.")
+@told
+def delete(chat: str, yes: bool) -> None:
+    """Delete CHAT. For a day, restore brings it back."""
+    with opened_store() as store, quiet_pipe():
+        entry = find_chat(store, chat)
+        title = one_line(entry.title, 80)
+        asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+        if asks and not yes:
+            click.confirm(f'Delete "{title}"?', abort=True, err=True)
+        saved(store, store.delete(entry.key))
+        Output().write(f'Deleted "{title}". For a day it can be brought back: specchat chats restore {entry.key}\n')
+
+
+@click.command()
+@click.argument("chat", required=False)
+@told
+def restore(chat: str | None) -> None:
+    """Bring back the deleted CHAT, by its key or how its title begins; without CHAT the one deleted last."""
+    with opened_store() as store, quiet_pipe():
+        entries = store.deleted()
+        if not entries:
+            raise Problem("No chat was deleted within a day.", ExitCode.USAGE)
+        names = ", ".join(f'"{one_line(entry.title, 40)}"' for entry in entries[:5])
+        found = [entry for entry in entries if chat in (None, entry.key)]
+        entry = found[0] if found else by_title(entries, chat or "", f"Deleted last were {names}.")
+        saved(store, store.restore(entry.key))
+        Output().write(f'Brought back "{one_line(entry.title, 80)}".\n')
+
+
+@click.command()
+@click.argument("chat", shell_complete=complete_chats)
+@click.argument("title", nargs=-1, required=True)
+@told
+def rename(chat: str, title: Sequence[str]) -> None:
+    """Give CHAT another TITLE."""
+    name = one_line(" ".join(title), 80)
+    if not name:
+        raise click.UsageError("The title is empty.")
+    with opened_store() as store:
+        saved(store, store.rename(find_chat(store, chat).key, name))

@@ -1,0 +1,77 @@
+"""`specchat chats export` and `import`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+import click
+
+from specchat.cli.chat_store import find_chat, opened_store
+from specchat.cli.completion import complete_chats
+from specchat.cli.output import Output, quiet_pipe, told
+
+if TYPE_CHECKING:
+    from specchat.chat.importing import Format
+
+STDOUT = Path("-")
+
+
+@click.command()
+@click.argument("chats", metavar="CHAT...", nargs=-1, shell_complete=complete_chats)
+@click.option("--all", "everything", is_flag=True, help="All chats.")
+@click.option("--format", "format", type=click.Choice(("md", "json")), help="[default: as FILE is called, else md]")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    default=STDOUT,
+    help="Write a new file; one that exists is kept and refused.  [default: -, standard output]",
+)
+@told
+def export(chats: tuple[str, ...], everything: bool, format: str | None, output: Path) -> None:
+    """Write chats to a file or standard output.
+
+    json holds everything, all branches and figures, and can be imported without loss. md is the shown path of one chat.
+    """
+    if bool(chats) == everything:
+        raise click.UsageError("Give the chats to export, or --all.")
+    chosen: Literal["md", "json"] = "json" if (format or output.suffix.lower().lstrip(".")) == "json" else "md"
+    from specchat.chat.exporting import export as exported
+    from specchat.chat.files import write_new
+
+    with opened_store() as store, quiet_pipe():
+        keys = [entry.key for entry in store.chats()] if everything else [find_chat(store, chat).key for chat in chats]
+        keys = list(dict.fromkeys(keys))
+        if chosen == "md" and len(keys) > 1:
+            raise click.UsageError("Markdown holds one chat. Export them one by one, or with --format json.")
+        pieces = exported(store, keys, chosen)
+        if output != STDOUT:
+            write_new(output, pieces)
+            return
+        out = Output()
+        for piece in pieces:
+            out.write(piece)
+
+
+@click.command("import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "format",
+    type=click.Choice(("auto", "json", "md", "chatgpt")),
+    default="auto",
+    show_default=True,
+    help="What the files are.",
+)
+@told
+def import_(files: tuple[Path, ...], format: str) -> None:
+    """Add the chats of files: exports of specchat, Markdown, and ChatGPT's conversations.json or its zip.
+
+    Chats that are here already, with the same messages, are left alone. A file that cannot be used adds nothing.
+    """
+    from specchat.chat.importing import import_file
+
+    with opened_store() as store, quiet_pipe():
+        out = Output()
+        for path in files:
+            imported = import_file(store, path, None if format == "auto" else cast("Format", format))
+            out.write(f"{path}: {imported.told()}\n")

@@ -1,0 +1,138 @@
+"""Chats on the command line that are kept as the app keeps its own."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from specchat.attachments import Attachment
+from specchat.chat.reply import Reply
+from specchat.chat.saving import Saving
+from specchat.chat.store import Store
+from specchat.chat.tree import Conversation
+from specchat.clean import one_line
+from specchat.cli.chat_store import LAST, find_chat
+from specchat.cli.options import Asked
+from specchat.cli.transcript import Transcript
+from specchat.engine.api import (
+    Changed,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Message,
+    PairInfo,
+    PairSpec,
+    Started,
+    Stats,
+    Step,
+)
+
+if TYPE_CHECKING:
+    from specchat.config.catalog import Catalog
+
+
+class KeptTranscript(Transcript):
+    """A chat in the store: each prompt is saved before it is answered, replies while they are written.
+
+    `chat` is gone on with at the end of its shown path; `view` is what the app wants to find in it again.
+    """
+
+    def __init__(
+        self, store: Store, system: str, chat: Conversation | None = None, view: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__()
+        self._system = system
+        self._chat = chat or Conversation(system)
+        self._view = {name: value for name, value in (view or {}).items() if name != "scroll"}
+        self._saving = Saving(store, lambda: self._view)
+        self._reply: Reply | None = None
+
+    @property
+    def key(self) -> str:
+        return self._chat.key
+
+    def messages(self, system: str) -> tuple[Message, ...]:
+        del system  # a chat keeps the one it began with
+        return self._chat.messages(self._chat.last) if self._chat.last else ()
+
+    def sent(self, prompt: str, attachments: tuple[Attachment, ...] = ()) -> str:
+        return self._saving.asked(self._chat, self._chat.ask(prompt, attachments))
+
+    def begun(self, request: Generate, pair: PairSpec, info: PairInfo) -> None:
+        turn = self._chat.last
+        assert turn is not None
+        self._view["pair"] = pair.id
+        self._reply = Reply(request.id, one_line(pair.name, 40), request.sampling, request.speculation, "reading")
+        self._reply.plain_tokens_per_second = info.plain_tokens_per_second
+        self._chat.answer(turn, self._reply)
+        self._saving.begun(self._chat, self._reply)
+
+    def heard(self, event: Event) -> None:
+        reply = self._reply
+        if reply is None:
+            return
+        match event:
+            case Started(id=reply.id):
+                reply.started(event)
+            case Step(id=reply.id):
+                reply.step(event)
+                self._saving.written(self._chat, reply)
+            case Changed(id=reply.id):
+                reply.changed(event)
+            case Finished(id=reply.id):
+                reply.finished(event)
+            case Failed():
+                reply.failed(event)
+
+    def answered(self, text: str, finished: Finished | None) -> None:
+        reply, self._reply = self._reply, None
+        if reply is None or reply.turn is None:
+            return
+        if not reply.ended:
+            reply.finished(Finished(reply.id, "cancelled", reply.raw, (), Stats()))
+        if not reply.raw and len(reply.turn.replies) > 1:
+            self._chat.drop(reply.turn, reply)
+            self._saving.dropped(reply)
+        else:
+            self._saving.ended(self._chat, reply)
+
+    def new(self) -> None:
+        self._chat, self._reply = Conversation(self._system), None
+        self._view.pop("settings", None)
+
+
+class Continued:
+    """The saved chat that `--continue` or `--chat` names, None where neither is given."""
+
+    def __init__(self, store: Store, continued: bool, wanted: str | None) -> None:
+        """Raises Problem where there is no such chat."""
+        self._store = store
+        self._chat: Conversation | None = None
+        self._view: Mapping[str, Any] = {}
+        if continued or wanted is not None:
+            if click.get_current_context().get_parameter_source("system") is ParameterSource.COMMANDLINE:
+                raise click.UsageError("--system cannot change a chat that goes on. Leave one of them out.")
+            self._chat, row = store.load(find_chat(store, wanted or LAST).key)
+            self._view = row.view
+
+    def with_pair(self, asked: Asked) -> Asked:
+        """`asked` with the chat's pair where no other is asked for and it is still declared."""
+        wanted = self._view.get("pair")
+        if asked.pair or asked.target or not isinstance(wanted, str):
+            return asked
+        known = any(wanted == pair.id for pair in _catalog(asked).pairs)
+        return replace(asked, pair=wanted) if known else asked
+
+    def transcript(self, system: str) -> KeptTranscript:
+        """The chat that goes on, or a new one with the system prompt `system`."""
+        return KeptTranscript(self._store, system, self._chat, self._view)
+
+
+def _catalog(asked: Asked) -> "Catalog":
+    from specchat.cli.prepare import read_catalog
+    from specchat.config.paths import user_paths
+
+    return read_catalog(user_paths(), asked.models)

@@ -1,0 +1,116 @@
+"""Chats to and from files."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specchat.chat.files import ChatFileError, write_new
+from specchat.chat.markdown import as_markdown
+from specchat.chat.schema import in_words
+from specchat.clean import one_line
+from specchat.tui.actions.action import Action
+
+if TYPE_CHECKING:
+    from specchat.tui.screens.chat import ChatScreen
+
+KINDS = ("md", "json")
+
+
+def _export(chat: "ChatScreen", argument: str) -> None:
+    """`argument` is a format, a file's name, or both; without any the name is asked for."""
+    from specchat.tui.screens.ask import AskScreen
+
+    if not chat.session.conversation.turns:
+        chat.say("this chat is still empty", bad=True)
+        return
+    first, _, rest = argument.strip().partition(" ")
+    if first in KINDS:
+        _write(chat, Path(rest.strip() or _free(first)), first)
+    elif argument.strip():
+        _write(chat, Path(argument.strip()))
+    else:
+
+        def named(text: str | None) -> None:
+            if text is not None and text.strip():
+                _write(chat, Path(text.strip()))
+
+        chat.app.push_screen(AskScreen("export chat to a .md or .json file", _free("md")), named)
+
+
+def _free(kind: str) -> str:
+    """The first name of a row that no file has."""
+    return next(name for n in count(1) if not Path(name := f"specchat-{n}.{kind}").exists())
+
+
+def _write(chat: "ChatScreen", path: Path, kind: str = "") -> None:
+    """Write the open chat to a new file; the name says which format, unless `kind` does."""
+    as_json = (kind or path.suffix.lower().lstrip(".")) == "json"
+    path = path.expanduser()
+    try:
+        write_new(path, _all(chat) if as_json else [as_markdown(chat.session.conversation)])
+    except ChatFileError as error:
+        chat.say(str(error), bad=True)
+    except KeyError:
+        chat.say(f"this chat is not saved yet. {chat.session.chat.saving.problem}", bad=True)
+    except sqlite3.Error as error:
+        chat.say(in_words(error, chat.session.chat.saving.store.path), bad=True)
+    else:
+        chat.say(f"chat written to {path.resolve()}")
+
+
+def _all(chat: "ChatScreen") -> Iterator[str]:
+    from specchat.chat.json_format import as_json
+
+    return as_json([chat.session.chat.saving.store.whole(chat.session.conversation.key)])
+
+
+def _import(chat: "ChatScreen", argument: str) -> None:
+    from specchat.tui.screens.ask import AskScreen
+
+    def named(text: str | None) -> None:
+        if text is not None and text.strip():
+            chat.say(f"reading {one_line(text)}")
+            chat.run_worker(_read(chat, Path(text.strip()).expanduser()), group="import")
+
+    if argument.strip():
+        named(argument)
+    else:
+        chat.app.push_screen(AskScreen("import chats from a file"), named)
+
+
+async def _read(chat: "ChatScreen", path: Path) -> None:
+    """Import in a thread, for files can be large; a single new chat is shown."""
+    from specchat.chat.importing import import_file
+
+    try:
+        imported = await asyncio.to_thread(import_file, chat.session.chat.saving.store, path)
+    except ChatFileError as error:
+        chat.say(str(error), bad=True)
+        return
+    chat.redraw_chats()
+    if len(imported.keys) == 1 and chat.session.reply is None:
+        chat.open_chat(imported.keys[0])
+    chat.say(imported.told())
+
+
+FILES = (
+    Action(
+        "export-chat",
+        "Export chat",
+        "Write the chat to a new file: its shown path as Markdown, or everything as JSON.",
+        _export,
+        slash="export",
+        argument="md or json, file name",
+    ),
+    Action(
+        "import-chats",
+        "Import chats",
+        "Add chats from an export of specchat or ChatGPT, or from Markdown.",
+        _import,
+        slash="import",
+        argument="file name",
+    ),
+)

@@ -1,0 +1,217 @@
+"""ChatGPT's export: its trees, what is left out, and its zip."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specchat.chat import chatgpt
+from specchat.chat.files import ChatFileError
+from specchat.chat.importing import import_file
+from specchat.chat.rows import WholeChat
+from specchat.chat.store import Store
+
+WHEN = 1_700_000_000.5
+
+
+def node(id: str, parent: str | None, role: str = "", text: str = "", **message: Any) -> dict[str, Any]:
+    """A node as the export writes it; without a role it holds no message."""
+    said = None
+    if role:
+        said = {
+            "id": id,
+            "author": {"role": role, "name": None, "metadata": {}},
+            "create_time": WHEN,
+            "update_time": None,
+            "content": {"content_type": "text", "parts": [text]},
+            "status": "finished_successfully",
+            "end_turn": True,
+            "weight": 1.0,
+            "metadata": {"model_slug": "gpt-4o"} if role == "assistant" else {},
+            "recipient": "all",
+            **message,
+        }
+    return {"id": id, "message": said, "parent": parent, "children": []}
+
+
+def conversation(*nodes: dict[str, Any], current: str, **more: Any) -> dict[str, Any]:
+    mapping = {entry["id"]: entry for entry in nodes}
+    for entry in nodes:
+        if entry["parent"] in mapping:
+            mapping[entry["parent"]]["children"].append(entry["id"])
+    head = {"title": "Foxes", "create_time": WHEN, "update_time": WHEN + 60, "conversation_id": "c-1"}
+    return head | {"mapping": mapping, "current_node": current} | more
+
+
+def read(*conversations: Any) -> chatgpt.Read:
+    return chatgpt.from_chatgpt(json.loads(json.dumps(conversations)), "conversations.json")
+
+
+def told(chat: WholeChat) -> list[tuple[str, str, str]]:
+    """Role, text and the text of what each message follows."""
+    texts = {message.key: message.text for message in chat.messages}
+    return [(message.role, message.text, texts.get(message.parent or "", "")) for message in chat.messages]
+
+
+HIDDEN = {"metadata": {"is_visually_hidden_from_conversation": True}}
+BRANCHED = conversation(
+    node("root", None),
+    node("system", "root", "system", "", **HIDDEN),
+    node("q", "system", "user", "What is a fox?"),
+    node("a1", "q", "assistant", "An animal."),
+    node("a2", "q", "assistant", "A small animal."),
+    node("more", "a2", "user", "More?"),
+    node("end", "more", "assistant", "It is red."),
+    node("edit", "system", "user", "What is an owl?"),
+    node("owl", "edit", "assistant", "A bird."),
+    current="end",
+)
+
+
+def test_branches_and_the_shown_path_are_kept(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([BRANCHED]))
+    imported = import_file(store, path)
+    assert imported.told() == "1 chat imported"
+    chat, row = store.load(imported.keys[0])
+    assert [(turn.prompt, turn.reply.text) for turn in chat.turns if turn.reply] == [
+        ("What is a fox?", "A small animal."),
+        ("More?", "It is red."),
+    ]
+    assert [turn.prompt for turn in chat.first] == ["What is a fox?", "What is an owl?"]
+    assert [reply.text for reply in chat.turns[0].replies] == ["An animal.", "A small animal."]
+    assert (chat.title, row.created, row.updated) == ("Foxes", WHEN, WHEN + 60)
+    assert chat.turns[0].reply is not None
+    assert (chat.turns[0].reply.name, chat.turns[0].reply.created) == ("gpt-4o", WHEN)
+    assert import_file(store, path).told() == "0 chats imported; 1 already here and left as it is"
+
+
+def test_tools_and_pictures_are_left_out_and_what_hangs_on_them_moves_up() -> None:
+    picture = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://x"}
+    parts = {"content_type": "multimodal_text", "parts": [picture, "What is this?"]}
+    result = read(
+        conversation(
+            node("q", None, "user", content=parts),
+            node("look", "q", "assistant", "Let me look."),
+            node("call", "look", "assistant", content={"content_type": "code", "text": "look()"}, recipient="python"),
+            node("tool", "call", "tool", content={"content_type": "execution_output", "text": "fox"}),
+            node("think", "tool", "assistant", content={"content_type": "thoughts", "thoughts": []}),
+            node("empty", "think", "assistant", ""),
+            node("say", "empty", "assistant", "A fox."),
+            node("next", "say", "user", "Code?"),
+            node("code", "next", "assistant", content={"content_type": "code", "language": "python", "text": "x = 1"}),
+            current="code",
+        )
+    )
+    assert told(result.chats[0]) == [
+        ("user", "[picture left out]\n\nWhat is this?", ""),
+        ("assistant", "Let me look.\n\nA fox.", "[picture left out]\n\nWhat is this?"),
+        ("user", "Code?", "Let me look.\n\nA fox."),
+        ("assistant", "```python\nx = 1\n```", "Code?"),
+    ]
+    (note,) = result.notes
+    assert set(note.removeprefix("left out: ").split(", ")) == {
+        "pictures (1)",
+        "messages of system or tools (1)",
+        "messages of other kinds (1)",
+    }
+
+
+def test_the_shown_path_may_end_in_the_middle_or_at_something_left_out() -> None:
+    nodes = (
+        node("q", None, "user", "hi"),
+        node("a", "q", "assistant", "one"),
+        node("b", "a", "assistant", "two"),
+        node("t", "a", "tool", "x"),
+    )
+    chat = read(conversation(*nodes, current="t")).chats[0]
+    shown = next(message for message in chat.messages if message.key == chat.row.view["leaf"])
+    assert shown.text == "one"
+    assert [text for _, text, _ in told(chat)] == ["hi", "one", "one\n\ntwo"]
+
+
+def test_a_chat_that_begins_with_a_reply_gets_an_empty_prompt() -> None:
+    chat = read(conversation(node("a", None, "assistant", "hello"), current="a")).chats[0]
+    assert told(chat) == [("user", "", ""), ("assistant", "hello", "")]
+
+
+def test_loops_and_odd_values_do_no_harm() -> None:
+    odd = conversation(
+        node("q", None, "user", "hi", create_time=None),
+        node("x", "y", "user", "lost"),
+        node("y", "x", "user", "lost"),
+        current="x",
+        title=None,
+        create_time="then",
+        update_time=1e300,
+    )
+    odd["mapping"]["q"]["children"] += [{}, "q", "nowhere"]
+    result = read(odd)
+    assert told(result.chats[0]) == [("user", "hi", "")]
+    assert (result.chats[0].row.title, result.chats[0].row.updated, result.chats[0].row.view) == ("", 0.0, {"leaf": ""})
+    assert result.notes == ("left out: messages that hang on nothing (2)",)
+
+
+def test_an_empty_conversation_is_counted() -> None:
+    result = read(conversation(node("root", None), current="root"), BRANCHED)
+    assert len(result.chats) == 1
+    assert result.notes == ("left out: empty chats (1)",)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"), [(5, r"\[1\]: this is no conv"), ({"mapping": []}, r"\[1\]: this is no conv")]
+)
+def test_something_else_is_refused_with_its_place(bad: Any, words: str) -> None:
+    with pytest.raises(ChatFileError, match=words):
+        read(BRANCHED, bad)
+    with pytest.raises(ChatFileError, match=r"\[0\]\.mapping\.q: this is no message"):
+        read({"mapping": {"q": 7}})
+
+
+def test_very_deep_chats_are_read() -> None:
+    nodes = [node("0", None, "user", "0")]
+    nodes += [node(str(n), str(n - 1), "assistant" if n % 2 else "user", str(n)) for n in range(1, 5000)]
+    assert len(read(conversation(*nodes, current="4999")).chats[0].messages) == 5000
+
+
+def test_branches_that_repeat_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chatgpt, "_MOST", 1000)
+    nodes = [node("0", None, "assistant", "x" * 20)]
+    for n in range(1, 20):
+        nodes += [node(str(n), str(n - 1), "assistant", "x" * 20), node(f"u{n}", str(n - 1), "user", "hi")]
+    with pytest.raises(ChatFileError, match="repeat more text"):
+        read(conversation(*nodes, current="19"))
+
+
+def zipped(path: Path, **files: str) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(f"{name}.json", text)
+    return path
+
+
+def test_the_zip_is_read_as_it_is(store: Store, tmp_path: Path) -> None:
+    path = zipped(tmp_path / "export.zip", user="{}", conversations=json.dumps([BRANCHED]))
+    assert import_file(store, path).told() == "1 chat imported"
+
+
+def test_parts_of_a_large_export_are_read_together(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(2):
+            archive.writestr(f"x/conversations-00{number}.json", json.dumps([BRANCHED | {"conversation_id": number}]))
+    assert import_file(store, path).told() == "2 chats imported"
+
+
+def test_a_zip_bomb_stops_early(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = zipped(tmp_path / "export.zip", conversations=" " * 2_000_000)
+    monkeypatch.setattr(chatgpt, "MAX_BYTES", 1_000_000)
+    with pytest.raises(ChatFileError, match="unpacks to over"):
+        import_file(store, path)
+
+
+def test_another_zip_is_refused(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(ChatFileError, match=r"holds no conversations\.json"):
+        import_file(store, zipped(tmp_path / "other.zip", notes="{}"))

@@ -1,0 +1,81 @@
+"""Chats go to files and come back in the app."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import LAUNCH, ask, loaded, make_app, wait_until
+
+from specchat.chat.store import Store
+from specchat.engine.fake import FakeEngine
+from specchat.tui.app import SpecchatApp
+
+REPLY = "A fox \x1b[2Jand a lamp."
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def app() -> SpecchatApp:
+    return make_app(FakeEngine((REPLY,)), replace(LAUNCH, store=Store()))
+
+
+async def test_a_chat_is_exported_in_both_formats_and_comes_back(folder: Path) -> None:
+    first, second = app(), app()
+    async with first.run_test(size=(120, 40)) as pilot:
+        await loaded(first, pilot)
+        await first.chat.do("export-chat", "json")
+        assert not list(folder.iterdir())
+        await ask(first, pilot, "Foxes?")
+        key = first.session.conversation.key
+        store = first.session.chat.saving.store
+        await wait_until(pilot, lambda: not store.unsaved)
+        await first.chat.do("export-chat", "json")
+        await first.chat.do("export-chat", "md a talk.md")
+        await first.chat.do("export-chat", "b.json")
+    assert sorted(path.name for path in folder.iterdir()) == ["a talk.md", "b.json", "specchat-1.json"]
+    assert (folder / "b.json").read_text().startswith('{"format": "specchat"')
+    async with second.run_test(size=(120, 40)) as pilot:
+        await loaded(second, pilot)
+        await second.chat.do("import-chats", "specchat-1.json")
+        await wait_until(pilot, lambda: second.session.conversation.key == key)
+        assert second.session.conversation.turns[0].reply is not None
+        assert second.session.conversation.turns[0].reply.raw == REPLY
+        await second.chat.do("import-chats", "a talk.md")
+        await wait_until(pilot, lambda: second.session.conversation.key != key)
+        assert [turn.prompt for turn in second.session.conversation.turns] == ["Foxes?"]
+        await ask(second, pilot, "More?")
+        assert len(second.session.conversation.turns) == 2
+
+
+async def test_no_file_is_replaced_and_trouble_is_told(folder: Path) -> None:
+    (folder / "a.md").write_text("mine")
+    running = app()
+    async with running.run_test(size=(160, 40)) as pilot:
+        await loaded(running, pilot)
+        await ask(running, pilot, "Foxes?")
+        await running.chat.do("export-chat", "a.md")
+        assert "a.md exists already and is kept" in running.chat._message
+        await running.chat.do("export-chat", "no/b.md")
+        assert "no/b.md cannot be written" in running.chat._message
+        await running.chat.do("import-chats", "none.json")
+        await wait_until(pilot, lambda: "none.json cannot be read" in running.chat._message)
+        await running.chat.do("import-chats", "a.md")
+        await wait_until(pilot, lambda: "a.md holds no chat" in running.chat._message)
+    assert (folder / "a.md").read_text() == "mine"
+
+
+async def test_a_chat_whose_last_prompt_has_no_reply_is_shown_and_goes_on(folder: Path) -> None:
+    (folder / "open.md").write_text("## You\nhi\n## Assistant\nhello\n## You\nlost\n")
+    running = app()
+    async with running.run_test(size=(120, 40)) as pilot:
+        await loaded(running, pilot)
+        await running.chat.do("import-chats")
+        await pilot.pause()
+        await pilot.press(*"open.md", "enter")
+        await wait_until(pilot, lambda: len(running.session.conversation.turns) == 2)
+        await ask(running, pilot, "next")
+        assert [turn.prompt for turn in running.session.conversation.turns] == ["hi", "next"]
