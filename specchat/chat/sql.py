@@ -38,8 +38,8 @@ def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
     )
 
 
-def put_view(db: sqlite3.Connection, key: str, view: Mapping[str, Any]) -> None:
-    db.execute("UPDATE chat SET view = ? WHERE key = ?", (json.dumps(view), key))
+def put_view(db: sqlite3.Connection, key: str, system: str, view: Mapping[str, Any]) -> None:
+    db.execute("UPDATE chat SET system = ?, view = ? WHERE key = ?", (system, json.dumps(view), key))
 
 
 def put_message(db: sqlite3.Connection, chat: str, row: MessageRow) -> None:

@@ -82,9 +82,9 @@ class Store:
         self._writer.put(lambda db: sql.put_chat(db, row), f"chat {chat.key}")
 
     def save_view(self, chat: Conversation, view: Mapping[str, Any]) -> None:
-        """What is to be found again, without a new date; nothing for a chat that was never saved."""
-        key, kept = chat.key, rows.with_leaf(view, chat)
-        self._writer.put(lambda db: sql.put_view(db, key, kept), f"view {key}")
+        """System prompt and what is to be found again, without a new date; nothing for a chat that was never saved."""
+        key, system, kept = chat.key, chat.system, rows.with_leaf(view, chat)
+        self._writer.put(lambda db: sql.put_view(db, key, system, kept), f"view {key}")
 
     def add_turn(self, chat: Conversation, turn: Turn, view: Mapping[str, Any]) -> bool:
         """A prompt, before anything answers it; False when it is not safe within a quarter of a second."""

@@ -87,8 +87,8 @@ class Conversation:
         return self.add(Turn(prompt, attachments, self._end))
 
     def edit(self, turn: Turn, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
-        """Another prompt in the place of `turn`, which stays as a branch; it keeps the files unless it has others."""
-        return self.add(Turn(prompt, attachments or turn.attachments, turn.parent))
+        """Another prompt in the place of `turn`, which stays as a branch."""
+        return self.add(Turn(prompt, attachments, turn.parent))
 
     def answer(self, turn: Turn, reply: Reply) -> None:
         """Another reply to `turn`, shown from now on."""

@@ -76,7 +76,7 @@ def prepare(asked: Asked) -> Prepared:
         acceptance=asked.acceptance or settings.acceptance,
         sampling=replace(pair.sampling, **given) if given else None,
         seed=settings.seed if asked.seed is None else asked.seed,
-        limits=Limits(asked.max_tokens or settings.max_tokens, asked.stop),
+        limits=Limits(asked.max_tokens or settings.max_tokens, asked.stop, settings.context or "refuse"),
         system=settings.system or "" if asked.system is None else asked.system,
     )
 

@@ -14,7 +14,7 @@ from specchat.config.errors import ConfigError
 from specchat.config.files import Table, checked, read_toml
 from specchat.config.models_file import Strategy
 from specchat.config.paths import private_folder
-from specchat.engine.api import Acceptance
+from specchat.engine.api import Acceptance, ContextPolicy
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 MAX_SEED = 2**63 - 1
@@ -31,6 +31,7 @@ class Settings(Table):
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     system: str | None = None
+    context: ContextPolicy | None = None
 
 
 def load_settings(path: Path) -> Settings:

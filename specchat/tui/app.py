@@ -86,6 +86,12 @@ class SpecchatApp(App[None]):
         if self._driver is not None:
             self._driver.write(codes)
 
+    async def action_quit(self) -> None:
+        """Leave; where the chat is being read is found again."""
+        self.chat.chats.keep_place()
+        self.session.chat.saving.looked(self.session.conversation)
+        self.exit()
+
     def on_unmount(self) -> None:
         self.engine.close()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from specchat.engine.api import Acceptance, Limits, Sampling, Speculation
+from specchat.engine.api import CONTEXT_POLICIES, Acceptance, Limits, Sampling, Speculation
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 MAX_SEED = 2**63 - 1
@@ -41,14 +41,18 @@ def as_data(settings: ChatSettings) -> dict[str, Any]:
 
 
 def from_data(data: object) -> ChatSettings | None:
-    """What `as_data` gave; None where it is something else, or of a strategy that there is no more."""
+    """What `as_data` gave; None where it is something else, out of range, or of a strategy that there is no more."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
         settings = TypeAdapter(ChatSettings).validate_python(data)
-    except ValidationError:
+        if settings.strategy not in STRATEGIES:
+            return None
+        for each in FIELDS:
+            settings = each.store(settings, each.show(settings))
+    except (ValidationError, InvalidValue):
         return None
-    return settings if settings.strategy in STRATEGIES else None
+    return settings
 
 
 def new_seed() -> int:
@@ -140,6 +144,13 @@ def _store_max_tokens(settings: ChatSettings, text: str) -> ChatSettings:
     return replace(settings, limits=replace(settings.limits, max_tokens=tokens))
 
 
+def _store_context(settings: ChatSettings, text: str) -> ChatSettings:
+    policy = next((policy for policy in CONTEXT_POLICIES if policy == text), None)
+    if policy is None:
+        raise InvalidValue(f"needs one of {', '.join(CONTEXT_POLICIES)}")
+    return replace(settings, limits=replace(settings.limits, context=policy))
+
+
 def _store_stop(settings: ChatSettings, text: str) -> ChatSettings:
     stops = tuple(part.replace("\\n", "\n").replace("\\t", "\t") for part in text.split("|") if part.strip(" "))
     return replace(settings, limits=replace(settings.limits, stop=stops))
@@ -168,6 +179,13 @@ FIELDS: tuple[Field, ...] = (
         lambda s: "" if s.limits.max_tokens is None else str(s.limits.max_tokens),
         _store_max_tokens,
         50,
+    ),
+    Field(
+        "context",
+        "context",
+        "refuse, drop-oldest or keep-ends",
+        lambda s: s.limits.context,
+        _store_context,
     ),
     Field("stop", "stop strings", "between them |, newline \\n", _show_stop, _store_stop),
 )

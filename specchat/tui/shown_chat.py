@@ -57,6 +57,11 @@ class ShownChat:
         self.editing = None
         return turn, self.saving.asked(chat, turn)
 
+    def set_system(self, text: str) -> None:
+        """Give the chat another system prompt, from its next reply on."""
+        self.conversation.system = text
+        self.saving.looked(self.conversation)
+
     def show_branch(self, step: int, turn: Turn | None = None) -> str:
         """Show the version `step` places beside: of `turn`'s reply or prompt, or of the latest with several.
 

@@ -48,7 +48,7 @@ async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(en
         assert app.session.load_error == ""
         texts = []
         for strategy in ("plain", "draft", "lookup"):
-            app.chat.new_chat()
+            app.chat.chats.new()
             app.chat.choose_strategy(strategy)
             await ask(app, pilot, PROMPT, wait=False)
             await wait_until(pilot, lambda: app.session.reply is None, 60)
@@ -57,7 +57,7 @@ async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(en
             assert reply.state == "finished", reply.outcome
             texts.append(reply.text)
             assert reply.text == "".join(piece.text for step in reply.steps for piece in step.pieces)
-        app.chat.new_chat()
+        app.chat.chats.new()
         await ask(app, pilot, PROMPT, wait=False)
         for strategy in ("draft", "plain"):
             at = len(app.session.last_reply.steps) if app.session.last_reply else 0

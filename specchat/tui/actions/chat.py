@@ -84,7 +84,7 @@ CHAT = (
         "regenerate",
         "Regenerate",
         "Answer again with a new seed, as a branch.",
-        lambda chat, _: chat.regenerate(),
+        lambda chat, _: chat.chats.regenerate(),
         ("ctrl+r",),
         slash="again",
     ),
@@ -96,7 +96,7 @@ CHAT = (
         ("ctrl+y",),
         slash="copy",
     ),
-    Action("quit", "Quit", "Leave specchat.", lambda chat, _: chat.app.exit(), ("ctrl+q",), slash="quit"),
+    Action("quit", "Quit", "Leave specchat.", lambda chat, _: chat.app.action_quit(), ("ctrl+q",), slash="quit"),
     Action(
         "history",
         "Prompt history",

@@ -33,7 +33,7 @@ def _rename(chat: "ChatScreen", name: str) -> None:
             if key == chat.session.conversation.key:
                 chat.session.conversation.name = new
             chat.session.chat.saving.store.rename(key, new).wait(1)
-            chat.redraw_chats()
+            chat.chats.redraw()
 
     if name:
         named(name)
@@ -48,7 +48,7 @@ def _pin(chat: "ChatScreen", _: str) -> None:
         row = store.row(key)
         pinned = row is None or not row.pinned
         store.pin(key, pinned).wait(1)
-        chat.redraw_chats()
+        chat.chats.redraw()
         chat.say("pinned" if pinned else "not pinned any more")
 
 
@@ -60,14 +60,14 @@ def _duplicate(chat: "ChatScreen", _: str) -> None:
             chat.say("that chat is not there any more", bad=True)
             return
         done.wait(1)
-        chat.open_chat(copy)
+        chat.chats.open(copy)
 
 
 def _delete(chat: "ChatScreen", _: str) -> None:
     if (key := _target(chat)) is not None:
         chat.session.delete_chat(key).wait(1)
-        chat.show_conversation()
-        chat.redraw_chats()
+        chat.chats.show_conversation()
+        chat.chats.redraw()
         chat.say("chat deleted; undo with /undelete or u in the list")
 
 
@@ -77,7 +77,7 @@ def _undelete(chat: "ChatScreen", _: str) -> None:
         chat.say("nothing was deleted since specchat started", bad=True)
         return
     done.wait(1)
-    chat.redraw_chats()
+    chat.chats.redraw()
     chat.say("chat brought back")
 
 
@@ -86,7 +86,7 @@ CHATS = (
         "new-chat",
         "New chat",
         "Start an empty chat.",
-        lambda chat, _: chat.new_chat(),
+        lambda chat, _: chat.chats.new(),
         ("ctrl+n",),
         hint="new",
         slash="new",
@@ -95,7 +95,7 @@ CHATS = (
         "chats",
         "Chats",
         "Show or hide the list of chats.",
-        lambda chat, _: chat.toggle_chats(),
+        lambda chat, _: chat.chats.toggle(),
         ("ctrl+b",),
         hint="chats",
         slash="chats",
@@ -104,11 +104,11 @@ CHATS = (
         "search-chats",
         "Search chats",
         "Search titles and messages of all chats.",
-        lambda chat, _: chat.search_chats(),
+        lambda chat, _: chat.chats.search(),
         ("f9",),
         slash="search",
     ),
-    Action("find-in-list", "Search", "Go to the search box.", lambda chat, _: chat.search_chats(), ("/",),
+    Action("find-in-list", "Search", "Go to the search box.", lambda chat, _: chat.chats.search(), ("/",),
            where="chats"),
     Action("rename-chat", "Rename chat", "Give the chat another title.", _rename, ("r",), slash="rename",
            argument="title", where="chats"),

@@ -81,17 +81,18 @@ def choose_persona(chat: "ChatScreen", name: str) -> None:
     if not name:
         _ask(chat, "persona", f"there are {', '.join([NO_PERSONA, *personas])}")
     elif name == NO_PERSONA:
-        session.conversation.system = ""
+        session.chat.set_system("")
         _done(chat, "no persona, from the next reply on")
     elif name not in personas:
         _refuse(chat, "persona", name, f"there is no persona {one_line(name, 40)}{nearest(name, personas)}")
     else:
         persona = personas[name]
-        session.conversation.system = persona.system
+        session.chat.set_system(persona.system)
         _done(chat, f"persona {name}, from the next reply on")
         loaded = session.pair.spec.id if session.pair else ""
-        if persona.pair is not None and persona.pair != loaded:
-            chat.choose_pair(next(pair for pair in chat.catalog.pairs if pair.spec.id == persona.pair))
+        pair = next((pair for pair in chat.catalog.pairs if pair.spec.id == persona.pair), None)
+        if pair is not None and pair.spec.id != loaded:
+            chat.choose_pair(pair)
 
 
 def _system(chat: "ChatScreen", text: str) -> None:
@@ -100,7 +101,7 @@ def _system(chat: "ChatScreen", text: str) -> None:
         words = "write what the model should always keep to" if not conversation.system else "off takes it away"
         _ask(chat, "system", words, conversation.system)
         return
-    conversation.system = "" if text == OFF else text
+    chat.session.chat.set_system("" if text == OFF else text)
     _done(chat, f"{'no system' if text == OFF else 'system'} prompt, from the next reply on")
 
 

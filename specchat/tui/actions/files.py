@@ -90,9 +90,9 @@ async def _read(chat: "ChatScreen", path: Path) -> None:
     except ChatFileError as error:
         chat.say(str(error), bad=True)
         return
-    chat.redraw_chats()
+    chat.chats.redraw()
     if len(imported.keys) == 1 and chat.session.reply is None:
-        chat.open_chat(imported.keys[0])
+        chat.chats.open(imported.keys[0])
     chat.say(imported.told())
 
 

@@ -39,7 +39,7 @@ class Keys:
         if action.run is None:
             return f"keys.toml: the key of {action.id} cannot be moved."
         for key in self._own[action.id]:
-            if action.where == "anywhere" and len(key) == 1:
+            if action.where in ("anywhere", "prompt") and len(key) == 1:
                 return (
                     f"keys.toml: {action.id} works everywhere, so {key} could not be typed any more; add ctrl or alt."
                 )

@@ -14,8 +14,8 @@ from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.attachments import Attachment
-from specchat.chat.tree import Turn
 from specchat.clean import one_line
+from specchat.tui.actions.action import Where
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS, BY_ID
 from specchat.tui.composing.completer import Completer
@@ -23,6 +23,7 @@ from specchat.tui.composing.composer import Composer
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Pair
+from specchat.tui.screens.chats import Chats
 from specchat.tui.screens.reading import Reading
 from specchat.tui.session import Session, Update
 from specchat.tui.status import header_sides, loading_words, status_sides
@@ -67,6 +68,7 @@ class ChatScreen(Screen[None]):
         self.session: Session = session
         self.catalog: Catalog = catalog
         self.reading: Reading = Reading(self)
+        self.chats: Chats = Chats(self)
         self._history = history
         self._composer = Composer(self)
         self._completer = Completer(self)
@@ -117,6 +119,13 @@ class ChatScreen(Screen[None]):
     @property
     def prompt(self) -> Prompt:
         return self.query_one(Prompt)
+
+    @property
+    def place(self) -> Where:
+        """Where the focus is."""
+        if self.sidebar.has_focus_within:
+            return "chats"
+        return "transcript" if self.transcript.has_focus else "prompt"
 
     # Drawing
 
@@ -196,7 +205,7 @@ class ChatScreen(Screen[None]):
             if update.kind in ("ended", "loaded"):
                 self.count_soon()
             if update.kind == "ended":
-                self.redraw_chats()
+                self.chats.redraw()
         self.redraw()
         self.watch_engine()
 
@@ -229,7 +238,7 @@ class ChatScreen(Screen[None]):
         self.prompt.take()
         self.say(self.session.warning, bad=True)
         self.redraw()
-        self.redraw_chats()
+        self.chats.redraw()
         self.watch_engine()
 
     @on(Prompt.Refused)
@@ -243,8 +252,8 @@ class ChatScreen(Screen[None]):
 
     @on(TextArea.Changed)
     def _typed(self) -> None:
-        if self.session.wanted and self.prompt.text:
-            self._load_wanted()
+        if self.session.wanted and self.prompt.text and not self.prompt.text.startswith("/"):
+            self.chats.load_wanted()
         self._completer.typed()
         self.draw_rows()
         self.count_soon()
@@ -281,17 +290,10 @@ class ChatScreen(Screen[None]):
             await waiting
 
     def stop(self) -> None:
-        if self._completer.close():
+        """End the innermost thing there is to end; the reply last."""
+        if self._completer.close() or (self.sidebar.has_focus_within and self.chats.leave()):
             return
-        if self.sidebar.has_focus_within:
-            self.leave_chats()
-            return
-        if self.reading.leave():
-            return
-        if self.session.chat.editing is not None:
-            self.session.chat.editing = None
-            self.prompt.load_text("")
-            self.say("not edited")
+        if self.reading.leave() or self.chats.stop_editing():
             return
         if self.session.reply is None:
             self.clear_selection()
@@ -303,83 +305,9 @@ class ChatScreen(Screen[None]):
         self.redraw()
         self.watch_engine()
 
-    def new_chat(self) -> None:
-        self.session.new_chat()
-        self.show_conversation()
-        self.prompt.focus()
-        self.redraw_chats()
-
-    def show_conversation(self) -> None:
-        """Draw another chat, or another branch of it."""
-        self.transcript.show(self.session.conversation)
-        self.say("")
-        self.redraw()
-        self.watch_engine()
-
-    def edit(self, turn: Turn | None = None) -> None:
-        """Put an earlier prompt into the box; sending it makes a branch."""
-        turn = turn or self.session.conversation.last
-        if turn is None:
-            self.say("there is no prompt to edit yet", bad=True)
-            return
-        self.session.chat.editing = turn
-        self.prompt.fill(turn.prompt)
-        self.prompt.focus()
-        self.draw_rows()
-
-    # Chats
-
-    def toggle_chats(self) -> None:
-        if self.has_class("-chats"):
-            self.leave_chats()
-            return
-        self._show_chats()
-        self.sidebar.to_list()
-
-    def search_chats(self) -> None:
-        self._show_chats()
-        self.sidebar.to_search()
-
-    def _show_chats(self) -> None:
-        self.add_class("-chats")
-        self.sidebar.disabled = False
-        self.redraw_chats()
-
-    def leave_chats(self) -> None:
-        """Hide the list; the prompt has the focus again."""
-        self.remove_class("-chats")
-        self.sidebar.disabled = True
-        self.prompt.focus()
-
-    def redraw_chats(self) -> None:
-        """List the chats anew, where they are shown."""
-        if self.has_class("-chats"):
-            self.sidebar.reload(self.session.conversation.key)
-
     @on(Sidebar.Chosen)
     def _chat_chosen(self, event: Sidebar.Chosen) -> None:
-        self.open_chat(event.key, event.message)
-
-    def open_chat(self, key: str, message: str | None = None) -> None:
-        """Show a saved chat, at `message` if one is given."""
-        if refusal := self.session.open_chat(key):
-            self.say(refusal, bad=True)
-            return
-        if message is not None and (found := self.session.conversation.find(message)) is not None:
-            self.session.conversation.show(found)
-        self.show_conversation()
-        if self.has_class("-wide"):
-            self.redraw_chats()
-            self.prompt.focus()
-        else:
-            self.leave_chats()
-
-    def regenerate(self) -> None:
-        if refusal := self.session.regenerate():
-            self.say(refusal, bad=True)
-            return
-        self.redraw()
-        self.watch_engine()
+        self.chats.open(event.key, event.message)
 
     def toggle_token_view(self) -> None:
         token_view = not self.transcript.token_view
@@ -442,19 +370,6 @@ class ChatScreen(Screen[None]):
         self.redraw()
         self.watch_engine()
 
-    def _load_wanted(self) -> None:
-        """Load the pair of a reopened chat, with the settings it had."""
-        wanted, settings = self.session.wanted, self.session.settings
-        self.session.wanted = ""
-        pair = next((pair for pair in self.catalog.pairs if pair.spec.id == wanted), None)
-        if pair is None or pair.unsupported:
-            reason = pair.unsupported if pair else "it is not in models.toml any more"
-            self.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
-            return
-        self.session.load(pair, settings)
-        self.redraw()
-        self.watch_engine()
-
     def choose_strategy(self, name: str) -> None:
         """Draft differently from the next step on."""
         if refusal := self.session.choose_strategy(name):
@@ -474,4 +389,4 @@ class ChatScreen(Screen[None]):
     def open_help(self) -> None:
         from specchat.tui.screens.help import HelpScreen
 
-        self.app.push_screen(HelpScreen(self._keys, "chats" if self.sidebar.has_focus_within else "prompt"))
+        self.app.push_screen(HelpScreen(self._keys, self.place))

@@ -1,5 +1,8 @@
 """A cursor in the rows of a chat, moved by rows, messages and pages."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from textual.message import Message
 
 from specchat.tui.text.chat_rows import Said
@@ -93,13 +96,16 @@ class CursorView(ChatView, can_focus=True):
     def go_to_text(self, said: Said, offset: int) -> None:
         """Put the cursor on what shows a message's text from `offset` on."""
         before = self.chat_rows.rows
+        self._arrive(self._row_of_text(said, offset), before)
+
+    def _row_of_text(self, said: Said, offset: int) -> int | None:
         row = self.chat_rows.row_of(said, self._text_width, offset)
         if row is not None and (found := self.chat_rows.window.section_at(row)) is not None:
             section = self.chat_rows.window.sections[found[0]]
             length = max(section.end - section.start, 1)
             rows = len(section.lines(self._text_width))
             row += min(max(offset - section.start, 0) * rows // length, rows - 1)
-        self._arrive(row, before)
+        return row
 
     def _arrive(self, row: int | None, before: object, *, at_top: bool = False) -> None:
         if row is None:
@@ -169,6 +175,20 @@ class CursorView(ChatView, can_focus=True):
         section = self.chat_rows.window.sections[found[0]]
         rows = max(len(section.lines(self._text_width)), 1)
         return said, section.start + (section.end - section.start) * found[1] // rows
+
+    def place_in_words(self) -> dict[str, Any]:
+        """What is at the top of the screen, to be saved; empty while the end is followed."""
+        found = None if self._following else self.offset_at(round(self.scroll_y))
+        return {"turn": found[0].turn.key, "by": found[0].by, "offset": found[1]} if found else {}
+
+    def read_on(self, place: Mapping[str, Any]) -> None:
+        """Go to what `place_in_words` told; nothing happens where that is not there."""
+        key, offset = place.get("turn"), place.get("offset")
+        turn = next((turn for turn in self.chat_rows.conversation.turns if turn.key == key), None)
+        if turn is not None and isinstance(offset, int):
+            before = self.chat_rows.rows
+            said = Said(turn, "you" if place.get("by") == "you" else "model")
+            self._arrive(self._row_of_text(said, max(offset, 0)), before, at_top=True)
 
     # Reasoning
 

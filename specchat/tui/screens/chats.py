@@ -1,0 +1,170 @@
+"""Chats and branches on the chat screen: the list beside it, opening, leaving, editing, other versions."""
+
+from typing import TYPE_CHECKING
+
+from specchat.chat.reply import Reply
+from specchat.chat.tree import Turn
+from specchat.clean import one_line
+from specchat.tui.text.chat_rows import Said
+
+if TYPE_CHECKING:
+    from specchat.tui.screens.chat import ChatScreen
+    from specchat.tui.widgets.sidebar import Sidebar
+
+
+class Chats:
+    """Acts on the chat screen it belongs to."""
+
+    def __init__(self, chat: "ChatScreen") -> None:
+        self._chat = chat
+
+    @property
+    def _sidebar(self) -> "Sidebar":
+        return self._chat.sidebar
+
+    # The list
+
+    def toggle(self) -> None:
+        """Show the list, or hide it."""
+        if self._chat.has_class("-chats"):
+            self.leave()
+            return
+        self._show()
+        self._sidebar.to_list()
+
+    def search(self) -> None:
+        """Show the list with the search box in focus."""
+        self._show()
+        self._sidebar.to_search()
+
+    def leave(self) -> bool:
+        """Hide the list; False when it was hidden. The prompt has the focus again."""
+        if not self._chat.has_class("-chats"):
+            return False
+        self._chat.remove_class("-chats")
+        self._sidebar.disabled = True
+        self._chat.prompt.focus()
+        return True
+
+    def redraw(self) -> None:
+        """List the chats anew, where they are shown."""
+        if self._chat.has_class("-chats"):
+            self._sidebar.reload(self._chat.session.conversation.key)
+
+    def _show(self) -> None:
+        self._chat.add_class("-chats")
+        self._sidebar.disabled = False
+        self.redraw()
+
+    # Chats
+
+    def new(self) -> None:
+        """Start an empty chat."""
+        self.keep_place()
+        self._chat.session.new_chat()
+        self.show_conversation()
+        self._chat.prompt.focus()
+        self.redraw()
+
+    def open(self, key: str, message: str | None = None) -> None:
+        """Show a saved chat, at `message` if one is given, else where it was left."""
+        chat = self._chat
+        self.keep_place()
+        if refusal := chat.session.open_chat(key):
+            chat.say(refusal, bad=True)
+            return
+        conversation = chat.session.conversation
+        found = conversation.find(message) if message is not None else None
+        if found is not None:
+            conversation.show(found)
+        self.show_conversation()
+        if found is None:
+            chat.transcript.read_on(chat.session.chat.scroll)
+        else:
+            reply = isinstance(found, Reply)
+            turn = found.turn if isinstance(found, Reply) else found
+            if turn is not None:
+                chat.transcript.go_to_said(Said(turn, "model" if reply else "you"))
+        if chat.has_class("-wide"):
+            self.redraw()
+            chat.prompt.focus()
+        else:
+            self.leave()
+
+    def open_latest(self) -> None:
+        """Open the chat that was written to last."""
+        entries = sorted(self._chat.session.launch.store.chats(), key=lambda entry: entry.updated)
+        if entries:
+            self.open(entries[-1].key)
+        else:
+            self._chat.say("there is no earlier chat yet", bad=True)
+
+    def keep_place(self) -> None:
+        """Remember where the open chat is being read."""
+        self._chat.session.chat.scroll = self._chat.transcript.place_in_words()
+
+    def show_conversation(self) -> None:
+        """Draw another chat, or another branch of it."""
+        self._chat.transcript.show(self._chat.session.conversation)
+        self._chat.say("")
+        self._chat.redraw()
+        self._chat.watch_engine()
+
+    def load_wanted(self) -> None:
+        """Load the pair of a reopened chat, with the settings it had."""
+        chat = self._chat
+        wanted, settings = chat.session.wanted, chat.session.settings
+        chat.session.wanted = ""
+        pair = next((pair for pair in chat.catalog.pairs if pair.spec.id == wanted), None)
+        if pair is None or pair.unsupported:
+            reason = pair.unsupported if pair else "it is not in models.toml any more"
+            chat.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
+            return
+        chat.session.load(pair, settings)
+        chat.redraw()
+        chat.watch_engine()
+
+    # Branches
+
+    @property
+    def _turn(self) -> Turn | None:
+        """The turn under the transcript's cursor while that has the focus, else the last one."""
+        transcript = self._chat.transcript
+        said = transcript.said if transcript.has_focus else None
+        return said.turn if said is not None else self._chat.session.conversation.last
+
+    def edit(self) -> None:
+        """Put an earlier prompt into the box; sending it makes a branch."""
+        turn = self._turn
+        if turn is None:
+            self._chat.say("there is no prompt to edit yet", bad=True)
+            return
+        self._chat.session.chat.editing = turn
+        self._chat.prompt.fill(turn.prompt)
+        self._chat.prompt.focus()
+        self._chat.draw_rows()
+
+    def stop_editing(self) -> bool:
+        """Leave the edited prompt as it was; False when none is edited."""
+        if self._chat.session.chat.editing is None:
+            return False
+        self._chat.session.chat.editing = None
+        self._chat.prompt.load_text("")
+        self._chat.say("not edited")
+        return True
+
+    def regenerate(self) -> None:
+        """Another reply to the prompt under the cursor, or to the last one."""
+        if refusal := self._chat.session.regenerate(self._turn):
+            self._chat.say(refusal, bad=True)
+            return
+        self._chat.redraw()
+        self._chat.watch_engine()
+
+    def show_version(self, step: int) -> None:
+        """Show the version before (-1) or after (1)."""
+        turn = self._turn if self._chat.transcript.has_focus else None
+        if refusal := self._chat.session.show_branch(step, turn):
+            self._chat.say(refusal, bad=True)
+            return
+        self.show_conversation()
