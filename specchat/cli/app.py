@@ -2,12 +2,13 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.chat_store import close, store_or_memory
+from specchat.cli.chat_store import close, find_chat, store_or_memory
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import Asked
 from specchat.cli.output import Problem, told
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @told
-def run_app(asked: Asked, theme: str | None) -> None:
-    """Check the terminal and the configuration, then hand over to the app."""
+def run_app(asked: Asked, theme: str | None, chat: str | None = None) -> None:
+    """Check the terminal and the configuration, then hand over to the app, with the chat called `chat` open."""
     if not _terminal():
         raise Problem(
             "The app needs a terminal for input and output. In scripts and pipes use: specchat ask TEXT, or "
@@ -33,6 +34,8 @@ def run_app(asked: Asked, theme: str | None) -> None:
     prepared = prepare(asked)
     keeps = keeps_state(prepared.paths)
     launch = _launch(prepared, theme, keeps, asked.models)
+    if chat is not None:
+        launch = replace(launch, chat=find_chat(launch.store, chat).key)
     engine = EngineClient(prepared.paths.engine_log if keeps else None)
     app = SpecchatApp(engine, prepared.catalog, launch)
     try:

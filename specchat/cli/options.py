@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from specchat.cli.completion import complete_chats, complete_pairs
 from specchat.config.errors import nearest
-from specchat.engine.api import ACCEPTANCES, Acceptance
+from specchat.engine.api import ACCEPTANCES, CONTEXT_POLICIES, Acceptance, ContextPolicy
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +40,7 @@ class Asked:
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     max_tokens: int | None = None
+    context: ContextPolicy | None = None
     system: str | None = None
     stop: tuple[str, ...] = ()
 
@@ -130,6 +131,7 @@ DECODING_OPTIONS = (
     _option(
         "--max-tokens", env=True, type=click.IntRange(1), help="The longest reply.  [default: as the context holds]"
     ),
+    _option("--context", env=True, type=Named(CONTEXT_POLICIES), help="What becomes of a chat that does not fit."),
     _option("--system", env=True, metavar="TEXT", help="The system prompt."),
     _option("--stop", type=Stop(), multiple=True, help="End the reply before this text; may be given again."),
 )

@@ -65,6 +65,7 @@ def prepare(asked: Asked) -> Prepared:
     pair = _pair(asked, settings, catalog)
     if asked.strategy == "draft" and pair.spec.draft is None:
         raise click.UsageError(f'--strategy draft needs a draft model, and pair "{pair.id}" has none.')
+    context = asked.context or settings.context or "refuse"
     given = {name: value for name in SAMPLING if (value := getattr(asked, name)) is not None}
     return Prepared(
         paths=paths,
@@ -76,7 +77,9 @@ def prepare(asked: Asked) -> Prepared:
         acceptance=asked.acceptance or settings.acceptance,
         sampling=replace(pair.sampling, **given) if given else None,
         seed=settings.seed if asked.seed is None else asked.seed,
-        limits=Limits(asked.max_tokens or settings.max_tokens, asked.stop, settings.context or "refuse"),
+        limits=Limits(
+            asked.max_tokens or settings.max_tokens, asked.stop, asked.context or settings.context or "refuse"
+        ),
         system=settings.system or "" if asked.system is None else asked.system,
     )
 

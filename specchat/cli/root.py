@@ -10,6 +10,7 @@ from specchat import __version__
 from specchat.cli.app import run_app
 from specchat.cli.ask import ask
 from specchat.cli.bench import bench
+from specchat.cli.chat_store import LAST
 from specchat.cli.chats import chats
 from specchat.cli.check import check
 from specchat.cli.completion import complete_themes, completion
@@ -56,10 +57,8 @@ def specchat(
         refuse_options_before_command(ctx)
     elif plain:
         run_plain(Asked.of(options), continued, chat)
-    elif continued or chat is not None:
-        raise click.UsageError("--continue and --chat go with --plain or ask. The app lists the chats with ctrl+b.")
     else:
-        run_app(Asked.of(options), theme)
+        run_app(Asked.of(options), theme, LAST if continued and chat is None else chat)
 
 
 for command in (ask, chats, models, check, bench, doctor, paths, config, completion):

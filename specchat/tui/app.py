@@ -64,6 +64,8 @@ class SpecchatApp(App[None]):
 
     def _start_engine(self) -> None:
         self.session.load(self.launch.pair)
+        if self.launch.chat:
+            self.chat.chats.open(self.launch.chat)
         self.chat.redraw()
         self.chat.watch_engine()
         self.run_worker(_warm_up, thread=True, exit_on_error=False)

@@ -123,6 +123,8 @@ class Launch:
     """Saves a setting by key and value for the next start; raises an exception with a sentence where it cannot."""
     store: Store = field(default_factory=Store)
     """Where chats are kept."""
+    chat: str = ""
+    """The key of the chat to open first; empty for a new one."""
     keymap: Mapping[str, str] = field(default_factory=dict)
     """Keys by action id that replace the action's own, with commas between; "" for none."""
     live: LiveFiles | None = None

@@ -118,6 +118,7 @@ def test_every_option_arrives(run: Run, engines: list[FakeEngine]) -> None:
         "presence-penalty": "-0.5",
         "frequency-penalty": "0.25",
         "max-tokens": "12",
+        "context": "drop-oldest",
         "system": "Be brief.",
     }
     arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -135,6 +136,7 @@ def test_every_option_arrives(run: Run, engines: list[FakeEngine]) -> None:
         min_p=0.07,
     )
     assert (request.limits.max_tokens, request.limits.stop) == (12, ("a", "\n"))
+    assert request.limits.context == "drop-oldest"
     assert request.messages == (Message("system", "Be brief."), Message("user", "hello"))
 
 

@@ -136,7 +136,7 @@ def test_a_pair_that_is_gone_gives_way_to_the_default(run: Run, home: Path, engi
         (("ask", "--chat", "owls", "hi"), 'There is no chat "owls"'),
         (("ask", "--continue", "hi"), "There are no chats yet"),
         (("--plain", "--continue"), "There are no chats yet"),
-        (("--continue",), "go with --plain or ask"),
+        (("--continue",), "There are no chats yet"),
         (("--continue", "ask", "hi"), "belongs behind the command"),
     ],
 )

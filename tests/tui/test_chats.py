@@ -159,3 +159,41 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
         assert second.session.settings.strategy == "lookup"
         assert [turn.prompt for turn in second.session.conversation.turns] == ["hello", "more"]
     store.close()
+
+
+async def test_a_chat_opens_where_it_was_read(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chats.db")
+    launch = replace(LAUNCH, store=store)
+    text = "\n\n".join(f"Paragraph {n} of them." for n in range(100))
+    first = make_app(FakeEngine((text,)), launch)
+    async with first.run_test(size=(120, 30)) as pilot:
+        await loaded(first, pilot)
+        await ask(first, pilot, "long")
+        for _ in range(4):
+            await pilot.press("pageup")
+        await pilot.pause()
+        top = next(row for row in screen_text(first).split("\n")[2:] if "Paragraph" in row).split()[1]
+        await pilot.press("ctrl+q")
+    second = make_app(FakeEngine(), replace(launch, chat=store.chats()[0].key))
+    async with second.run_test(size=(120, 30)) as pilot:
+        await loaded(second, pilot)
+        await until_shown(pilot, second, f"Paragraph {top} ")
+        assert not second.chat.transcript.following
+        shown = next(row for row in screen_text(second).split("\n")[2:] if "Paragraph" in row).split()[1]
+        assert abs(int(shown) - int(top)) <= 1
+    store.close()
+
+
+async def test_the_prompt_under_the_cursor_is_edited_and_answered_again() -> None:
+    app = make_app(FakeEngine(("One.", "Two.", "Three.")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "first")
+        await ask(app, pilot, "second")
+        await pilot.press("ctrl+up", "g", "e")
+        await wait_until(pilot, lambda: app.chat.prompt.text == "first")
+        await pilot.press("escape", "ctrl+up", "g", "r")
+        await wait_until(pilot, lambda: "Three." in app.chat.transcript.text)
+        assert [turn.prompt for turn in app.session.conversation.turns] == ["first"]
+        await pilot.press("ctrl+up", "g", "<")
+        await wait_until(pilot, lambda: "Two." in app.chat.transcript.text)

@@ -31,18 +31,30 @@ def light(lamp: Lamp) -> None:
 """
 
 
-@pytest.mark.parametrize(
-    ("theme", "size", "keys"),
-    [
-        ("ink", (120, 36), ()),
-        ("dusk", (80, 24), ("ctrl+t",)),
-        ("paper", (100, 30), ("ctrl+o",)),
-        ("contrast", (60, 15), ()),
-    ],
-    ids=["chat", "tokens", "settings", "small"],
-)
+THOUGHT = "<think>The user wants a story. It should have a fox.</think>\n\n" + REPLY
+
+LOOKS = {
+    "chat": ("ink", (120, 36), ()),
+    "tokens": ("dusk", (80, 24), ("ctrl+t",)),
+    "settings": ("paper", (100, 30), ("ctrl+o",)),
+    "small": ("contrast", (60, 15), ()),
+    "chats": ("ink", (120, 36), ("ctrl+b",)),
+    "chats-narrow": ("dusk", (60, 20), ("ctrl+b",)),
+    "find": ("ink", (100, 30), ("ctrl+f", *"lamp")),
+    "jump": ("hearth", (100, 30), ("ctrl+up", "f")),
+    "token-cursor": ("lagoon", (110, 30), ("ctrl+t", "ctrl+up", *"kkkkll")),
+    "commands": ("ink", (100, 24), ("/", "s")),
+    "what-if": ("graphite", (100, 36), ("f10",)),
+    "replay": ("mist", (100, 30), ("f12", "home", "right", "right")),
+    "help": ("contrast-light", (100, 30), ("f1",)),
+    "terminal": ("terminal", (120, 36), ()),
+    "wide": ("paper", (200, 60), ("ctrl+b",)),
+}
+
+
+@pytest.mark.parametrize(("theme", "size", "keys"), LOOKS.values(), ids=LOOKS)
 def test_looks(snap_compare: Callable[..., bool], theme: str, size: tuple[int, int], keys: tuple[str, ...]) -> None:
-    app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, seed=42, theme=theme))
+    app = make_app(FakeEngine((THOUGHT if theme == "hearth" else REPLY,)), replace(LAUNCH, seed=42, theme=theme))
 
     async def prepare(pilot: Pilot[None]) -> None:
         await loaded(app, pilot)

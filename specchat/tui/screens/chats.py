@@ -91,14 +91,6 @@ class Chats:
         else:
             self.leave()
 
-    def open_latest(self) -> None:
-        """Open the chat that was written to last."""
-        entries = sorted(self._chat.session.launch.store.chats(), key=lambda entry: entry.updated)
-        if entries:
-            self.open(entries[-1].key)
-        else:
-            self._chat.say("there is no earlier chat yet", bad=True)
-
     def keep_place(self) -> None:
         """Remember where the open chat is being read."""
         self._chat.session.chat.scroll = self._chat.transcript.place_in_words()
