@@ -45,7 +45,7 @@ class Plan:
 
 @dataclass
 class Phase:
-    """Milliseconds between two beats of the event loop beyond what was asked for: by the clock, and of processor time."""
+    """Between two beats of the event loop, in milliseconds: time beyond what was asked for, and processor time."""
 
     stalls: list[float] = field(default_factory=list)
     worked: list[float] = field(default_factory=list)

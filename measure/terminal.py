@@ -20,7 +20,7 @@ class Terminal:
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self.started = perf_counter()
-        whole = os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | environment
+        whole = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execve(sys.executable, [sys.executable, *arguments], whole)

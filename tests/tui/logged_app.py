@@ -34,14 +34,13 @@ TOKENS_PER_SECOND = 150.0
 def shown(app: SpecchatApp) -> dict[str, object]:
     """What stands in the transcript now."""
     transcript = app.chat.transcript
-    top = round(transcript.scroll_y)
-    rows = [line.content.plain for line, _ in transcript._window.rows[top : top + transcript.size.height]]
-    last = next((part for part in reversed(transcript._window.sections) if part.reply is not None), None)
+    rows = [transcript.render_line(y).text for y in range(transcript.size.height)]
+    reply = app.session.last_reply
     return {
         "at": monotonic(),
         "words": WORD.findall("\n".join(rows)),
-        "reply": last.reply.key if last and last.reply else "",
-        "length": min(last.end, last.reply.length) if last and last.reply else 0,
+        "reply": reply.key if reply else "",
+        "length": reply.length if reply else 0,
         "late": bool(app.session.warning or app.session.chat.saving.problem),
     }
 
