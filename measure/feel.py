@@ -79,8 +79,7 @@ def measure(scenario: Scenario, tokens: int = 8000, speed: float = 300.0, idle: 
             terminal.type("\r")
             terminal.watch(0.5)
             echoes = _echoes(terminal, tokens / speed - 2.0)
-            while terminal.watch(1.0) and not report.exists():
-                pass
+            _wait_for(report, terminal, 30.0 + idle)
         finally:
             terminal.close()
         phases = json.loads(report.read_text())
@@ -93,6 +92,13 @@ def measure(scenario: Scenario, tokens: int = 8000, speed: float = 300.0, idle: 
         busy=phases["stream"]["cpu"] / phases["stream"]["seconds"],
         idle=phases["idle"]["cpu"] / phases["idle"]["seconds"],
     )
+
+
+def _wait_for(report: Path, terminal: Terminal, seconds: float) -> None:
+    end = perf_counter() + seconds
+    while terminal.watch(0.5) and not report.exists():
+        if perf_counter() > end:
+            raise TimeoutError(f"no report came within {seconds} s of the reply's end")
 
 
 def _echoes(terminal: Terminal, seconds: float) -> list[float]:

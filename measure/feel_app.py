@@ -19,7 +19,7 @@ from specchat.chat.store import Store
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
 from specchat.config.themes import load_themes
-from specchat.engine.api import Finished, Speculation, Started, Stats
+from specchat.engine.api import Finished, Limits, Speculation, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.fake_steps import count, stats, steps
 from specchat.tui.app import SpecchatApp
@@ -137,7 +137,8 @@ def main(arguments: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "chats.db")
         key = fill(store, plan.messages) if plan.messages else ""
-        launch = Launch(catalog.find(catalog.default), themes=load_themes([shipped("themes")])[0], store=store)
+        themes, _ = load_themes([shipped("themes")])
+        launch = Launch(catalog.find(catalog.default), themes=themes, store=store, limits=Limits(context="drop-oldest"))
         app = SpecchatApp(engine, catalog, launch)
         watch = Watch(app, plan)
         app.call_later(lambda: app.run_worker(watch.run(key)))
