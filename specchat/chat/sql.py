@@ -12,11 +12,6 @@ ABANDONED_S = 10.0
 """A reply that says it is being written, and was not for this long, was interrupted."""
 
 
-def storable(text: str) -> str:
-    """`text` with ? for lone surrogates, which no database takes."""
-    return text.encode("utf-8", "replace").decode()
-
-
 def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
     """Add or change a chat; whether it is pinned, and a name given meanwhile elsewhere, stay."""
     db.execute(
@@ -24,14 +19,7 @@ def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
         "ON CONFLICT (key) DO UPDATE SET system = excluded.system, updated = excluded.updated, view = excluded.view, "
         "name = CASE WHEN excluded.name = '' THEN name ELSE excluded.name END, "
         "title = CASE WHEN excluded.name = '' AND name <> '' THEN title ELSE excluded.title END",
-        (
-            row.key,
-            *map(storable, (row.name, row.title, row.system)),
-            row.pinned,
-            row.created,
-            row.updated,
-            json.dumps(dict(row.view)),
-        ),
+        (row.key, row.name, row.title, row.system, row.pinned, row.created, row.updated, json.dumps(dict(row.view))),
     )
 
 
@@ -44,7 +32,7 @@ def put_message(db: sqlite3.Connection, chat: str, row: MessageRow) -> None:
         "INSERT INTO message (key, chat, parent, role, text, created, state, flushed, meta) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
         "text = excluded.text, state = excluded.state, flushed = excluded.flushed, meta = excluded.meta",
-        (row.key, chat, row.parent, row.role, storable(row.text), row.created, row.state, time.time(), row.meta),
+        (row.key, chat, row.parent, row.role, row.text, row.created, row.state, time.time(), row.meta),
     )
 
 

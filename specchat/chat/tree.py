@@ -67,7 +67,9 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        return self.name or self.made_title or (one_line(self.turns[0].prompt, 60) if self.turns else UNTITLED)
+        """One line that is safe to show."""
+        first = self.turns[0].prompt if self.turns else UNTITLED
+        return one_line(self.name or self.made_title or first, 80)
 
     @property
     def last(self) -> Turn | None:

@@ -27,7 +27,7 @@ def header_sides(session: Session) -> tuple[Content, Content]:
         f"T {settings.sampling.temperature:g}",
         f"seed {seed}" if seed is not None else "new seed each reply",
     ]
-    title = styled("specchat", ".strong") + "   " + one_line(session.conversation.title, 80)
+    title = styled("specchat", ".strong") + "   " + session.conversation.title
     return title, styled(" · ".join(parts), ".quiet")
 
 

@@ -335,17 +335,6 @@ def test_in_memory_it_works_the_same() -> None:
     assert store.close()
 
 
-def test_text_that_no_database_takes_is_saved_as_far_as_it_can_be(store: Store) -> None:
-    chat = a_chat()
-    chat.name = "n\ud800"
-    turn = chat.ask("half a \ud83d pair")
-    save(store, chat)
-    loaded = store.load(chat.key)[0]
-    assert loaded.name == "n?"
-    assert loaded.turns[-1].prompt == "half a ? pair"
-    assert turn.key == loaded.turns[-1].key
-
-
 def test_a_change_that_fails_in_any_way_does_not_end_the_saving(store: Store) -> None:
     def broken(_: sqlite3.Connection) -> None:
         raise UnicodeEncodeError("utf-8", "x", 0, 1, "cannot be saved")
