@@ -24,6 +24,7 @@ from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.fake_steps import count, stats, steps
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
+from specchat.tui.widgets.sidebar import Sidebar
 
 BEAT_S = 0.01
 SETTLED_S = 1.0
@@ -102,7 +103,7 @@ class Watch:
         while app.session.info is None:
             await asyncio.sleep(BEAT_S)
         if chat:
-            app.chat.open_chat(chat)
+            app.chat.post_message(Sidebar.Chosen(chat, None))
         await self._beat("start", lambda: app.session.reply is not None and app.session.reply.state == "writing")
         await self._beat("stream", lambda: app.session.reply is None)
         await self._for("end", SETTLED_S)

@@ -27,6 +27,7 @@ from specchat.engine.api import (
     StrategyStatus,
 )
 from specchat.engine.fake import INFO, FakeEngine
+from specchat.tui.widgets.sidebar import Sidebar
 
 CATALOG = Catalog(
     tuple(
@@ -186,7 +187,7 @@ async def test_random_text_in_every_place(seed: int) -> None:
             await press("r")
             await press("x", "escape")
             await press("enter")
-            app.chat.open_chat(f"chat{chance.randrange(12)}")
+            app.chat.post_message(Sidebar.Chosen(f"chat{chance.randrange(12)}", None))
             await press("ctrl+t")
             await press("f9", *"lamp")
             await press("down", "down", "enter")
@@ -212,7 +213,7 @@ async def test_markup_and_links_cannot_be_clicked() -> None:
     app.open_url = lambda url, **_: opened.append(url)  # type: ignore[method-assign]
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
-        app.chat.open_chat("chat")
+        app.chat.post_message(Sidebar.Chosen("chat", None))
         await pilot.press("ctrl+b")
         await pilot.pause()
         for y, row in enumerate(check(app).split("\n")):
