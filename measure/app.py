@@ -6,64 +6,21 @@ The real app runs in a pseudo-terminal of 120x36 and decodes plainly, so that th
 times are taken outside of it, from what it writes there.
 """
 
-import fcntl
 import json
 import os
-import pty
-import re
-import select
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 from statistics import median
 from time import perf_counter, sleep
 
 import click
 
+from measure.terminal import Terminal
 from specchat.bench.machine import describe
 
 PROMPT = "Tell me a story about a fox, a lamp and a river."
 FOOTER = r"(\d+) tok/s · [\d.]+x plain · \d+ tokens"
-ESCAPES = re.compile(rb"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[PX^_].*?\x1b\\|.)", re.S)
-
-
-class Terminal:
-    """The app in a pseudo-terminal."""
-
-    def __init__(self, home: str) -> None:
-        self.started = perf_counter()
-        environment = os.environ | {"SPECCHAT_HOME": home, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.execve(
-                sys.executable, [sys.executable, "-m", "specchat", "--seed", "1", "--strategy", "plain"], environment
-            )
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
-        self.seen = b""
-
-    def wait(self, pattern: str, timeout: float = 60.0, *, keep: bool = False) -> re.Match[str]:
-        """Wait until the plain text written since the last wait matches; unless `keep`, that text is then forgotten."""
-        begun = perf_counter()
-        while perf_counter() - begun < timeout:
-            if select.select([self.fd], [], [], 0.002)[0]:
-                self.seen += os.read(self.fd, 1 << 16)
-            if match := re.search(pattern, self.text()):
-                self.seen = self.seen if keep else b""
-                return match
-        raise TimeoutError(f"{pattern!r} did not show within {timeout} s; last: {self.text()[-500:]!r}")
-
-    def text(self) -> str:
-        return ESCAPES.sub(b"", self.seen).decode("utf-8", "replace")
-
-    def type(self, keys: str) -> None:
-        os.write(self.fd, keys.encode())
-
-    def close(self) -> None:
-        self.type("\x11")
-        os.waitpid(self.pid, 0)
-        os.close(self.fd)
 
 
 def headless(home: str) -> float:
@@ -81,7 +38,7 @@ def main(runs: int) -> None:
     with tempfile.TemporaryDirectory() as home:
         for _ in range(runs):
             alone = headless(home)
-            terminal = Terminal(home)
+            terminal = Terminal(["-m", "specchat", "--seed", "1", "--strategy", "plain"], {"SPECCHAT_HOME": home})
             terminal.wait("ask something")
             figures["first paint s"].append(perf_counter() - terminal.started)
             terminal.wait("plain decoding \\d+ tok/s")

@@ -79,14 +79,14 @@ class Writer:
         except sqlite3.OperationalError as error:
             self.problem = in_words(error, self._path)
             return False
-        except sqlite3.Error:  # one of them can never be saved, such as a message of a chat that another copy removed
+        except Exception:  # one of them can never be saved, such as a message of a chat that another copy removed
             for _, change, _ in batch:
                 try:
                     self._transact([change])
                 except sqlite3.OperationalError as error:
                     self.problem = in_words(error, self._path)
                     return False
-                except sqlite3.Error as error:
+                except Exception as error:
                     logging.getLogger(__name__).warning("a change was given up: %s", error)
         self.problem = ""
         return True

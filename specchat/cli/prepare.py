@@ -77,9 +77,7 @@ def prepare(asked: Asked) -> Prepared:
         acceptance=asked.acceptance or settings.acceptance,
         sampling=replace(pair.sampling, **given) if given else None,
         seed=settings.seed if asked.seed is None else asked.seed,
-        limits=Limits(
-            asked.max_tokens or settings.max_tokens, asked.stop, asked.context or settings.context or "refuse"
-        ),
+        limits=Limits(asked.max_tokens or settings.max_tokens, asked.stop, context),
         system=settings.system or "" if asked.system is None else asked.system,
     )
 

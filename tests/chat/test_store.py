@@ -333,3 +333,13 @@ def test_in_memory_it_works_the_same() -> None:
     assert same_steps(store.load(chat.key)[0], chat)
     assert store.search("owl")
     assert store.close()
+
+
+def test_a_change_that_fails_in_any_way_does_not_end_the_saving(store: Store) -> None:
+    def broken(_: sqlite3.Connection) -> None:
+        raise UnicodeEncodeError("utf-8", "x", 0, 1, "cannot be saved")
+
+    store._writer.put(broken)
+    save(store, a_chat())
+    assert len(store.chats()) == 1
+    assert store.problem == ""

@@ -1,12 +1,17 @@
 """Control codes and markup in everything that comes from outside: none of it reaches the terminal or is obeyed."""
 
-import re
+import random
+import time
 from dataclasses import replace
 
 import pytest
 from conftest import LAUNCH, ask, loaded, make_app, wait_until
+from hostile import DANGEROUS, EVIL, anything, check, output
 from textual import events
 
+from specchat.chat.rows import ChatRow, MessageRow
+from specchat.chat.store import Store
+from specchat.clean import clean
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.api import (
     Drafted,
@@ -22,12 +27,7 @@ from specchat.engine.api import (
     StrategyStatus,
 )
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.tui.app import SpecchatApp
-
-EVIL = (
-    "\x1b]52;c;cm0gLXJm\x07\x9b31m\x1b[2J\u202eabc\u2066 [red]x[/red] [/] [/usr/bin] [@click=app.quit]quit[/] [[ \r\x08"
-)
-DANGEROUS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f]")
+from specchat.tui.widgets.sidebar import Sidebar
 
 CATALOG = Catalog(
     tuple(
@@ -55,21 +55,6 @@ def chunked(text: str, rejected: str = EVIL) -> tuple[Started | Step | Finished,
         for char in text
     ]
     return (Started(0, 1, 0, 0, Speculation("draft", 5)), *steps, Finished(0, "stop", text, (), Stats(num_steps=1)))
-
-
-def output(app: SpecchatApp) -> str:
-    """What the compositor hands to the terminal, and what a screenshot holds."""
-    strips = app.screen._compositor.render_strips()
-    assert not any(segment.control for strip in strips for segment in strip)
-    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
-
-
-def check(app: SpecchatApp) -> str:
-    shown = output(app)
-    found = DANGEROUS.search(shown)
-    assert found is None, f"{found!r} in {shown!r}"
-    assert "\x1b" not in app.export_screenshot()
-    return shown
 
 
 @pytest.mark.parametrize(
@@ -175,3 +160,73 @@ async def test_file_names_in_warnings() -> None:
         await loaded(app, pilot)
         await wait_until(pilot, lambda: "is broken" in output(app))
         check(app)
+
+
+def a_chat(key: str, text: str) -> tuple[ChatRow, list[MessageRow]]:
+    """A saved chat with `text` wherever there is any."""
+    text = text.encode("utf-8", "replace").decode()
+    row = ChatRow(key, text, text, text, updated=time.time(), view={"leaf": f"{key}2"})
+    asked = MessageRow(f"{key}1", None, "user", f"lamp {text}", 0.0, "sent")
+    answer = MessageRow(f"{key}2", asked.key, "assistant", f"lamp {text}\n\n- {text}\n", 0.0, "finished")
+    return row, [asked, answer]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_text_in_every_place(seed: int) -> None:
+    chance = random.Random(seed)
+    store = Store()
+    for number in range(12):
+        store.insert(*a_chat(f"chat{number}", anything(chance)), {})
+    app = make_app(FakeEngine(), replace(LAUNCH, store=store))
+    width, height = chance.choice(((120, 36), (80, 24), (44, 14)))
+    async with app.run_test(size=(width, height), notifications=True) as pilot:
+        await loaded(app, pilot)
+        check(app)
+
+        async def press(*keys: str) -> None:
+            await pilot.press(*keys)
+            await pilot.pause()
+            check(app)
+
+        for number in range(3):
+            await press("ctrl+b")
+            await press(*["down"] * chance.randrange(6))
+            await press("r")
+            await press("x", "escape")
+            await press("enter")
+            app.chat.post_message(Sidebar.Chosen(f"chat{chance.randrange(12)}", None))
+            await press("ctrl+t")
+            await press("f9", *"lamp")
+            await press("down", "down", "enter")
+            await press("escape", "escape")
+            app.chat.say(anything(chance), bad=bool(number % 2))
+            await press("ctrl+t")
+            app.chat.prompt.post_message(events.Paste(anything(chance, 60)))
+            await press("up")
+            await press("f5")
+            await press("ctrl+a", "enter")
+            await wait_until(pilot, lambda: app.session.reply is None)
+            check(app)
+        app.notify(clean(anything(chance)), markup=False)
+        await press("pageup")
+
+
+async def test_markup_and_links_cannot_be_clicked() -> None:
+    text = "[@click=app.quit]here[/] [link='http://x.y']there[/link] [a](javascript:alert(1)) [b](ftp://c/d)"
+    store = Store()
+    store.insert(*a_chat("chat", text), {})
+    app = make_app(FakeEngine(), replace(LAUNCH, store=store))
+    opened: list[str] = []
+    app.open_url = lambda url, **_: opened.append(url)  # type: ignore[method-assign]
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        app.chat.post_message(Sidebar.Chosen("chat", None))
+        await pilot.press("ctrl+b")
+        await pilot.pause()
+        for y, row in enumerate(check(app).split("\n")):
+            for word in ("here", "there", "javascript", " b "):
+                if (x := row.find(word)) >= 0:
+                    await pilot.click(offset=(x + 1, y))
+        await pilot.pause()
+        assert app.is_running
+        assert opened == []

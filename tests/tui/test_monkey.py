@@ -1,26 +1,29 @@
-"""Random keys, sizes and engine events: the app never crashes and still answers afterwards."""
+"""Random use of everything there is: the app never crashes and still answers afterwards."""
 
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 import pytest
 from conftest import CATALOG, LAUNCH, ask, make_app, wait_until
+from hostile import anything
 from textual import events
+from textual.pilot import Pilot
 
+from specchat.chat.store import Store
 from specchat.engine.fake import FakeEngine
+from specchat.tui.actions.table import ACTIONS, BY_SLASH
 from specchat.tui.app import SpecchatApp
 
 KEYS = [
-    "enter", "ctrl+j", "escape", "ctrl+o", "f2", "ctrl+t", "ctrl+p", "f1", "f3", "ctrl+n", "ctrl+r", "ctrl+y",
-    "f4", "f6", "f10", "f12",
-    "up", "down", "left", "right", "pageup", "pagedown", "ctrl+end", "tab", "shift+tab", "space", "backspace", "delete",
-    "slash", "at", "ctrl+s", "ctrl+g",
-    "home", "end", "ctrl+a", "ctrl+k", "ctrl+z", "ctrl+c", "ctrl+v", "a", "x", "1", "0", ".", "[", "`", "-",
-    "ctrl+up", "ctrl+f", "j", "k", "g", "G", "]", "J", "K", "y", "c", "n", "N", "f", "m", "z", "t", "h", "l", "slash",
-    "ctrl+d", "ctrl+u", "i", "o", "ctrl+l",
+    "enter", "escape", "up", "down", "left", "right", "pageup", "pagedown", "tab", "shift+tab", "space", "backspace",
+    "delete", "home", "end", "ctrl+a", "ctrl+k", "ctrl+z", "ctrl+c", "ctrl+v", "ctrl+u", "ctrl+d", "ctrl+f", "a", "x",
+    "1", "0", ".", "[", "`", "-", "slash", "at", "y", "n", "shift+up", "ctrl+shift+left", "f11", "漢", "é", "]",
 ]  # fmt: skip
+ACTION_KEYS = sorted({key for action in ACTIONS for key in action.keys})
+ARGUMENTS = ("", "", "plain", "lookup", "demo", "a name", "chat.md", "chat.json", "fox", "3", "[/]", "/nowhere/x.md")
 REPLIES = (
     "Once there was a fox.\n\n```python\nprint(1)\n```\n\n- a\n- b\n",
     "| a | b |\n|---|---|\n| 1 | 2 |\n\n> quote\n\n" * 10,
@@ -30,50 +33,148 @@ REPLIES = (
 )
 SECONDS = float(os.environ.get("SPECCHAT_MONKEY_SECONDS", "8"))
 SEED = int(os.environ.get("SPECCHAT_MONKEY_SEED", "1"))
+LONGEST = 60.0
+"""Seconds with one seed."""
 
 
-async def test_monkey(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+class Monkey:
+    """One random thing at a time; `done` says what was done."""
+
+    def __init__(self, app: SpecchatApp, engine: FakeEngine, pilot: Pilot[None], chance: random.Random) -> None:
+        self._app = app
+        self._engine = engine
+        self._pilot = pilot
+        self._chance = chance
+        self.done: list[str] = []
+
+    async def act(self) -> None:
+        acts = {
+            self._key: 45, self._action_key: 20, self._do: 6, self._slash: 4, self._ask: 4, self._click: 9,
+            self._drag: 2, self._wheel: 2, self._paste: 1, self._resize: 3, self._trouble: 2, self._switch: 1,
+            self._wait: 1,
+        }  # fmt: skip
+        await self._chance.choices(list(acts), list(acts.values()))[0]()
+
+    async def _press(self, *keys: str) -> None:
+        self.done += keys
+        await self._pilot.press(*keys)
+
+    async def _key(self) -> None:
+        await self._press(self._chance.choice(KEYS))
+
+    async def _action_key(self) -> None:
+        await self._press(self._chance.choice(ACTION_KEYS))
+
+    async def _do(self) -> None:
+        """An action, whatever is on the screen: this is how the palette runs it."""
+        action = self._chance.choice([action for action in ACTIONS if action.run is not None])
+        self.done.append(f"do {action.id}")
+        await self._app.chat.do(action.id)
+
+    async def _slash(self) -> None:
+        command = f"/{self._chance.choice(sorted(BY_SLASH))} {self._chance.choice(ARGUMENTS)}".rstrip()
+        self.done.append(command)
+        self._app.chat.prompt.load_text(command)
+        self._app.chat.prompt.move_cursor(self._app.chat.prompt.document.end)
+        await self._press(*["enter"] * self._chance.randint(1, 2))
+
+    async def _ask(self) -> None:
+        self.done.append("ask")
+        self._app.chat.prompt.insert(anything(self._chance))
+        await self._press("enter")
+
+    def _place(self) -> tuple[int, int]:
+        size = self._app.size
+        return self._chance.randrange(max(size.width, 1)), self._chance.randrange(max(size.height, 1))
+
+    async def _click(self) -> None:
+        place, times = self._place(), self._chance.choice((1, 1, 2, 3))
+        self.done.append(f"click {place} {times}")
+        await self._pilot.click(offset=place, times=times)
+
+    async def _drag(self) -> None:
+        start, end = self._place(), self._place()
+        self.done.append(f"drag {start} {end}")
+        await self._pilot.mouse_down(offset=start)
+        await self._pilot.hover(offset=end)
+        await self._pilot.mouse_up(offset=end)
+
+    async def _wheel(self) -> None:
+        x, y = self._place()
+        kind = self._chance.choice((events.MouseScrollUp, events.MouseScrollDown))
+        self.done.append(f"{kind.__name__} {x} {y}")
+        self._app.screen._forward_event(kind(None, x, y, 0, 0, 0, False, False, False, x, y))
+        await self._pilot.pause()
+
+    async def _paste(self) -> None:
+        self.done.append("paste")
+        text = self._chance.choice((*REPLIES, anything(self._chance, 60))) * self._chance.randint(1, 30)
+        (self._app.focused or self._app.chat.prompt).post_message(events.Paste(text))
+
+    async def _resize(self) -> None:
+        width, height = self._chance.choice(((100, 30), (self._chance.randint(3, 180), self._chance.randint(2, 60))))
+        self.done.append(f"resize {width}x{height}")
+        await self._pilot.resize_terminal(width, height)
+
+    async def _trouble(self) -> None:
+        trouble = self._chance.choice(("die", "fail", "fail load"))
+        self.done.append(trouble)
+        if trouble == "die":
+            self._engine.die()
+        elif trouble == "fail":
+            self._engine.fail_reply("memory", anything(self._chance))
+        else:
+            self._engine.fail_load("model", anything(self._chance))
+
+    async def _switch(self) -> None:
+        self.done.append("switch")
+        self._app.chat.choose_pair(self._chance.choice(CATALOG.pairs))
+
+    async def _wait(self) -> None:
+        self.done.append("wait")
+        await self._pilot.pause(self._chance.choice((0.1, 0.5)))
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + max(round(SECONDS / LONGEST), 1)))
+async def test_monkey(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int) -> None:
     monkeypatch.chdir(tmp_path)  # where chats may be saved
-    monkeypatch.setattr(SpecchatApp, "exit", lambda _: None)
-    monkeypatch.setattr(SpecchatApp, "open_url", lambda *_: None)
-    chance = random.Random(SEED)
+    monkeypatch.setenv("EDITOR", "true")
+    monkeypatch.setattr(SpecchatApp, "exit", lambda *_, **__: None)
+    monkeypatch.setattr(SpecchatApp, "open_url", lambda *_, **__: None)
+    chance = random.Random(seed)
     engine = FakeEngine(REPLIES, tokens_per_second=300)
-    app = make_app(engine, LAUNCH)
-    done: list[str] = []
-    async with app.run_test(size=(100, 30)) as pilot:
-        end = monotonic() + SECONDS
-        while monotonic() < end:
-            roll = chance.random()
-            if roll < 0.90:
-                done.append(chance.choice(KEYS))
-                await pilot.press(done[-1])
-            elif roll < 0.94:
-                width, height = chance.randint(3, 180), chance.randint(2, 60)
-                done.append(f"resize {width}x{height}")
-                await pilot.resize_terminal(width, height)
-            elif roll < 0.96:
-                done.append("die")
-                engine.die()
-            elif roll < 0.97:
-                done.append("fail")
-                engine.fail_reply("memory", "out of [memory]")
-            elif roll < 0.98:
-                done.append("switch")
-                app.chat.choose_pair(chance.choice(CATALOG.pairs))
-            else:
-                done.append("paste")
-                app.chat.prompt.post_message(events.Paste(chance.choice(REPLIES) * chance.randint(1, 30)))
-            if app._exception is not None or not app.is_running:
-                raise AssertionError(f"seed {SEED}: crashed after {done[-30:]}") from app._exception
-        await pilot.resize_terminal(100, 30)
-        while len(app.screen_stack) > 1:
-            await pilot.press("escape")
-            await pilot.pause()
-        app.chat.choose_pair(CATALOG.pairs[0])
-        await wait_until(pilot, lambda: app.session.info is not None and app.session.reply is None)
-        app.chat.prompt.focus()
-        app.chat.prompt.load_text("")
-        await ask(app, pilot, "are you there")
-        last = app.session.last_reply
-        assert last is not None
-        assert last.text or last.state == "failed", f"seed {SEED}: no answer after {done[-30:]}"
+    store = Store(tmp_path / "chats.db")
+    app = make_app(engine, replace(LAUNCH, store=store, history=tmp_path / "history"))
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        monkey = Monkey(app, engine, pilot, chance)
+        end = monotonic() + min(SECONDS, LONGEST)
+        try:
+            while monotonic() < end:
+                await monkey.act()
+                assert app._exception is None
+                assert app.is_running
+            await rest(app, engine, pilot)
+        except BaseException as error:
+            error.add_note(f"SPECCHAT_MONKEY_SEED={seed} crashed after {monkey.done[-30:]}")
+            raise
+    print(f"seed {seed}: {len(monkey.done)} things done, {len(store.chats())} chats")
+    assert store.close()
+
+
+async def rest(app: SpecchatApp, engine: FakeEngine, pilot: Pilot[None]) -> None:
+    """Close what is open and ask once more."""
+    await pilot.resize_terminal(100, 30)
+    while len(app.screen_stack) > 1:
+        await pilot.press("escape")
+        await pilot.pause()
+    engine._failures.clear()
+    engine._load_failures.clear()
+    app.chat.choose_pair(CATALOG.pairs[0])
+    await wait_until(pilot, lambda: app.session.info is not None and app.session.reply is None)
+    await pilot.press("ctrl+n", "escape")
+    app.chat.prompt.focus()
+    app.chat.prompt.load_text("")
+    await ask(app, pilot, "are you there")
+    last = app.session.last_reply
+    assert last is not None
+    assert last.text or last.state == "failed"

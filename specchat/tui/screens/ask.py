@@ -4,6 +4,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.widgets import Input
 
+from specchat.clean import one_line
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.widgets.line_input import LineInput
 
@@ -16,7 +17,7 @@ class AskScreen(Dialog[str | None]):
     def __init__(self, title: str, text: str = "") -> None:
         super().__init__()
         self.DIALOG_TITLE = title
-        self._text = text
+        self._text = one_line(text)
 
     def compose_content(self) -> ComposeResult:
         yield LineInput(self._text)

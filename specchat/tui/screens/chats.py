@@ -49,7 +49,7 @@ class Chats:
     def redraw(self) -> None:
         """List the chats anew, where they are shown."""
         if self._chat.has_class("-chats"):
-            self._sidebar.reload(self._chat.session.conversation.key)
+            self._sidebar.reload(self._chat.session.conversation)
 
     def _show(self) -> None:
         self._chat.add_class("-chats")

@@ -1,6 +1,7 @@
 """Code blocks: highlighted, in a box that names the language."""
 
 from collections.abc import Sequence
+from functools import cache
 
 from textual.content import Content, Span
 from textual.style import Style
@@ -43,18 +44,19 @@ def highlight(code: str, language: str) -> Content:
     position = 0
     for token, text in lexer.get_tokens(code):
         end = position + len(text)
-        if style := _style(str(token)[6:]):
+        if style := _style(token):
             spans.append(Span(position, end, style))
         position = end
     return Content(code, spans)
 
 
-def _style(token: str) -> str:
-    while token:
-        if token in _CLASSES:
-            return _CLASSES[token]
-        token = token.rpartition(".")[0]
-    return ""
+@cache
+def _style(token: object) -> str:
+    """The class of a kind of token, or of the nearest kind above it; empty for plain text."""
+    name = str(token)[6:]
+    while name and name not in _CLASSES:
+        name = name.rpartition(".")[0]
+    return _CLASSES.get(name, "")
 
 
 def language_of(info: str) -> str:

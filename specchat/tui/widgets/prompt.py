@@ -73,7 +73,7 @@ class Prompt(TextArea):
     def fill(self, prompt: str) -> None:
         """Put another text into the box, whatever is in it."""
         self._pastes.clear()
-        self.load_text(self._pastes.fold(prompt))
+        self.load_text(self._pastes.fold(clean(prompt)))
         self._filled = self.text
         self.move_cursor(self.document.end)
 

@@ -1,7 +1,8 @@
 """The list of chats, with a search over titles and messages."""
 
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar
 
@@ -14,7 +15,8 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specchat.chat.schema import in_words
-from specchat.chat.store import Store
+from specchat.chat.store import ChatEntry, Store
+from specchat.chat.tree import Conversation
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.chat_list import Row, by_date, of_hits
 from specchat.tui.text.lines import styled
@@ -51,7 +53,7 @@ class Sidebar(Vertical):
         super().__init__(disabled=True)  # hidden at first, and nothing hidden may get the focus
         self._store = store
         self._rows: list[Row] = []
-        self._shown = ""
+        self._shown = self._title = ""
 
     def compose(self) -> ComposeResult:
         yield Search(placeholder="search chats", id="chat-search")
@@ -67,15 +69,16 @@ class Sidebar(Vertical):
         at = self.list.highlighted
         return self._rows[at].key if self.list.has_focus and at is not None and at < len(self._rows) else None
 
-    def reload(self, shown: str | None = None) -> None:
-        """List the chats anew, or what the search finds; `shown` is the key of the open one."""
-        self._shown = self._shown if shown is None else shown
+    def reload(self, shown: Conversation | None = None) -> None:
+        """List the chats anew, or what the search finds; `shown` is the open one."""
+        if shown is not None:
+            self._shown, self._title = shown.key, shown.title
         text = self.query_one(Search).value
         try:
             found = (
                 of_hits(self._store.search(text))
                 if text.strip()
-                else by_date(self._store.chats(), datetime.now(), self._shown)
+                else by_date(self._chats(), datetime.now(), self._shown)
             )
             self._rows = list(found)
         except sqlite3.Error as error:
@@ -85,6 +88,11 @@ class Sidebar(Vertical):
         self.list.add_options([Option(row.content, disabled=row.key is None) for row in self._rows])
         last = len(self._rows) - 1
         self.list.highlighted = self._nearest(min(at, last) if at is not None else 0)
+
+    def _chats(self) -> Sequence[ChatEntry]:
+        """What the store has; the open chat's title may be newer than what is saved."""
+        chats = self._store.chats()
+        return [replace(chat, title=self._title) if chat.key == self._shown else chat for chat in chats]
 
     def _nearest(self, at: int) -> int | None:
         """The index of a chat at or near `at`."""

@@ -1,0 +1,61 @@
+"""The app over a scripted engine, in a process of its own; after each frame it writes down what the transcript shows.
+
+    python logged_app.py DATABASE DESCRIPTOR
+
+A line of DESCRIPTOR is JSON: the time of the frame (monotonic), the prompts' words in view, key and length of the last
+reply as far as it is drawn, and whether the app has said that saving is late.
+"""
+
+import json
+import os
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+from conftest import LAUNCH, make_app
+
+from specchat.chat.store import Store
+from specchat.engine.fake import FakeEngine
+from specchat.tui.app import SpecchatApp
+
+WORD = re.compile(r"P\d+Q")
+"""What marks a prompt."""
+REPLIES = (
+    "Once there was a fox who kept a lamp in her den. " * 80,
+    "```python\n" + "x = [lamp(i) for i in range(10)]\n" * 60 + "```\n\nAnd so on.\n",
+    "- a lamp\n- a fox\n" * 90,
+    "No.",
+)
+TOKENS_PER_SECOND = 150.0
+
+
+def shown(app: SpecchatApp) -> dict[str, object]:
+    """What stands in the transcript now."""
+    transcript = app.chat.transcript
+    rows = [transcript.render_line(y).text for y in range(transcript.size.height)]
+    reply = app.session.last_reply
+    return {
+        "at": monotonic(),
+        "words": WORD.findall("\n".join(rows)),
+        "reply": reply.key if reply else "",
+        "length": reply.length if reply else 0,
+        "late": bool(app.session.warning or app.session.chat.saving.problem),
+    }
+
+
+def main(path: str, descriptor: str) -> None:
+    engine = FakeEngine(REPLIES, tokens_per_second=TOKENS_PER_SECOND)
+    app = make_app(engine, replace(LAUNCH, store=Store(Path(path))))
+
+    def drawn() -> None:
+        if app.is_running and app.screen_stack and app.chat.is_mounted:
+            os.write(int(descriptor), json.dumps(shown(app)).encode() + b"\n")
+
+    app.post_display_hook = drawn  # type: ignore[method-assign]
+    app.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
