@@ -43,6 +43,7 @@ class Chats:
             return False
         self._chat.remove_class("-chats")
         self._sidebar.disabled = True
+        self._sidebar.forget_search()
         self._chat.prompt.focus()
         return True
 

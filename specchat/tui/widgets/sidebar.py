@@ -109,6 +109,10 @@ class Sidebar(Vertical):
     def to_search(self) -> None:
         self.query_one(Search).focus()
 
+    def forget_search(self) -> None:
+        """Empty the search box: next time all chats are listed."""
+        self.query_one(Search).value = ""
+
     @on(Input.Changed, "#chat-search")
     def _typed(self) -> None:
         self.reload()
