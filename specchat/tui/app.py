@@ -67,7 +67,7 @@ class SpecchatApp(App[None]):
         if self.launch.chat:
             self.chat.chats.open(self.launch.chat)
         self.chat.redraw()
-        self.chat.watch_engine()
+        self.chat.feed.expect()
         self.run_worker(_warm_up, thread=True, exit_on_error=False)
         for warning in (*self.launch.warnings, *self.keys.problems):
             self.notify(clean(warning), severity="warning", markup=False)

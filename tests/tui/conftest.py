@@ -36,7 +36,7 @@ THEMES, PROBLEMS = load_themes([ROOT / "themes"])
 
 
 def make_app(engine: FakeEngine, launch: Launch = LAUNCH, catalog: Catalog = CATALOG) -> SpecchatApp:
-    store = Store() if launch is LAUNCH else launch.store
+    store = Store() if launch.store is LAUNCH.store else launch.store
     return SpecchatApp(engine, catalog, replace(launch, themes=THEMES, store=store))
 
 

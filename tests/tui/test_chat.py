@@ -89,7 +89,7 @@ async def test_text_streams_and_the_timer_rests_when_idle() -> None:
     app = make_app(engine)
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
-        poller = app.chat._poller
+        poller = app.chat.feed._poller
         assert poller is not None
         await wait_until(pilot, lambda: not poller._active.is_set())
         await ask(app, pilot, "count", wait=False)

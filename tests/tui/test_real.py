@@ -107,7 +107,7 @@ async def test_a_prompt_longer_than_the_context_is_refused_and_kept(engine: Engi
         await wait_until(pilot, lambda: app.session.info is not None, 120)
         prompt = "word " * 3000
         assert app.session.send(prompt) == ""
-        app.chat.watch_engine()
+        app.chat.feed.expect()
         await wait_until(pilot, lambda: app.session.reply is None, 60)
         assert app.chat.prompt.prompt.strip() == prompt.strip()
         assert "token" in app.session.last_reply.outcome if app.session.last_reply else False

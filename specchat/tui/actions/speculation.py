@@ -79,7 +79,7 @@ def _race(chat: "ChatScreen", _: str) -> None:
     if refusal := chat.session.start_race():
         chat.say(refusal, bad=True)
         return
-    chat.watch_engine()
+    chat.feed.expect()
     chat.app.push_screen(RaceScreen(chat.session))
 
 

@@ -73,7 +73,7 @@ class Composer:
             self._files = _words(attachments)
         if chat.prompt.prompt == prompt:
             if chat.session.count(with_attachments(parsed, attachments)):
-                chat.watch_engine()
+                chat.feed.expect()
             chat.draw_rows()
 
     async def _attachments(self) -> tuple[Attachment, ...]:

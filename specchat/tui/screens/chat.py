@@ -1,7 +1,5 @@
 """The chat itself: transcript, gauges and prompt."""
 
-import os
-from time import monotonic, thread_time
 from typing import ClassVar
 
 from textual import on
@@ -24,8 +22,9 @@ from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Pair
 from specchat.tui.screens.chats import Chats
+from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.reading import Reading
-from specchat.tui.session import Session, Update
+from specchat.tui.session import Session
 from specchat.tui.status import header_sides, loading_words, status_sides
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.find_bar import FindBar
@@ -37,15 +36,6 @@ from specchat.tui.widgets.sidebar import Sidebar
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import Welcome
 
-_POLL_HZ = 30
-_TEXT_HZ = 15
-_GAUGES_HZ = 5
-_SHARE = min(0.03 * (os.cpu_count() or 1), 0.2)
-"""Of one processor core, spent on drawing a running reply: the engine may need all the others."""
-_SLOWEST = 0.25
-"""Seconds between draws when that share would ask for more."""
-_IDLE_CHECK = 1.0
-"""Seconds between looks at an idle engine."""
 _COUNT_AFTER = 0.25
 """Seconds without typing after which the prompt's tokens are counted."""
 _MESSAGE_FOR = 6.0
@@ -53,7 +43,7 @@ _MESSAGE_FOR = 6.0
 
 
 class ChatScreen(Screen[None]):
-    """Draws the session. Its timer runs only while events are to be expected."""
+    """Draws the session."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         action.binding() for action in ACTIONS if action.run and action.keys and action.where == "anywhere"
@@ -69,14 +59,12 @@ class ChatScreen(Screen[None]):
         self.catalog: Catalog = catalog
         self.reading: Reading = Reading(self)
         self.chats: Chats = Chats(self)
+        self.feed: Feed = Feed(self)
         self._history = history
         self._composer = Composer(self)
         self._completer = Completer(self)
         self._message = ""
         self._message_bad = False
-        self._text_at = self._gauges_at = self._worked = 0.0
-        self._undrawn = False
-        self._poller: Timer | None = None
         self._counter: Timer | None = None
         self._silencer: Timer | None = None
 
@@ -104,8 +92,7 @@ class ChatScreen(Screen[None]):
         self.prompt.placeholder = Content("ask something")
         self.prompt.takes_key = self._completer.key
         self.prompt.focus()
-        self._poller = self.set_interval(1 / _POLL_HZ, self._poll, pause=True)
-        self.set_interval(_IDLE_CHECK, self._check)
+        self.feed.start()
         self.redraw()
 
     @property
@@ -133,10 +120,11 @@ class ChatScreen(Screen[None]):
         """Everything at once, after something other than a step happened."""
         self.set_class(not self.session.conversation.turns, "-empty")
         self.transcript.sync()
-        self._draw_gauges()
+        self.draw_gauges()
         self.draw_rows()
 
-    def _draw_gauges(self) -> None:
+    def draw_gauges(self) -> None:
+        """The engine panel, or its one row."""
         session, total = self.session, self.session.ledger.total
         saved_ms = total.saved_ms if total.compared_ms else None
         shown = gauges(session.last_reply, session.info, session.diagnosis, saved_ms)
@@ -157,7 +145,7 @@ class ChatScreen(Screen[None]):
             self.query_one(Welcome).show_pair(session.info, name, session.load_error or loading_words(session.loading))
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._draw_gauges)
+        self.call_after_refresh(self.draw_gauges)
         if self.focused is None:
             self.prompt.focus()
 
@@ -172,56 +160,6 @@ class ChatScreen(Screen[None]):
 
     def _silence(self) -> None:
         self.say("")
-
-    # Events
-
-    def watch_engine(self) -> None:
-        """Expect events: called after every request."""
-        if self._poller is not None and self.session.busy:
-            self._poller.resume()
-
-    def _poll(self) -> None:
-        self._handle(self.session.poll())
-        if not self.session.busy and self._poller is not None:
-            self._poller.pause()
-
-    def _check(self) -> None:
-        if not self.session.busy:
-            self._handle(self.session.check())
-
-    def _handle(self, updates: list[Update]) -> None:
-        if not updates:
-            if self._undrawn:
-                self._draw_steps()
-            return
-        if all(update.kind == "reply" for update in updates):
-            self._draw_steps()
-            return
-        for update in updates:
-            if update.prompt:
-                self.prompt.restore(update.prompt)
-            if update.message:
-                self.say(update.message, bad=update.kind != "loaded")
-            if update.kind in ("ended", "loaded"):
-                self.count_soon()
-            if update.kind == "ended":
-                self.chats.redraw()
-        self.redraw()
-        self.watch_engine()
-
-    def _draw_steps(self) -> None:
-        """Draw what steps brought, at a rate that leaves the processor to the engine."""
-        now, worked = monotonic(), thread_time()
-        waited = now - self._text_at
-        tired = worked - self._worked > _SHARE * waited and waited < _SLOWEST
-        self._undrawn = tired or waited < 1 / _TEXT_HZ
-        if self._undrawn:
-            return
-        self._text_at, self._worked = now, worked
-        self.transcript.sync()
-        if now - self._gauges_at >= 1 / _GAUGES_HZ:
-            self._gauges_at = now
-            self._draw_gauges()
 
     # The prompt
 
@@ -239,7 +177,7 @@ class ChatScreen(Screen[None]):
         self.say(self.session.warning, bad=True)
         self.redraw()
         self.chats.redraw()
-        self.watch_engine()
+        self.feed.expect()
 
     @on(Prompt.Refused)
     def _paste_refused(self, event: Prompt.Refused) -> None:
@@ -303,7 +241,7 @@ class ChatScreen(Screen[None]):
         self.session.stop()
         self.say("restarting the engine" if again else "stopping; esc again restarts the engine")
         self.redraw()
-        self.watch_engine()
+        self.feed.expect()
 
     @on(Sidebar.Chosen)
     def _chat_chosen(self, event: Sidebar.Chosen) -> None:
@@ -368,7 +306,7 @@ class ChatScreen(Screen[None]):
             return
         self.session.load(pair)
         self.redraw()
-        self.watch_engine()
+        self.feed.expect()
 
     def choose_strategy(self, name: str) -> None:
         """Draft differently from the next step on."""

@@ -101,7 +101,7 @@ class Chats:
         self._chat.transcript.show(self._chat.session.conversation)
         self._chat.say("")
         self._chat.redraw()
-        self._chat.watch_engine()
+        self._chat.feed.expect()
 
     def load_wanted(self) -> None:
         """Load the pair of a reopened chat, with the settings it had."""
@@ -115,7 +115,7 @@ class Chats:
             return
         chat.session.load(pair, settings)
         chat.redraw()
-        chat.watch_engine()
+        chat.feed.expect()
 
     # Branches
 
@@ -152,7 +152,7 @@ class Chats:
             self._chat.say(refusal, bad=True)
             return
         self._chat.redraw()
-        self._chat.watch_engine()
+        self._chat.feed.expect()
 
     def show_version(self, step: int) -> None:
         """Show the version before (-1) or after (1)."""

@@ -1,0 +1,86 @@
+"""What the engine tells, onto the chat screen: looked for while something is expected, drawn at a rate it can bear."""
+
+import os
+from time import monotonic, thread_time
+from typing import TYPE_CHECKING
+
+from textual.timer import Timer
+
+from specchat.tui.session import Update
+
+if TYPE_CHECKING:
+    from specchat.tui.screens.chat import ChatScreen
+
+_POLL_HZ = 30
+_TEXT_HZ = 15
+_GAUGES_HZ = 5
+_SHARE = min(0.03 * (os.cpu_count() or 1), 0.2)
+"""Of one processor core, spent on drawing a running reply: the engine may need all the others."""
+_SLOWEST = 0.25
+"""Seconds between draws when that share would ask for more."""
+_IDLE_CHECK = 1.0
+"""Seconds between looks at an idle engine."""
+
+
+class Feed:
+    """Its timer runs only while events are to be expected."""
+
+    def __init__(self, chat: "ChatScreen") -> None:
+        self._chat = chat
+        self._text_at = self._gauges_at = self._worked = 0.0
+        self._undrawn = False
+        self._poller: Timer | None = None
+
+    def start(self) -> None:
+        """Begin once the screen is there."""
+        self._poller = self._chat.set_interval(1 / _POLL_HZ, self._poll, pause=True)
+        self._chat.set_interval(_IDLE_CHECK, self._check)
+
+    def expect(self) -> None:
+        """Events are to be expected: called after every request."""
+        if self._poller is not None and self._chat.session.busy:
+            self._poller.resume()
+
+    def _poll(self) -> None:
+        self._take(self._chat.session.poll())
+        if not self._chat.session.busy and self._poller is not None:
+            self._poller.pause()
+
+    def _check(self) -> None:
+        if not self._chat.session.busy:
+            self._take(self._chat.session.check())
+
+    def _take(self, updates: list[Update]) -> None:
+        if not updates:
+            if self._undrawn:
+                self._draw_steps()
+            return
+        if all(update.kind == "reply" for update in updates):
+            self._draw_steps()
+            return
+        chat = self._chat
+        for update in updates:
+            if update.prompt:
+                chat.prompt.restore(update.prompt)
+            if update.message:
+                chat.say(update.message, bad=update.kind != "loaded")
+            if update.kind in ("ended", "loaded"):
+                chat.count_soon()
+            if update.kind == "ended":
+                chat.chats.redraw()
+        chat.redraw()
+        self.expect()
+
+    def _draw_steps(self) -> None:
+        """Draw what steps brought, at a rate that leaves the processor to the engine."""
+        now, worked = monotonic(), thread_time()
+        waited = now - self._text_at
+        tired = worked - self._worked > _SHARE * waited and waited < _SLOWEST
+        self._undrawn = tired or waited < 1 / _TEXT_HZ
+        if self._undrawn:
+            return
+        self._text_at, self._worked = now, worked
+        self._chat.transcript.sync()
+        if now - self._gauges_at >= 1 / _GAUGES_HZ:
+            self._gauges_at = now
+            self._chat.draw_gauges()
