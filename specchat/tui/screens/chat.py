@@ -64,6 +64,7 @@ class ChatScreen(Screen[None]):
         self._message_bad = False
         self._text_at = self._gauges_at = self._worked = 0.0
         self._undrawn = False
+        self._unsaved = ""
         self._poller: Timer | None = None
         self._counter: Timer | None = None
         self._silencer: Timer | None = None
@@ -159,6 +160,9 @@ class ChatScreen(Screen[None]):
     def _check(self) -> None:
         if not self.session.busy:
             self._handle(self.session.check())
+        if self._unsaved != (problem := self.session.chat.saving.problem):
+            self._unsaved = problem
+            self._draw_rows()
 
     def _handle(self, updates: list[Update]) -> None:
         if not updates:
