@@ -99,6 +99,7 @@ def prepare(path: Path) -> None:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(connect(path)) as connection:
+            _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             _migrate(connection, path)
     except sqlite3.Error as error:
@@ -113,12 +114,9 @@ def prepare_memory(connection: sqlite3.Connection) -> None:
         connection.executescript(script)
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse what is not ours to change, before anything is changed."""
     version = _version(connection)
-    if version == len(MIGRATIONS) and _is_ours(connection):
-        connection.execute("BEGIN IMMEDIATE")  # fails here rather than at the first message
-        connection.execute("ROLLBACK")
-        return
     if version > len(MIGRATIONS):
         raise StoreError(
             f"{path} was written by a newer specchat (schema {version}, this one knows {len(MIGRATIONS)}). "
@@ -126,6 +124,14 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         )
     if not _is_ours(connection) and _has_tables(connection):
         raise StoreError(f"{path} is a database of another program. Move it away.")
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    version = _version(connection)
+    if version == len(MIGRATIONS) and _is_ours(connection):
+        connection.execute("BEGIN IMMEDIATE")  # fails here rather than at the first message
+        connection.execute("ROLLBACK")
+        return
     if version:
         _back_up(connection, path.with_name(f"{path.name}.v{version}"))
     connection.execute("BEGIN EXCLUSIVE")

@@ -46,11 +46,13 @@ class Writer:
         return done
 
     def close(self, timeout: float) -> bool:
-        """Save what waits, for up to `timeout` seconds; False when something could not be saved."""
+        """Save what waits, for up to `timeout` seconds, and close; False when something could not be saved."""
         with self._condition:
             self._closing = True
             self._condition.notify()
         self._thread.join(timeout)
+        if not self._thread.is_alive():
+            self._connection.close()
         return not self._waiting
 
     def _run(self) -> None:

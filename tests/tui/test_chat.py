@@ -637,3 +637,16 @@ async def test_a_click_leaves_the_prompt_ready_to_type() -> None:
         assert app.chat.prompt.text == "xxxxx"
         await pilot.press("tab", "j", "tab", "z")
         assert app.chat.prompt.text == "xxxxxz"
+
+
+async def test_undoing_many_lines_leaves_the_app_alive() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        app.chat.prompt.insert("line\n" * 60)
+        await pilot.pause()
+        await pilot.press("ctrl+z")
+        await pilot.pause()
+        assert app.chat.prompt.text == ""
+        await pilot.press("ctrl+y", "x")
+        assert app.chat.prompt.text.endswith("x")

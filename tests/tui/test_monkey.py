@@ -13,6 +13,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from specchat.chat.store import Store
+from specchat.clean import clean
 from specchat.engine.fake import FakeEngine
 from specchat.tui.actions.table import ACTIONS, BY_SLASH
 from specchat.tui.app import SpecchatApp
@@ -80,7 +81,7 @@ class Monkey:
 
     async def _ask(self) -> None:
         self.done.append("ask")
-        self._app.chat.prompt.insert(anything(self._chance))
+        self._app.chat.prompt.insert(clean(anything(self._chance)))
         await self._press("enter")
 
     def _place(self) -> tuple[int, int]:

@@ -29,6 +29,7 @@ class Feed:
         self._chat = chat
         self._text_at = self._gauges_at = self._worked = 0.0
         self._undrawn = False
+        self._unsaved = ""
         self._poller: Timer | None = None
 
     def start(self) -> None:
@@ -49,6 +50,9 @@ class Feed:
     def _check(self) -> None:
         if not self._chat.session.busy:
             self._take(self._chat.session.check())
+        if self._unsaved != (problem := self._chat.session.chat.saving.problem):
+            self._unsaved = problem
+            self._chat.draw_rows()
 
     def _take(self, updates: list[Update]) -> None:
         if not updates:

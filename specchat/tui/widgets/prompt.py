@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
+from textual.geometry import Offset
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -160,6 +161,12 @@ class Prompt(TextArea):
             super().action_cursor_down(select)
         elif (newer := self._history.newer()) is not None:
             self.fill(newer)
+
+    def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
+        """Undoing asks for this before the cursor has left lines that are not there any more."""
+        if self.cursor_location[0] >= self.document.line_count:
+            return Offset()
+        return super().scroll_cursor_visible(center, animate)
 
     def _at_edge(self, direction: int) -> bool:
         """Whether the cursor is in the first (-1) or last (1) row as wrapped."""
