@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.chat.files import ChatFileError, write_new
-from specchat.chat.markdown import as_markdown
 from specchat.chat.schema import in_words
 from specchat.clean import one_line
 from specchat.tui.actions.action import Action
@@ -47,6 +46,8 @@ def _free(kind: str) -> str:
 
 def _write(chat: "ChatScreen", path: Path, kind: str = "") -> None:
     """Write the open chat to a new file; the name says which format, unless `kind` does."""
+    from specchat.chat.markdown import as_markdown
+
     as_json = (kind or path.suffix.lower().lstrip(".")) == "json"
     path = path.expanduser()
     try:
@@ -89,6 +90,9 @@ async def _read(chat: "ChatScreen", path: Path) -> None:
         imported = await asyncio.to_thread(import_file, chat.session.chat.saving.store, path)
     except ChatFileError as error:
         chat.say(str(error), bad=True)
+        return
+    except sqlite3.Error as error:
+        chat.say(in_words(error, chat.session.chat.saving.store.path), bad=True)
         return
     chat.chats.redraw()
     if len(imported.keys) == 1 and chat.session.reply is None:

@@ -57,6 +57,10 @@ class Diagnosis:
 NO_DIAGNOSIS = Diagnosis()
 
 
+_LATEST = 500
+"""Steps that advice is taken from: what the text is like now counts, and all of them would take too long."""
+
+
 class Advisor:
     """Looks at the running or last reply again and again; what is costly is computed anew as the reply grows."""
 
@@ -157,7 +161,7 @@ def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledg
 
 def _other_length(reply: Reply, now: float) -> Iterable[Advice]:
     """The best length of the strategy in use, by the gain that its projection shows over the projected present."""
-    used, found = reply.record.speculation, project(reply)
+    used, found = reply.record.speculation, project(reply, _LATEST)
     if found is None or found.strategy != used.strategy or reply.stretch.speculative < _ENOUGH_TO_PROJECT:
         return
     best = within_reach(found)
@@ -185,7 +189,7 @@ def _others(reply: Reply, usable: set[str], lengths: Mapping[str, int], ledger: 
 def _lookup(reply: Reply, lengths: Mapping[str, int], ledger: Ledger, plain: float) -> Iterable[Advice]:
     """What copying would have done to this text, at the cost of checks as measured here or earlier with this pair."""
     speculation = Speculation.of("lookup", lengths.get("lookup"), reply.record.speculation.acceptance)
-    checks = Checks.of(reply.steps)
+    checks = Checks.of(reply.steps[-_LATEST:])
     if checks.rows[-1] == 1:
         checks = ledger.checks.get(reply.name, checks)
     if checks.rows[-1] == 1:

@@ -8,7 +8,7 @@ _WORD = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _KEY = 2
 _CANDIDATES = 16
 _LONGEST = 16
-_MOST = 3000
+_MOST = 600
 """Words at the end of prompt and reply that are looked at."""
 
 

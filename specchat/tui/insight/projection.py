@@ -62,19 +62,23 @@ class Projection:
         return max(self.outlooks, key=lambda outlook: outlook.tokens_per_second)
 
 
-def project(reply: Reply) -> Projection | None:
-    """The projection for the strategy that drafts in `reply`, or drafted most; None where nothing was drafted."""
+def project(reply: Reply, latest: int = 0) -> Projection | None:
+    """The projection for the strategy that drafts in `reply`, or drafted most; None where nothing was drafted.
+
+    Only the `latest` steps count, all with 0.
+    """
     record = reply.record
-    speculative = Counter(step.strategy for step in record.steps if step.drafted)
+    recorded = record.steps[-latest:]
+    speculative = Counter(step.strategy for step in recorded if step.drafted)
     if not speculative:
         return None
     strategy = record.speculation.strategy
     if not speculative[strategy]:
         strategy = speculative.most_common(1)[0][0]
-    chosen = [(step, asked) for step, asked in zip(record.steps, _asked(record), strict=True)
+    chosen = [(step, asked) for step, asked in zip(recorded, _asked(record)[-latest:], strict=True)
               if step.strategy == strategy]  # fmt: skip
     steps = [step for step, _ in chosen]
-    checks = Checks.of(record.steps)
+    checks = Checks.of(recorded)
     other_ms = sum(step.other_ms for step in steps) / len(steps)
     plain = plain_speed(reply)
     one_row = max(1000 / plain - other_ms, 0.0) if plain else None
