@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cache
 
+from rich.cells import cell_len
 from textual.content import Content, Span
 from textual.style import Style
 
@@ -67,9 +68,9 @@ def language_of(info: str) -> str:
 
 def _top(code: Code, width: int) -> Line:
     inner, language = max(width - 4, 4), code.language
-    title = f" {language[: inner - 8]} " if language and inner > 16 else ""
+    title = f" {Content(language).truncate(inner - 8).plain} " if language and inner > 16 else ""
     button = " copy " if inner > 12 else ""
-    rule = "─" * max(width - 4 - len(title) - len(button), 0)
+    rule = "─" * max(width - 4 - cell_len(title) - len(button), 0)
     top = Content.assemble(
         ("╭─", ".box"),
         (title, ".box-title"),
