@@ -27,7 +27,7 @@ from specchat.tui.launch import Launch
 from specchat.tui.widgets.sidebar import Sidebar
 
 BEAT_S = 0.01
-SETTLED_S = 1.0
+SETTLED_S = 3.0
 """Seconds after the reply that still count as its end."""
 
 
@@ -103,6 +103,7 @@ class Watch:
         while app.session.info is None:
             await asyncio.sleep(BEAT_S)
         if chat:
+            await asyncio.sleep(1.5)  # until what the app imports behind the first frame is there
             app.chat.post_message(Sidebar.Chosen(chat, None))
         await self._beat("start", lambda: app.session.reply is not None and app.session.reply.state == "writing")
         await self._beat("stream", lambda: app.session.reply is None)

@@ -8,6 +8,7 @@ from specchat.attachments import Attachment
 from specchat.chat.saving import Saving
 from specchat.chat.schema import in_words
 from specchat.chat.tree import Conversation, Turn
+from specchat.tui.collector import paused
 from specchat.tui.launch import Launch
 
 
@@ -40,7 +41,8 @@ class ShownChat:
         """
         store = self.saving.store
         try:
-            conversation, row = store.load(key)
+            with paused():
+                conversation, row = store.load(key)
         except KeyError:
             raise CannotOpen("that chat is not there any more") from None
         except sqlite3.Error as error:

@@ -8,6 +8,7 @@ from textual.content import Content
 from specchat.chat.reply import Reply
 from specchat.chat.tree import Turn
 from specchat.engine.api import Changed, Drafted, Finished, Piece, Sampling, Speculation, Stats, Step
+from specchat.tui.text import code, turn
 from specchat.tui.text.blocks import split
 from specchat.tui.text.code import OpenCode, box, code_lines, highlight, language_of
 from specchat.tui.text.lines import Line, Section
@@ -172,6 +173,23 @@ def test_streamed_and_finished_turns_look_the_same() -> None:
         reply.finished(Finished(1, "stop", text, (), Stats()))
     fresh = TurnView(answered("prompt", once), first=True, token_view=False)
     assert shown(view) == shown(fresh)
+
+
+def test_closed_code_is_highlighted_while_the_reply_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (turn, code):
+        monkeypatch.setattr(module, "SLICE_S", 0.0)
+    reply = a_reply(step(("```python\ndef f():\n    return 1\n```\n\nmore", "draft")))
+    view = TurnView(answered("prompt", reply), first=True, token_view=False)
+
+    def keywords() -> bool:
+        return any(".code-keyword" in str(line.content.spans) for part in view.sections() for line in part.lines(40))
+
+    assert not keywords()
+    for _ in range(20):
+        if keywords():
+            break
+    assert keywords()
+    assert shown(view, 40).count("│ def f():                             │") == 1
 
 
 def test_closed_blocks_stay_the_same_objects() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
+from specchat.tui.collector import Collector
 from specchat.tui.session import Update
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Feed:
         self._undrawn = False
         self._unsaved = ""
         self._poller: Timer | None = None
+        self._collector = Collector()
 
     def start(self) -> None:
         """Begin once the screen is there."""
@@ -43,6 +45,8 @@ class Feed:
             self._poller.resume()
 
     def _poll(self) -> None:
+        if self._chat.session.reply is not None:
+            self._collector.running()
         self._take(self._chat.session.poll())
         if not self._chat.session.busy and self._poller is not None:
             self._poller.pause()
@@ -50,6 +54,7 @@ class Feed:
     def _check(self) -> None:
         if not self._chat.session.busy:
             self._take(self._chat.session.check())
+            self._collector.idle(self._chat.session.conversation.key, self._chat.prompt.text)
         if self._unsaved != (problem := self._chat.session.chat.saving.problem):
             self._unsaved = problem
             self._chat.draw_rows()

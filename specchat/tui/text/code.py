@@ -1,7 +1,9 @@
 """Code blocks: highlighted, in a box that names the language."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from functools import cache
+from time import perf_counter
 
 from rich.cells import cell_len
 from textual.content import Content, Span
@@ -12,6 +14,9 @@ from specchat.tui.text.lines import Code, Line, fold, styled
 
 _HIGHLIGHT_LIMIT = 60_000
 """Characters above which code is shown plain: highlighting takes about a second per million."""
+
+SLICE_S = 0.008
+"""Seconds that highlighting may take at a time while a reply is written."""
 
 _CLASSES = {
     "Comment": ".code-comment",
@@ -30,25 +35,53 @@ _CLASSES = {
 }
 
 
-def highlight(code: str, language: str) -> Content:
-    """`code` with spans for its tokens; plain where the language is unknown or the code very long."""
+class Highlighting:
+    """Finds the spans of `code`'s tokens, as many at a time as there is time for.
+
+    There are none where the language is unknown or the code very long.
+    """
+
+    def __init__(self, code: str, language: str) -> None:
+        self._code = code
+        self._tokens = _tokens(code, language)
+        self._spans: list[Span] = []
+        self._position = 0
+
+    def run(self, seconds: float = math.inf) -> bool:
+        """Go on for that long; whether all is done."""
+        until = perf_counter() + seconds
+        for token, text in self._tokens:
+            end = self._position + len(text)
+            if style := _style(token):
+                self._spans.append(Span(self._position, end, style))
+            self._position = end
+            if perf_counter() >= until:
+                return False
+        return True
+
+    @property
+    def content(self) -> Content:
+        return Content(self._code, self._spans)
+
+
+def _tokens(code: str, language: str) -> Iterator[tuple[object, str]]:
     if not language or len(code) > _HIGHLIGHT_LIMIT:
-        return Content(code)
+        return iter(())
     from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
     from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
     try:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
-        return Content(code)
-    spans: list[Span] = []
-    position = 0
-    for token, text in lexer.get_tokens(code):
-        end = position + len(text)
-        if style := _style(token):
-            spans.append(Span(position, end, style))
-        position = end
-    return Content(code, spans)
+        return iter(())
+    return iter(lexer.get_tokens(code))
+
+
+def highlight(code: str, language: str) -> Content:
+    """`code` with spans for its tokens."""
+    job = Highlighting(code, language)
+    job.run()
+    return job.content
 
 
 @cache
@@ -105,7 +138,10 @@ def box(code: Content, language: str, width: int) -> list[Line]:
 
 
 class OpenCode:
-    """The fence being written. Whole lines are laid out once; highlighting them costs n log n in all."""
+    """The fence being written. Its lines are laid out once as plain text, and again when they are highlighted.
+
+    Highlighting costs n log n in all, and no more than `SLICE_S` at a time.
+    """
 
     def __init__(self) -> None:
         self._next = 1
@@ -113,23 +149,27 @@ class OpenCode:
         self._width = 0
         self._code = Code("", "")
         self._rows: list[Line] = []
+        self._job: Highlighting | None = None
+        self._job_rows = 0
 
     def lines(self, body: str, language: str, width: int) -> list[Line]:
         """`body` so far, its latest lines perhaps still plain."""
         if (width, language) != (self._width, self._code.language) or len(body) < self._taken:
-            self._width, self._taken, self._next, self._rows = width, 0, 1, []
+            self._width, self._taken, self._next, self._rows, self._job = width, 0, 1, [], None
             self._code = Code(body, language)
         code = self._code
         code.text = body
         end = body.rfind("\n", self._taken)
         if end >= 0:
-            count = body.count("\n", 0, end) + 1
-            if count >= self._next:
-                self._rows = _sides(highlight(body[:end], language), width, code)
-                self._next = count + 1 + count // 4
-            else:
-                self._rows += _sides(Content(body[self._taken : end]), width, code)
+            self._rows += _sides(Content(body[self._taken : end]), width, code)
             self._taken = end + 1
+            count = body.count("\n", 0, end) + 1
+            if self._job is None and count >= self._next:
+                self._job, self._job_rows = Highlighting(body[:end], language), len(self._rows)
+                self._next = count + 1 + count // 4
+        if self._job is not None and self._job.run(SLICE_S):
+            self._rows[: self._job_rows] = _sides(self._job.content, width, code)
+            self._job = None
         open_line = _sides(Content(body[self._taken :]), width, code)
         return [_top(code, width), *self._rows, *open_line, _bottom(code, width)]
 

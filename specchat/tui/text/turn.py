@@ -1,5 +1,6 @@
 """A turn as sections: who speaks, the prompt, the reply as Markdown or as tokens, and what it cost."""
 
+import math
 from collections.abc import Container, Sequence
 
 from textual.content import Content
@@ -9,7 +10,7 @@ from specchat.chat.tree import Turn
 from specchat.clean import clean
 from specchat.tui.gauges import footer
 from specchat.tui.text.blocks import Block, Splitter
-from specchat.tui.text.code import OpenCode, code_lines, language_of
+from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of
 from specchat.tui.text.lines import BLANK, Line, Section, hang, styled
 from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.reasoning import Reasoning
@@ -39,6 +40,8 @@ class MarkdownView:
         self._marks = 0
         self._closed = False
         self._open_code = OpenCode()
+        self._late: dict[int, tuple[Block, Highlighting]] = {}
+        """Closed code that is not highlighted yet, by its place in `frozen`."""
         self.frozen: list[Section] = []
 
     def update(self) -> None:
@@ -54,14 +57,26 @@ class MarkdownView:
             self._closed = True
             blocks += self._splitter.close()
         for block in blocks:
+            self.frozen.append(self._close_code(block) if block.code else _block_section(block, reply))
             self._open_code = OpenCode()
-            self.frozen.append(_block_section(block, reply))
             self._take_marks(block.end)
+        for place, (block, job) in list(self._late.items()):
+            if job.run(math.inf if reply.ended else SLICE_S):
+                self.frozen[place] = _code_section(block, reply, job)
+                del self._late[place]
+
+    def _close_code(self, block: Block) -> Section:
+        """Closed code; as it was shown before where highlighting it takes longer than a reply may wait for."""
+        job = Highlighting(block.body, language_of(block.info))
+        if job.run(math.inf if self._reply.ended else SLICE_S):
+            return _code_section(block, self._reply, job)
+        self._late[len(self.frozen)] = block, job
+        return _open_code_section(block, self._reply, self._open_code)
 
     def _take_thoughts(self) -> None:
         thoughts = self._reasoning.thoughts
         if self._thoughts < len(thoughts) and self._taken > thoughts[self._thoughts].start:
-            self._marks, self.frozen = 0, []  # what was shown as an answer was reasoning
+            self._marks, self.frozen, self._late = 0, [], {}  # what was shown as an answer was reasoning
         for thought in thoughts[self._thoughts :]:
             self.frozen += self._thought.sections(thought, closed=True)
             self._thought = ThoughtView(self._reply, unfolded=self._unfolded)
@@ -84,12 +99,7 @@ class MarkdownView:
         if tail is None:
             return sections
         if tail.code:
-            code, language, rows = tail.body, language_of(tail.info), self._open_code
-
-            def code_layout(width: int) -> list[Line]:
-                return _spaced(tail, rows.lines(code, language, width))
-
-            return [Section(code_layout, tail.start, tail.end, self._reply), *sections]
+            return [_open_code_section(tail, self._reply, self._open_code), *sections]
         return [_block_section(tail, self._reply, parsed=len(tail.source) <= _OPEN_PARSED), *sections]
 
 
@@ -97,10 +107,18 @@ def _spaced(block: Block, lines: Sequence[Line]) -> list[Line]:
     return [BLANK, *lines] if block.spaced else list(lines)
 
 
+def _open_code_section(block: Block, reply: Reply, rows: OpenCode) -> Section:
+    body, language = block.body, language_of(block.info)
+    return Section(lambda width: _spaced(block, rows.lines(body, language, width)), block.start, block.end, reply)
+
+
+def _code_section(block: Block, reply: Reply, job: Highlighting) -> Section:
+    code, language = job.content, language_of(block.info)
+    return Section(lambda width: _spaced(block, box(code, language, width)), block.start, block.end, reply)
+
+
 def _block_section(block: Block, reply: Reply, *, parsed: bool = True) -> Section:
-    if block.code:
-        body, language = block.body, language_of(block.info)
-        return Section(lambda width: _spaced(block, code_lines(body, language, width)), block.start, block.end, reply)
+    """Any block but code."""
     if block.math or not parsed:
         text = styled(block.source.rstrip("\n"), ".md-math" if block.math else "")
         return Section(lambda width: _spaced(block, hang(text, width)), block.start, block.end, reply)

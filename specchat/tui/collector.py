@@ -1,0 +1,50 @@
+"""When garbage is looked for: a full collection stops the screen for as long as all chats and widgets take."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """No collections inside: where many objects are made at once, they would take half of the time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class Collector:
+    """Leaves what is there out of the collections while a reply runs: they look at what it brought, once.
+
+    What a chat leaves behind is collected after another was opened, when nothing runs and nobody types.
+    """
+
+    def __init__(self) -> None:
+        self._aside = False
+        self._collections = 0
+        self._chat = ""
+        self._typed = ""
+        self._due = False
+
+    def running(self) -> None:
+        """A reply runs; called many times a second."""
+        collections = gc.get_stats()[2]["collections"]
+        if not self._aside or collections != self._collections:
+            gc.freeze()
+            self._aside, self._collections = True, collections
+
+    def idle(self, chat: str, typed: str) -> None:
+        """Nothing runs; called about once a second with the key of the chat that is shown and what is typed."""
+        self._aside = False
+        if chat != self._chat:
+            self._due = bool(self._chat)
+            self._chat = chat
+            gc.freeze()
+        elif self._due and typed == self._typed:
+            self._due = False
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+        self._typed = typed

@@ -1,0 +1,59 @@
+"""What a closed chat leaves behind is collected; while a reply runs, only what is new is looked at."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from specchat.tui.collector import Collector, paused
+
+
+class Node:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    gc.collect()
+    yield
+    gc.unfreeze()
+
+
+def test_what_is_there_is_left_out_while_a_reply_runs() -> None:
+    collector = Collector()
+    old = weakref.ref(Node())
+    collector.running()
+    new = weakref.ref(Node())
+    gc.collect()
+    assert old() is not None
+    assert new() is None
+    survivors = [Node() for _ in range(1000)]
+    gc.collect()
+    collector.running()
+    before = gc.get_freeze_count()
+    assert before > 1000
+    collector.running()
+    assert gc.get_freeze_count() == before
+    assert survivors
+
+
+def test_a_chat_that_was_left_is_collected_once_nobody_types() -> None:
+    collector = Collector()
+    collector.idle("one", "")
+    left = weakref.ref(Node())
+    collector.running()
+    collector.idle("two", "")
+    collector.idle("two", "a")
+    assert left() is not None
+    collector.idle("two", "a")
+    assert left() is None
+
+
+def test_a_pause_ends_with_an_error_too() -> None:
+    with suppress(KeyError), paused():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()

@@ -1,0 +1,61 @@
+"""The event loop stays free while a fast engine writes. The bounds are wide, for the machine may be busy; work is
+processor time, which other programs do not add to."""
+
+from statistics import median
+from time import thread_time
+
+import pytest
+from conftest import ask, loaded, make_app, wait_until
+
+from measure.feel import SCENARIOS, measure
+from measure.feel_app import long_reply
+from specchat.engine.fake import FakeEngine
+
+EARLY, LATE = 2, 10
+"""Tenths of a reply that are compared."""
+
+
+@pytest.mark.slow
+def test_the_loop_stays_free() -> None:
+    feel = measure(SCENARIOS[0], tokens=6000, speed=1500.0, idle=2.0)
+    assert feel.work < 150
+    assert median(feel.echoes) < 150
+    assert feel.busy < 0.5
+    assert feel.idle < 0.05
+
+
+@pytest.mark.parametrize("token_view", [False, True])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Once there was a fox who kept a lamp. " * 300,
+        "```python\n" + "x = [lamp(i) for i in range(10)]  # by the river\n" * 800,
+        "".join(f"- item {i}: a **fox** with a `lamp`\n" for i in range(800)),
+        "| a | b |\n|---|---|\n" + "| a fox | a lamp by the river |\n" * 800,
+        long_reply(8000),
+    ],
+    ids=["one paragraph", "one fence", "one list", "one table", "everything"],
+)
+async def test_drawing_a_long_reply_costs_no_more_at_its_end(reply: str, token_view: bool) -> None:
+    """The median of the draws in the last tenth of a reply over that in the second one."""
+    app = make_app(FakeEngine((reply,), tokens_per_second=1.0))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        if token_view:
+            await pilot.press("ctrl+t")
+        await ask(app, pilot, "hi", wait=False)
+        await wait_until(pilot, lambda: app.session.reply is not None and app.session.reply.state == "writing")
+        running = app.session.reply
+        assert running is not None
+        coming = [event for _, event in app.engine._timed][:-1]  # type: ignore[attr-defined]
+        app.engine._timed.clear()  # type: ignore[attr-defined]
+        costs: list[float] = []
+        for start in range(0, len(coming), 10):
+            for event in coming[start : start + 10]:
+                running.step(event)
+            begun = thread_time()
+            app.chat.transcript.sync()
+            costs.append(thread_time() - begun)
+        tenth = max(len(costs) // 10, 1)
+        early, late = (median(costs[(n - 1) * tenth : n * tenth]) for n in (EARLY, LATE))
+        assert late < 2 * early + 0.025, f"{1e3 * early:.1f} ms, then {1e3 * late:.1f} ms"
