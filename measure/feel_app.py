@@ -100,7 +100,7 @@ class Watch:
 
     async def run(self, chat: str) -> None:
         app, plan = self._app, self._plan
-        while app.session.info is None:
+        while app.session.loaded.info is None:
             await asyncio.sleep(BEAT_S)
         if chat:
             await asyncio.sleep(1.5)  # until what the app imports behind the first frame is there

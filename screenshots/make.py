@@ -137,7 +137,7 @@ async def draw(shot: Shot, folder: Path) -> None:
     launch = Launch(catalog.find(catalog.default), seed=SEED, theme=shot.theme, themes=themes, store=_store())
     app = SpecchatApp(replay(), catalog, launch)
     async with app.run_test(size=shot.size) as pilot:
-        await _until_true(pilot, lambda: app.session.info is not None)
+        await _until_true(pilot, lambda: app.session.loaded.info is not None)
         for prompt in PROMPTS:
             app.chat.prompt.insert(prompt)
             await pilot.press("enter")

@@ -9,14 +9,16 @@ from specchat.chat.store import Store
 from specchat.chat.titles import make_title
 from specchat.chat.tree import Conversation, Turn
 
+View = Callable[[Conversation], Mapping[str, Any]]
+
 FLUSH_S = 0.5
 """Seconds between saves of a reply that is being written."""
 
 
 class Saving:
-    """Takes what happens in chats to the store. `view` gives what is to be found again when the chat is reopened."""
+    """Takes what happens in chats to the store. `view` gives what is to be found again when a chat is reopened."""
 
-    def __init__(self, store: Store, view: Callable[[], Mapping[str, Any]], clock: Callable[[], float] = monotonic):
+    def __init__(self, store: Store, view: View, clock: Callable[[], float] = monotonic):
         self.store = store
         self._view = view
         self._clock = clock
@@ -29,7 +31,7 @@ class Saving:
 
     def asked(self, chat: Conversation, turn: Turn) -> str:
         """A prompt is about to be answered; gives a warning where it is not safe yet."""
-        if self.store.add_turn(chat, turn, self._view()):
+        if self.store.add_turn(chat, turn, self._view(chat)):
             return ""
         return self.store.problem or "the disk is slow: this message is not saved yet"
 
@@ -48,7 +50,7 @@ class Saving:
             first = chat.turns[0]
             chat.made_title = make_title(first.prompt, first.reply.text if first.reply else "")
         self.store.save_reply(chat, reply)
-        self.store.save_chat(chat, self._view())
+        self.store.save_chat(chat, self._view(chat))
 
     def dropped(self, reply: Reply) -> None:
         """A reply came to nothing."""
@@ -57,4 +59,4 @@ class Saving:
     def looked(self, chat: Conversation) -> None:
         """The chat is left, or shown in another way."""
         if chat.turns:
-            self.store.save_view(chat, self._view())
+            self.store.save_view(chat, self._view(chat))

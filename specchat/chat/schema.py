@@ -176,17 +176,17 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
 
 
 def in_words(error: sqlite3.Error, path: Path | None) -> str:
-    """What went wrong with the database, and what to do."""
-    name = str(path or "the chats' database")
+    """What went wrong with the database, and what to do. The path comes last: where there is little room, it is cut."""
+    name = str(path or "in memory")
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     match code:
         case sqlite3.SQLITE_FULL:
-            return f"The disk of {name} is full: chats are not saved until there is room."
+            return f"The disk is full: chats are not saved until there is room ({name})."
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return f"{name} is locked by another program. Close that one."
+            return f"The chats are locked by another program. Close that one ({name})."
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN:
-            return f"{name} cannot be written. Check the permissions of the file and its folder."
+            return f"The chats cannot be written. Check the permissions of {name} and its folder."
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return f"{name} is damaged or no database of specchat. It was left as it is; move it away to start anew."
+            return f"The chats' file is damaged or no database of specchat. Move {name} away to start anew."
         case _:
-            return f"{name} cannot be used ({error})."
+            return f"The chats cannot be used: {error} ({name})."

@@ -47,7 +47,7 @@ class KeptTranscript(Transcript):
         self._system = system
         self._chat = chat or Conversation(system)
         self._view = {name: value for name, value in (view or {}).items() if name != "scroll"}
-        self._saving = Saving(store, lambda: self._view)
+        self._saving = Saving(store, lambda _: self._view)
         self._reply: Reply | None = None
 
     @property

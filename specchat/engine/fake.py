@@ -80,6 +80,8 @@ class FakeEngine:
         self._load_failures: deque[tuple[ErrorKind, str]] = deque()
         self._ready: deque[Event] = deque()
         self._timed: deque[tuple[float, ReplyEvent]] = deque()
+        self._waiting: deque[Generate | Count] = deque()
+        self._cancelled: set[int] = set()
         self._reply: Started | None = None
         self._speculation = Speculation()
         self._steps: list[Step] = []
@@ -102,6 +104,7 @@ class FakeEngine:
             self._alive = False
             reply = self._reply.id if self._reply else None
             self._timed.clear()
+            self._waiting.clear()
             self._reply = None
             self._ready.append(Failed(reply, "died", "The engine process was killed by SIGKILL."))
 
@@ -119,16 +122,16 @@ class FakeEngine:
         match request:
             case Load():
                 self._load(request)
-            case Generate():
-                self._generate(request)
+            case Generate() | Count():
+                self._waiting.append(request)
+                self._begin()
             case Change() if self._running(request.id):
                 self._change(request)
             case Cancel() if self._running(request.id):
                 self._timed.clear()
                 self._ready.append(self._finished("cancelled"))
-            case Count():
-                tokens, dropped = self._prompt(request)
-                self._ready.append(Counted(request.id, tokens, self.info.context, dropped))
+            case Cancel():
+                self._cancelled.add(request.id)
             case Shutdown():
                 self.close()
 
@@ -160,6 +163,19 @@ class FakeEngine:
         self._reply = None
         self._ready.clear()
         self._timed.clear()
+        self._waiting.clear()
+
+    def _begin(self) -> None:
+        """Take up what waits: one reply at a time, and counts not before the reply that runs has ended."""
+        while self._waiting and self._reply is None:
+            match request := self._waiting.popleft():
+                case Generate() if request.id in self._cancelled:
+                    self._ready.append(Finished(request.id, "cancelled", request.prefill, (), Stats()))
+                case Generate():
+                    self._generate(request)
+                case Count():
+                    tokens, dropped = self._prompt(request)
+                    self._ready.append(Counted(request.id, tokens, self.info.context, dropped))
 
     def _running(self, reply: int) -> bool:
         return self._reply is not None and self._reply.id == reply
@@ -220,6 +236,7 @@ class FakeEngine:
         self._schedule([*before, changed, *(replace(step, id=request.id) for step in made), *after])
 
     def _next(self) -> Event | None:
+        self._begin()
         if self._ready:
             return self._ready.popleft()
         if not self._timed or self._timed[0][0] > self._clock():

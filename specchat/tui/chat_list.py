@@ -1,6 +1,6 @@
 """The rows of the list of chats: by date, or what a search found."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -22,8 +22,13 @@ class Row:
     message: str | None = None
 
 
-def by_date(entries: Sequence[ChatEntry], now: datetime, shown: str = "") -> Iterator[Row]:
-    """Headings and chats, in the order of `entries`; `shown` is the key of the chat that is open."""
+def by_date(
+    entries: Sequence[ChatEntry], now: datetime, shown: str = "", running: Collection[str] = ()
+) -> Iterator[Row]:
+    """Headings and chats, in the order of `entries`; `shown` is the key of the chat that is open.
+
+    `running` are the keys of those that are being answered.
+    """
     heading = ""
     for entry in entries:
         group = "pinned" if entry.pinned else period(datetime.fromtimestamp(entry.updated), now)
@@ -31,8 +36,8 @@ def by_date(entries: Sequence[ChatEntry], now: datetime, shown: str = "") -> Ite
             heading = group
             yield Row(Content.styled(group, QUIET))
         title = Content(one_line(entry.title, 80))
-        mark = Content.styled("● ", "$accent") if entry.key == shown else Content("  ")
-        yield Row(mark + title, entry.key)
+        mark = "● " if entry.key == shown else "… " if entry.key in running else "  "
+        yield Row(Content.styled(mark, "$accent") + title, entry.key)
 
 
 def period(then: datetime, now: datetime) -> str:

@@ -1,6 +1,7 @@
 """The chat that is shown: which one, which of its branches, and what is found again when it is reopened."""
 
 import sqlite3
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +23,10 @@ class ShownChat:
     def __init__(self, launch: Launch, view: Callable[[], Mapping[str, Any]]) -> None:
         self._system = launch.system
         self._view = view
+        self._left: dict[str, Mapping[str, Any]] = {}
+        """What was to be found again of the chats that were shown before, by their keys."""
+        self._deleted: list[str] = []
+        """Keys of the chats that were deleted, the latest last."""
         self.conversation = Conversation(launch.system)
         self.saving = Saving(launch.store, self._whole_view)
         self.scroll: Mapping[str, Any] = {}
@@ -33,8 +38,8 @@ class ShownChat:
         """An empty chat; the one before is kept as it is."""
         self._show(Conversation(self._system))
 
-    def open(self, key: str) -> Mapping[str, Any]:
-        """Show a saved chat; gives what `view` gave when it was saved.
+    def open(self, key: str, running: Conversation | None = None) -> Mapping[str, Any]:
+        """Show a saved chat, `running` if a reply is being written in it; gives what `view` gave when it was left.
 
         Raises:
             CannotOpen: it is not there or cannot be read.
@@ -47,7 +52,7 @@ class ShownChat:
             raise CannotOpen("that chat is not there any more") from None
         except sqlite3.Error as error:
             raise CannotOpen(in_words(error, store.path)) from None
-        self._show(conversation)
+        self._show(running or conversation)
         scroll = row.view.get("scroll")
         self.scroll = scroll if isinstance(scroll, dict) else {}
         return row.view
@@ -58,6 +63,15 @@ class ShownChat:
         turn = chat.ask(text, attachments) if editing is None else chat.edit(editing, text, attachments)
         self.editing = None
         return turn, self.saving.asked(chat, turn)
+
+    def delete(self, key: str) -> threading.Event:
+        """Delete a saved chat; the event is set once that is saved."""
+        self._deleted.append(key)
+        return self.saving.store.delete(key)
+
+    def undelete(self) -> threading.Event | None:
+        """Bring back the chat deleted last; None when none was."""
+        return self.saving.store.restore(self._deleted.pop()) if self._deleted else None
 
     def set_system(self, text: str) -> None:
         """Give the chat another system prompt, from its next reply on."""
@@ -82,7 +96,10 @@ class ShownChat:
 
     def _show(self, conversation: Conversation) -> None:
         self.saving.looked(self.conversation)
+        self._left[self.conversation.key] = self._whole_view(self.conversation)
         self.conversation, self.editing, self.scroll = conversation, None, {}
 
-    def _whole_view(self) -> dict[str, Any]:
+    def _whole_view(self, chat: Conversation) -> Mapping[str, Any]:
+        if chat is not self.conversation:
+            return self._left.get(chat.key, {})
         return {**self._view(), "scroll": dict(self.scroll)}

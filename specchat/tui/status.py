@@ -4,6 +4,7 @@ from textual.content import Content
 
 from specchat.chat.record import speculation_label
 from specchat.chat.reply import Reply
+from specchat.chat.tree import Conversation
 from specchat.clean import one_line
 from specchat.engine.api import Loading
 from specchat.tui import figures
@@ -26,9 +27,7 @@ def header_sides(session: Session) -> tuple[Content, Content]:
     parts = [
         f"{one_line(session.wanted, 40)}, loaded when you write"
         if session.wanted
-        else one_line(session.pair.spec.name, 40)
-        if session.pair
-        else "no model",
+        else session.loaded.name or "no model",
         one_line(persona_name(session.conversation.system, session.launch.personas), 30),
         speculation_label(settings.speculation),
         f"T {settings.sampling.temperature:g}",
@@ -60,12 +59,14 @@ def status_sides(
         left = styled(session.chat.saving.problem, ".bad")
     elif session.chat.editing is not None:
         left = styled("editing an earlier prompt: enter sends it as a branch, esc leaves it", ".strong")
-    elif session.loading is not None:
-        left = styled(loading_words(session.loading), ".quiet")
+    elif session.loaded.loading is not None:
+        left = styled(loading_words(session.loaded.loading), ".quiet")
     elif session.reply is not None:
-        left = styled("stopping" if session.stopping else _running(session.reply), ".quiet")
-    elif session.load_error:
-        left = styled(f"{session.load_error}; f3 shows other models", ".bad")
+        left = styled("stopping" if session.stopping else _running(session, session.reply), ".quiet")
+    elif session.elsewhere is not None:
+        left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
+    elif session.loaded.error:
+        left = styled(f"{session.loaded.error}; f3 shows other models", ".bad")
     elif session.next_prefill:
         left = styled(f"the reply will begin with: {one_line(session.next_prefill, 60)}", ".quiet")
     else:
@@ -73,8 +74,15 @@ def status_sides(
     return left, _prompt_side(session, typed, composed)
 
 
-def _running(reply: Reply) -> str:
+def _running(session: Session, reply: Reply) -> str:
+    before = session.elsewhere
+    if before is not None and reply.state == "reading":
+        return f"waits for {_title(before)} to be answered; esc stops"
     return _RUNNING.get(reply.state, "")
+
+
+def _title(chat: Conversation) -> str:
+    return f"“{one_line(chat.title, 30)}”"
 
 
 def _prompt_side(session: Session, typed: str, composed: Composed) -> Content:
@@ -84,8 +92,8 @@ def _prompt_side(session: Session, typed: str, composed: Composed) -> Content:
         return styled("enter runs it", ".quiet")
     enter = "enter sends" if session.reply is None else "kept until the reply ends"
     files = [composed.files] if composed.files else []
-    counted = session.counted
-    if counted is None or session.reply is not None:
+    counted = session.prompt_count.counted
+    if counted is None or session.replies:
         return styled(" · ".join([*files, enter]), ".quiet")
     tokens = f"{figures.count(counted.tokens)} / {figures.count(counted.context)} tokens"
     if counted.tokens >= counted.context:

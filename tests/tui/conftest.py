@@ -50,7 +50,7 @@ async def wait_until(pilot: Pilot[None], true: Callable[[], object], seconds: fl
 
 
 async def loaded(app: SpecchatApp, pilot: Pilot[None]) -> None:
-    await wait_until(pilot, lambda: app.session.info is not None)
+    await wait_until(pilot, lambda: app.session.loaded.info is not None)
 
 
 async def ask(app: SpecchatApp, pilot: Pilot[None], text: str, *, wait: bool = True) -> None:

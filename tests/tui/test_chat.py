@@ -268,7 +268,7 @@ async def test_a_pair_that_cannot_run_here_says_why() -> None:
         await pilot.press("escape")
         app.chat.choose_pair(catalog.pairs[1])
         assert "cannot be loaded: no [GPU] here" in status(app)
-        assert app.session.info is not None
+        assert app.session.loaded.info is not None
 
 
 async def test_a_load_that_fails_says_why_and_offers_others() -> None:

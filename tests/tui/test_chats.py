@@ -6,6 +6,7 @@ from pathlib import Path
 
 from conftest import LAUNCH, ask, loaded, make_app, wait_until
 from test_chat import screen_text, status, until_shown
+from test_session import Clock
 from textual.widgets import Input
 
 from specchat.chat.search import Hit
@@ -34,12 +35,12 @@ def test_chats_are_grouped_by_date() -> None:
         entry("d", datetime(2026, 3, 5)),
         entry("e", datetime(2026, 2, 5)),
     ]
-    rows = [(row.content.plain, row.key) for row in by_date(entries, now, "c")]
+    rows = [(row.content.plain, row.key) for row in by_date(entries, now, "c", ["c", "d"])]
     assert rows == [
         ("pinned", None), ("  chat a", "a"),
         ("today", None), ("  chat b", "b"),
         ("yesterday", None), ("● chat c", "c"),
-        ("this week", None), ("  chat d", "d"),
+        ("this week", None), ("… chat d", "d"),
         ("February 2026", None), ("  chat e", "e"),
     ]  # fmt: skip
     assert period(datetime(2026, 3, 11), now) == "today"
@@ -52,6 +53,31 @@ def test_what_was_found_shows_where() -> None:
     assert rows[1].message == "m"
     assert any(rows[1].content.plain[span.start : span.end] == "fox" for span in rows[1].content.spans)
     assert [row.content.plain for row in of_hits([])] == ["nothing found"]
+
+
+async def test_a_reply_goes_on_while_another_chat_is_read_and_the_next_waits_for_it() -> None:
+    clock = Clock()
+    engine = FakeEngine(("one two three four five six seven eight nine ten", "Second."), tokens_per_second=10, clock=clock)
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+b")
+        app.chat.prompt.focus()
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 0.7
+        await wait_until(pilot, lambda: "three" in screen_text(app))
+        await pilot.press("ctrl+n")
+        await wait_until(pilot, lambda: "writing in “count”" in screen_text(app))
+        assert titles(app)[-1].startswith("… ")
+        await ask(app, pilot, "and then", wait=False)
+        await wait_until(pilot, lambda: "to be answered; esc stops" in screen_text(app))
+        clock.now = 9
+        await wait_until(pilot, lambda: "“Count” is answered" in screen_text(app))
+        clock.now = 20
+        await wait_until(pilot, lambda: app.session.reply is None)
+        assert app.session.last_reply is not None
+        assert app.session.last_reply.text == "Second."
+        await wait_until(pilot, lambda: not any(title.startswith("… ") for title in titles(app)))
 
 
 async def test_chats_are_listed_opened_renamed_pinned_deleted_and_brought_back() -> None:
@@ -142,7 +168,7 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
     async with first.run_test(size=(120, 36)) as pilot:
         await loaded(first, pilot)
         first.chat.choose_pair(first.catalog.pairs[1])
-        await wait_until(pilot, lambda: first.session.info is not None)
+        await wait_until(pilot, lambda: first.session.loaded.info is not None)
         first.chat.choose_strategy("lookup")
         await ask(first, pilot, "hello")
     engine = FakeEngine(("Again.",))
@@ -152,9 +178,9 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
         await pilot.press("ctrl+b", "enter")
         await until_shown(pilot, second, "Saved.")
         assert "big, loaded when you write" in screen_text(second)
-        assert second.session.pair is second.catalog.pairs[0]
+        assert second.session.loaded.pair is second.catalog.pairs[0]
         await pilot.press("m")
-        await wait_until(pilot, lambda: second.session.pair is second.catalog.pairs[1])
+        await wait_until(pilot, lambda: second.session.loaded.pair is second.catalog.pairs[1])
         await ask(second, pilot, "ore")
         assert second.session.settings.strategy == "lookup"
         assert [turn.prompt for turn in second.session.conversation.turns] == ["hello", "more"]

@@ -242,15 +242,15 @@ async def test_a_file_is_completed_counted_and_sent(folder: Path) -> None:
         await pilot.press("enter")
         await until_shown(pilot, app, "1 file, 14 bytes · ")
         assert app.chat.prompt.text == "read @notes.txt "
-        alone = app.session.counted
+        alone = app.session.prompt_count.counted
         await write(app, pilot, "and @lst")
         await wait_until(pilot, lambda: choices(app) == ['@"my list.md" '])
         await pilot.press("tab")
         await until_shown(pilot, app, "2 files, 20 bytes · ")
-        await wait_until(pilot, lambda: app.session.counted is not alone)
-        assert app.session.counted is not None
+        await wait_until(pilot, lambda: app.session.prompt_count.counted is not alone)
+        assert app.session.prompt_count.counted is not None
         assert alone is not None
-        assert app.session.counted.tokens > alone.tokens > 4
+        assert app.session.prompt_count.counted.tokens > alone.tokens > 4
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
         content = asked(engine).messages[-1].content
@@ -401,8 +401,8 @@ async def test_a_persona_is_chosen_shown_and_sent() -> None:
 async def test_a_persona_brings_its_pair_and_prefill() -> None:
     async with running() as (app, pilot):
         await write(app, pilot, "/persona big-one", "enter")
-        await wait_until(pilot, lambda: app.session.info is not None and app.session.info.id == "big")
-        assert app.session.pair is CATALOG.pairs[1]
+        await wait_until(pilot, lambda: app.session.loaded.info is not None and app.session.loaded.info.id == "big")
+        assert app.session.loaded.pair is CATALOG.pairs[1]
         app.chat.say("")
         assert "the reply will begin with: So," in status(app)
         await ask(app, pilot, "hi")

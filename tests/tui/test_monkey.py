@@ -171,7 +171,7 @@ async def rest(app: SpecchatApp, engine: FakeEngine, pilot: Pilot[None]) -> None
     engine._failures.clear()
     engine._load_failures.clear()
     app.chat.choose_pair(CATALOG.pairs[0])
-    await wait_until(pilot, lambda: app.session.info is not None and app.session.reply is None)
+    await wait_until(pilot, lambda: app.session.loaded.info is not None and app.session.reply is None)
     await pilot.press("ctrl+n", "escape")
     app.chat.prompt.focus()
     app.chat.prompt.load_text("")

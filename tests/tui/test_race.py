@@ -150,7 +150,7 @@ def test_another_pair_ends_the_race() -> None:
     session.load(CATALOG.pairs[1])
     assert session.race is None
     session.poll()
-    assert session.info is not None
+    assert session.loaded.info is not None
 
 
 def test_a_race_ends_with_the_engine_or_a_failure() -> None:

@@ -44,8 +44,8 @@ def real_app(engine: EngineClient, **changes: object) -> SpecchatApp:
 async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(engine: EngineClient) -> None:
     app = real_app(engine)
     async with app.run_test(size=(120, 36)) as pilot:
-        await wait_until(pilot, lambda: app.session.info is not None or app.session.load_error, 120)
-        assert app.session.load_error == ""
+        await wait_until(pilot, lambda: app.session.loaded.info is not None or app.session.loaded.error, 120)
+        assert app.session.loaded.error == ""
         texts = []
         for strategy in ("plain", "draft", "lookup"):
             app.chat.chats.new()
@@ -75,7 +75,7 @@ async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(en
 async def test_stop_and_a_killed_worker_keep_what_was_written(engine: EngineClient) -> None:
     app = real_app(engine, limits=Limits(600))
     async with app.run_test(size=(120, 36)) as pilot:
-        await wait_until(pilot, lambda: app.session.info is not None, 120)
+        await wait_until(pilot, lambda: app.session.loaded.info is not None, 120)
         for kill in (False, True):
             outcome = ""
             for _ in range(10):  # a reply may end by itself before it is interrupted
@@ -87,13 +87,13 @@ async def test_stop_and_a_killed_worker_keep_what_was_written(engine: EngineClie
                     os.kill(engine.pid, signal.SIGKILL)
                 else:
                     await pilot.press("escape")
-                await wait_until(pilot, lambda: app.session.reply is None and app.session.info is not None, 60)
+                await wait_until(pilot, lambda: app.session.reply is None and app.session.loaded.info is not None, 60)
                 assert app.session.last_reply is not None
                 if outcome := app.session.last_reply.outcome:
                     break
             assert "SIGKILL" in outcome if kill else outcome == "stopped"
             assert len(app.session.last_reply.text) > 5
-        await wait_until(pilot, lambda: app.session.info is not None, 120)
+        await wait_until(pilot, lambda: app.session.loaded.info is not None, 120)
         await loaded(app, pilot)
         await ask(app, pilot, "Hello", wait=False)
         await wait_until(pilot, lambda: app.session.reply is None, 60)
@@ -104,7 +104,7 @@ async def test_stop_and_a_killed_worker_keep_what_was_written(engine: EngineClie
 async def test_a_prompt_longer_than_the_context_is_refused_and_kept(engine: EngineClient) -> None:
     app = real_app(engine)
     async with app.run_test(size=(120, 36)) as pilot:
-        await wait_until(pilot, lambda: app.session.info is not None, 120)
+        await wait_until(pilot, lambda: app.session.loaded.info is not None, 120)
         prompt = "word " * 3000
         assert app.session.send(prompt) == ""
         app.chat.feed.expect()

@@ -1,11 +1,12 @@
 """The session over the scripted engine, without any screen."""
 
 from dataclasses import replace
+from pathlib import Path
 
-import pytest
 from conftest import CATALOG, LAUNCH
 
 from specchat.attachments import Attachment, with_attachments
+from specchat.chat.store import Store
 from specchat.engine.api import (
     Cancel,
     Change,
@@ -138,7 +139,7 @@ def test_a_second_stop_restarts_an_engine_that_does_not_answer() -> None:
     assert (reply.state, session.reply, session.stopping) == ("failed", None, False)
     assert reply.text == "one two three four five"
     session.poll()
-    assert session.info is not None
+    assert session.loaded.info is not None
 
 
 def test_a_queued_reply_can_be_stopped() -> None:
@@ -147,7 +148,7 @@ def test_a_queued_reply_can_be_stopped() -> None:
     session.stop()
     assert session.reply is None
     session.poll()
-    assert session.info is not None
+    assert session.loaded.info is not None
 
 
 def test_only_one_reply_at_a_time() -> None:
@@ -264,7 +265,7 @@ def test_a_dead_engine_is_started_again_and_the_partial_reply_stays() -> None:
     kinds = [update.kind for update in session.poll()]
     assert kinds[:2] == ["ended", "loading"]
     session.poll()
-    assert session.info is not None
+    assert session.loaded.info is not None
     assert session.last_reply is not None
     assert session.last_reply.text == "one two three four five"
     assert session.send("again") == ""
@@ -280,7 +281,7 @@ def test_death_while_idle_is_noticed() -> None:
     engine.die()
     assert session.check()[0].kind == "loading"
     session.poll()
-    assert session.info is not None
+    assert session.loaded.info is not None
 
 
 def test_one_death_told_twice_counts_once() -> None:
@@ -290,7 +291,7 @@ def test_one_death_told_twice_counts_once() -> None:
     engine.send(Count(99, ()))
     assert [update.kind for update in session.poll()] == ["loading"]
     session.poll()
-    assert session.info is not None
+    assert session.loaded.info is not None
 
 
 def test_an_engine_that_keeps_dying_is_left_alone() -> None:
@@ -306,7 +307,7 @@ def test_an_engine_that_keeps_dying_is_left_alone() -> None:
     del engine._load
     session.load(CATALOG.pairs[0])
     session.poll()
-    assert session.info is not None
+    assert session.loaded.info is not None
 
 
 def test_a_load_that_fails_says_why_and_keeps_the_chat() -> None:
@@ -322,7 +323,7 @@ def test_a_load_that_fails_says_why_and_keeps_the_chat() -> None:
     assert len(session.conversation.turns) == 2
     session.load(CATALOG.pairs[0])
     session.poll()
-    assert session.info is not None
+    assert session.loaded.info is not None
 
 
 def test_a_strategy_that_cannot_be_used_falls_back_to_plain_with_the_reason() -> None:
@@ -349,17 +350,16 @@ def test_a_prompt_known_to_be_too_long_is_refused() -> None:
     assert session.count(text)
     assert isinstance(engine.requests[-1], Count)
     session.poll()
-    assert session.too_long(text)
+    assert session.prompt_count.too_long(text)
     assert "the context holds 20" in session.send(text)
     assert session.send("short") == ""
 
 
-@pytest.mark.parametrize("running", [False, True])
-def test_a_new_chat_forgets_the_old_one_and_its_events(running: bool) -> None:
+def test_a_new_chat_forgets_the_old_one() -> None:
     engine, clock = paced()
     session = ready(engine)
     session.send("count")
-    clock.now = 0.5 if running else 99
+    clock.now = 99
     session.poll()
     session.new_chat()
     session.poll()
@@ -372,6 +372,123 @@ def test_a_new_chat_forgets_the_old_one_and_its_events(running: bool) -> None:
     assert session.last_reply.state == "finished"
 
 
+def saved_session(engine: FakeEngine, folder: Path) -> Session:
+    return ready(engine, replace(LAUNCH, store=Store(folder / "chats.db")))
+
+
+def test_a_reply_goes_on_while_another_chat_is_shown(tmp_path: Path) -> None:
+    engine, clock = paced()
+    session = saved_session(engine, tmp_path)
+    session.change(replace(session.settings, strategy="lookup"))
+    session.send("count")
+    clock.now = 0.5
+    session.poll()
+    first = session.conversation
+    session.new_chat()
+    session.change(replace(session.settings, strategy="draft"))
+    clock.now = 0.7
+    assert session.poll() == []  # nothing of it is shown here
+    assert (session.reply, session.elsewhere, session.last_reply) == (None, first, None)
+    clock.now = 99
+    assert session.poll() == [Update("answered", "“Count” is answered")]
+    assert first.last is not None
+    assert first.last.reply is not None
+    assert first.last.reply.text == "one two three four five six seven eight nine ten"
+    assert session.open_chat(first.key) == ""
+    assert session.settings.strategy == "lookup"  # not that of the chat that was shown at its end
+
+
+def test_a_chat_that_is_being_answered_is_found_as_it_is(tmp_path: Path) -> None:
+    engine, clock = paced()
+    session = saved_session(engine, tmp_path)
+    session.send("count")
+    clock.now = 0.5
+    session.poll()
+    first, reply = session.conversation, session.reply
+    session.new_chat()
+    assert session.open_chat(first.key) == ""
+    assert session.conversation is first
+    assert session.reply is reply
+    session.stop()
+    assert session.poll() == [Update("ended")]
+    assert reply is not None
+    assert reply.outcome == "stopped"
+
+
+def test_chats_wait_for_each_other(tmp_path: Path) -> None:
+    engine, clock = paced()
+    session = saved_session(engine, tmp_path)
+    session.send("count")
+    clock.now = 0.5
+    session.poll()
+    session.new_chat()
+    assert session.send("then this") == ""
+    waiting = session.reply
+    assert waiting is not None
+    assert "esc stops it" in session.send("and this")
+    session.poll()
+    assert (waiting.state, waiting.text) == ("reading", "")
+    clock.now = 200
+    session.poll()
+    clock.now = 300
+    session.poll()
+    assert waiting.state == "finished"
+    assert session.busy is False
+
+
+def test_a_reply_that_waits_for_another_stops_at_once(tmp_path: Path) -> None:
+    engine, clock = paced()
+    session = saved_session(engine, tmp_path)
+    session.send("count")
+    first = session.reply
+    clock.now = 0.5
+    session.poll()
+    session.new_chat()
+    session.send("then this")
+    waiting = session.reply
+    assert waiting is not None
+    session.stop()
+    assert (waiting.outcome, session.reply) == ("stopped", None)
+    clock.now = 300
+    session.poll()
+    assert first is not None
+    assert (first.state, waiting.text) == ("finished", "")
+
+
+def test_a_death_ends_the_replies_of_all_chats(tmp_path: Path) -> None:
+    engine, clock = paced()
+    session = saved_session(engine, tmp_path)
+    session.send("count")
+    first = session.reply
+    clock.now = 0.5
+    session.poll()
+    session.new_chat()
+    session.send("then this")
+    engine.die()
+    updates = session.poll()
+    assert [update.kind for update in updates] == ["ended", "ended", "loading"]
+    assert updates[0].message.startswith("“Count”: ")
+    assert updates[0].prompt == ""  # it would land in the prompt of another chat
+    assert updates[1].prompt == "then this"
+    assert first is not None
+    assert (first.state, session.busy) == ("failed", True)
+
+
+def test_a_deleted_chat_is_not_answered_further(tmp_path: Path) -> None:
+    engine, clock = paced()
+    session = saved_session(engine, tmp_path)
+    session.send("count")
+    clock.now = 0.5
+    session.poll()
+    key = session.conversation.key
+    session.new_chat()
+    session.delete_chat(key)
+    assert any(isinstance(request, Cancel) for request in engine.requests)
+    session.poll()
+    assert not session.replies
+    assert "not there" in session.open_chat(key)
+
+
 def test_another_pair_stops_the_running_reply() -> None:
     engine, clock = paced()
     session = ready(engine)
@@ -380,7 +497,7 @@ def test_another_pair_stops_the_running_reply() -> None:
     session.poll()
     session.load(CATALOG.pairs[1])
     session.poll()
-    assert session.info is not None
-    assert session.info.name == "Qwen3 8B + 0.6B"
+    assert session.loaded.info is not None
+    assert session.loaded.info.name == "Qwen3 8B + 0.6B"
     assert session.last_reply is not None
     assert session.last_reply.outcome == "stopped"

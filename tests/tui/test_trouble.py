@@ -59,7 +59,8 @@ def end(terminal: Terminal) -> None:
 def send(terminal: Terminal, word: str) -> None:
     """Send a prompt of one word, and wait for the answer."""
     terminal.type(word)
-    terminal.wait(word)
+    terminal.wait(word, keep=True)
+    terminal.wait("enter send")  # not while the reply before is running
     terminal.type("\r")
     terminal.wait(SAID)
 

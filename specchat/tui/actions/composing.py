@@ -89,7 +89,7 @@ def choose_persona(chat: "ChatScreen", name: str) -> None:
         persona = personas[name]
         session.chat.set_system(persona.system)
         _done(chat, f"persona {name}, from the next reply on")
-        loaded = session.pair.spec.id if session.pair else ""
+        loaded = session.loaded.pair.spec.id if session.loaded.pair else ""
         pair = next((pair for pair in chat.catalog.pairs if pair.spec.id == persona.pair), None)
         if pair is not None and pair.spec.id != loaded:
             chat.choose_pair(pair)

@@ -95,7 +95,7 @@ async def _read(chat: "ChatScreen", path: Path) -> None:
         chat.say(in_words(error, chat.session.chat.saving.store.path), bad=True)
         return
     chat.chats.redraw()
-    if len(imported.keys) == 1 and chat.session.reply is None:
+    if len(imported.keys) == 1:
         chat.chats.open(imported.keys[0])
     chat.say(imported.told())
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def _use(chat: "ChatScreen", strategy: str, length: int, label: str) -> None:
     """Draft like this from now on and say since when, or why not."""
     session = chat.session
-    status = session.strategy_status(strategy)
+    status = session.loaded.strategy_status(strategy)
     if status is not None and not status.available:
         chat.choose_strategy(strategy)
         return

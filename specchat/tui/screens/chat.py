@@ -127,7 +127,7 @@ class ChatScreen(Screen[None]):
         """The engine panel, or its one row."""
         session, total = self.session, self.session.ledger.total
         saved_ms = total.saved_ms if total.compared_ms else None
-        shown = gauges(session.last_reply, session.info, session.diagnosis, saved_ms)
+        shown = gauges(session.last_reply, session.loaded.info, session.diagnosis, saved_ms)
         narrow = not self.has_class("-wide")
         (self.query_one(EngineLine) if narrow else self.query_one(EnginePanel)).show_gauges(shown)
 
@@ -141,8 +141,9 @@ class ChatScreen(Screen[None]):
         sides = status_sides(session, self.prompt.text, message, warning, composed)
         self.query_one("#status", TwoSided).show_sides(*sides)
         if self.has_class("-empty"):
-            name = session.pair.spec.name if session.pair else ""
-            self.query_one(Welcome).show_pair(session.info, name, session.load_error or loading_words(session.loading))
+            loaded = session.loaded
+            told = loaded.error or loading_words(loaded.loading)
+            self.query_one(Welcome).show_pair(loaded.info, loaded.name, told)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.draw_gauges)
@@ -190,8 +191,7 @@ class ChatScreen(Screen[None]):
 
     @on(TextArea.Changed)
     def _typed(self) -> None:
-        if self.session.wanted and self.prompt.text and not self.prompt.text.startswith("/"):
-            self.chats.load_wanted()
+        self.chats.load_wanted()
         self._completer.typed()
         self.draw_rows()
         self.count_soon()

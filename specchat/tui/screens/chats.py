@@ -50,7 +50,8 @@ class Chats:
     def redraw(self) -> None:
         """List the chats anew, where they are shown."""
         if self._chat.has_class("-chats"):
-            self._sidebar.reload(self._chat.session.conversation)
+            session = self._chat.session
+            self._sidebar.reload(session.conversation, [running.chat.key for running in session.replies.all])
 
     def _show(self) -> None:
         self._chat.add_class("-chats")
@@ -104,8 +105,10 @@ class Chats:
         self._chat.feed.expect()
 
     def load_wanted(self) -> None:
-        """Load the pair of a reopened chat, with the settings it had."""
-        chat = self._chat
+        """Load the pair of a reopened chat, with the settings it had, once something is written and no reply runs."""
+        chat, typed = self._chat, self._chat.prompt.text
+        if not chat.session.wanted or chat.session.replies or not typed or typed.startswith("/"):
+            return
         wanted, settings = chat.session.wanted, chat.session.settings
         chat.session.wanted = ""
         pair = next((pair for pair in chat.catalog.pairs if pair.spec.id == wanted), None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.timer import Timer
 
 from specchat.tui.collector import Collector
-from specchat.tui.session import Update
+from specchat.tui.engine_events import Update
 
 if TYPE_CHECKING:
     from specchat.tui.screens.chat import ChatScreen
@@ -45,7 +45,7 @@ class Feed:
             self._poller.resume()
 
     def _poll(self) -> None:
-        if self._chat.session.reply is not None:
+        if self._chat.session.replies:
             self._collector.running()
         self._take(self._chat.session.poll())
         if not self._chat.session.busy and self._poller is not None:
@@ -72,10 +72,11 @@ class Feed:
             if update.prompt:
                 chat.prompt.restore(update.prompt)
             if update.message:
-                chat.say(update.message, bad=update.kind != "loaded")
-            if update.kind in ("ended", "loaded"):
+                chat.say(update.message, bad=update.kind not in ("loaded", "answered"))
+            if update.kind in ("ended", "answered", "loaded"):
                 chat.count_soon()
-            if update.kind == "ended":
+                chat.chats.load_wanted()
+            if update.kind in ("ended", "answered"):
                 chat.chats.redraw()
         chat.redraw()
         self.expect()

@@ -84,7 +84,7 @@ class SettingsScreen(Dialog[None]):
 
     def _words(self, info: StrategyInfo) -> tuple[str, bool]:
         """What a strategy is, or why it cannot be used; and whether it can."""
-        status = self._session.strategy_status(info.name)
+        status = self._session.loaded.strategy_status(info.name)
         if status is None or status.available:
             return info.description, True
         return f"not here: {one_line(status.reason)}", False

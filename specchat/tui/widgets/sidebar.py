@@ -1,7 +1,7 @@
 """The list of chats, with a search over titles and messages."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar
@@ -54,6 +54,7 @@ class Sidebar(Vertical):
         self._store = store
         self._rows: list[Row] = []
         self._shown = self._title = ""
+        self._answered: Collection[str] = ()
 
     def compose(self) -> ComposeResult:
         yield Search(placeholder="search chats", id="chat-search")
@@ -69,16 +70,16 @@ class Sidebar(Vertical):
         at = self.list.highlighted
         return self._rows[at].key if self.list.has_focus and at is not None and at < len(self._rows) else None
 
-    def reload(self, shown: Conversation | None = None) -> None:
-        """List the chats anew, or what the search finds; `shown` is the open one."""
+    def reload(self, shown: Conversation | None = None, running: Collection[str] = ()) -> None:
+        """List the chats anew, or what the search finds; `shown` is the open one, `running` those being answered."""
         if shown is not None:
-            self._shown, self._title = shown.key, shown.title
+            self._shown, self._title, self._answered = shown.key, shown.title, running
         text = self.query_one(Search).value
         try:
             found = (
                 of_hits(self._store.search(text))
                 if text.strip()
-                else by_date(self._chats(), datetime.now(), self._shown)
+                else by_date(self._chats(), datetime.now(), self._shown, self._answered)
             )
             self._rows = list(found)
         except sqlite3.Error as error:

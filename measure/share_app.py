@@ -1,0 +1,115 @@
+"""The app over a real engine that answers one prompt again and again, for the screen and for nobody in turns.
+
+python -m measure.share_app '{"report": "report.json", "pairs": 20, "strategy": "plain"}'
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+from specchat.config.catalog import load_catalog
+from specchat.config.paths import shipped
+from specchat.config.themes import load_themes
+from specchat.engine.api import Finished, Generate, Message, Sampling, Stats
+from specchat.engine.client import EngineClient
+from specchat.tui.app import SpecchatApp
+from specchat.tui.launch import Launch
+
+PROMPT = "Tell me a story about a fox, a lamp and a river."
+GREEDY = Sampling(temperature=0.0)
+"""The same reply each time."""
+FIRST_ID = 1 << 20
+"""Of the replies that the app does not see."""
+TICKS = 100
+"""Of processor time in a second, in /proc."""
+REST_S = 0.5
+
+
+def engine_seconds(pid: int) -> float:
+    """Processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class Turns:
+    """Runs in the app."""
+
+    def __init__(self, app: SpecchatApp, engine: EngineClient, plan: dict[str, Any]) -> None:
+        self._app = app
+        self._engine = engine
+        self._plan = plan
+        self._id = FIRST_ID
+
+    async def run(self) -> None:
+        session = self._app.session
+        while session.loaded.info is None:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(2.0)  # what the app imports behind the first frame
+        found: dict[str, list[dict[str, float]]] = {"drawn": [], "read": []}
+        for number in range(-1, self._plan["pairs"]):
+            for kind in sorted(found, reverse=number % 2 == 0):
+                figures = await self._timed(self._drawn if kind == "drawn" else self._read)
+                if number >= 0:
+                    found[kind].append(figures)
+        Path(self._plan["report"]).write_text(json.dumps(found))
+        self._app.exit()
+
+    async def _timed(self, answer: Callable[[], Awaitable[Stats]]) -> dict[str, float]:
+        await asyncio.sleep(REST_S)
+        pid = self._engine.pid
+        assert pid is not None
+        engine, own, begun = engine_seconds(pid), process_time(), perf_counter()
+        stats = await answer()
+        return {
+            "speed": stats.tokens_per_second,
+            "tokens": stats.completion_tokens,
+            "cpu": engine_seconds(pid) - engine,
+            "share": (process_time() - own) / (perf_counter() - begun),
+        }
+
+    async def _drawn(self) -> Stats:
+        session = self._app.session
+        refusal = session.regenerate() if session.conversation.last else session.send(PROMPT)
+        reply = session.reply
+        assert reply is not None, refusal
+        self._app.chat.redraw()
+        self._app.chat.feed.expect()
+        while session.reply is not None:
+            await asyncio.sleep(0.05)
+        assert reply.stats is not None, reply.error
+        return reply.stats
+
+    async def _read(self) -> Stats:
+        settings = self._app.session.settings
+        self._id += 1
+        messages = (Message("user", PROMPT),)
+        request = Generate(self._id, messages, settings.sampling_with(None), settings.limits, settings.speculation)
+        return await asyncio.to_thread(self._consume, request)
+
+    def _consume(self, request: Generate) -> Stats:
+        self._engine.send(request)
+        for event in self._engine.events():
+            if isinstance(event, Finished):
+                return event.stats
+        raise RuntimeError("the engine ended")
+
+
+def main(arguments: str) -> None:
+    plan = json.loads(arguments)
+    engine = EngineClient()
+    catalog = load_catalog(None)
+    themes, _ = load_themes([shipped("themes")])
+    launch = Launch(catalog.find(catalog.default), strategy=plan["strategy"], sampling=GREEDY, themes=themes)
+    app = SpecchatApp(engine, catalog, launch)
+    turns = Turns(app, engine, plan)
+    app.call_later(lambda: app.run_worker(turns.run()))
+    app.run()
+    engine.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

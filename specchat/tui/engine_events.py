@@ -1,0 +1,134 @@
+"""What the engine tells, applied to the session."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from specchat.clean import clean, one_line
+from specchat.engine.api import (
+    Changed,
+    Event,
+    Failed,
+    Finished,
+    Loaded,
+    Loading,
+    PairInfo,
+    Started,
+    Step,
+)
+from specchat.engine.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from specchat.tui.session import Session
+
+
+@dataclass(frozen=True)
+class Update:
+    """Something the screen must know; "answered" is of a chat that is not shown.
+
+    `message` is a sentence for people; `prompt` goes back into the prompt box.
+    """
+
+    kind: Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted"]
+    message: str = ""
+    prompt: str = ""
+
+
+class EngineEvents:
+    """Belongs to a session."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+
+    def poll(self) -> list[Update]:
+        """What happened since the last call."""
+        session = self._session
+        session.loaded.polled()
+        updates = [update for event in session.engine.poll() for update in self._event(event)]
+        session.replies.save()
+        return updates
+
+    def check(self) -> list[Update]:
+        """Like `poll`, for now and then while idle: notices a worker that died."""
+        session = self._session
+        if session.engine.alive or session.loaded.info is None:
+            return []
+        return self.poll() or list(self._died(Failed(None, "died", "the engine is gone")))
+
+    def _event(self, event: Event) -> Iterator[Update]:
+        if self._session.race is not None and self._session.race.take(event):
+            return
+        if self._session.prompt_count.take(event):
+            yield Update("counted")
+            return
+        match event:
+            case Loading():
+                self._session.loaded.told(event)
+                yield Update("loading")
+            case Loaded():
+                yield self._loaded(event.info)
+            case Failed(kind="died"):
+                yield from self._died(event)
+            case Failed(id=None):
+                self._session.loaded.failed(event.message)
+                prompts = [ended.prompt for ended in self.fail_all(event)]
+                yield Update("load-failed", self._session.loaded.error, "".join(prompts))
+            case Failed():
+                yield from self._failed(event)
+            case Started() | Step() | Changed() | Finished():
+                yield from self._reply_event(event)
+
+    def _reply_event(self, event: Started | Step | Changed | Finished) -> Iterator[Update]:
+        running = self._session.replies.take(event)
+        if running is None:
+            return
+        shown = running.chat is self._session.conversation
+        if isinstance(event, Finished):
+            answered = f"“{one_line(running.chat.title, 40)}” is answered"
+            yield Update("ended") if shown else Update("answered", answered)
+        elif shown:
+            yield Update("reply")
+
+    def _loaded(self, info: PairInfo) -> Update:
+        session, message = self._session, ""
+        session.loaded.loaded(info)
+        status = session.loaded.strategy_status(session.settings.strategy)
+        if status is not None and not status.available:
+            message = f"{STRATEGIES[status.name].title} cannot be used here: {clean(status.reason)}; decoding plainly"
+            session.settings = replace(session.settings, strategy="plain", draft_length=None)
+        for running in session.replies.all:
+            if running.reply.state == "queued":
+                session.ask(running)
+        return Update("loaded", message)
+
+    def _died(self, event: Failed) -> Iterator[Update]:
+        death = self._session.loaded.died(event.message)
+        if death == "told":
+            return
+        self._session.prompt_count.lost()
+        ended = self.fail_all(event)
+        yield from ended
+        if death == "last":
+            prompt = "".join(update.prompt for update in ended)
+            yield Update("load-failed", f"the engine keeps ending: {self._session.loaded.error}", prompt)
+        else:
+            yield Update("loading", f"the engine ended ({clean(event.message)}); starting it again")
+
+    def fail_all(self, event: Failed) -> list[Update]:
+        """End all replies for one reason."""
+        each = [replace(event, id=running.reply.id) for running in self._session.replies.all]
+        return [update for failed in each for update in self._failed(failed)]
+
+    def _failed(self, event: Failed) -> Iterator[Update]:
+        session, running = self._session, self._session.replies.fail(event)
+        if running is None:
+            return
+        reply = running.reply
+        if running.chat is not session.conversation:
+            yield Update("ended", f"“{one_line(running.chat.title, 40)}”: {reply.error}")
+        elif reply.raw or running.turn.reply is not reply:
+            yield Update("ended", reply.error)
+        else:
+            if not session.prefill and reply.prefill != session.next_prefill:
+                session.prefill = reply.prefill
+            yield Update("ended", reply.error, running.turn.prompt)

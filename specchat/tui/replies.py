@@ -1,0 +1,123 @@
+"""The replies that were asked for and have not ended, at most one a chat. The engine writes them in turn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specchat.chat.reply import Reply
+from specchat.chat.saving import Saving
+from specchat.chat.tree import Conversation, Turn
+from specchat.engine.api import (
+    Cancel,
+    Changed,
+    Failed,
+    Finished,
+    Generate,
+    Limits,
+    Speculation,
+    Started,
+    Stats,
+    Step,
+)
+from specchat.engine.port import EnginePort
+
+
+@dataclass
+class Running:
+    """A reply and the chat it is written in."""
+
+    chat: Conversation
+    turn: Turn
+    reply: Reply
+    stopping: bool = False
+
+
+class Replies:
+    """Asks for replies, takes what the engine tells of them, and has them saved. `ended` gets each at its end."""
+
+    def __init__(self, engine: EnginePort, saving: Saving, ended: Callable[[Reply], None]) -> None:
+        self._engine = engine
+        self._saving = saving
+        self._ended = ended
+        self._running: list[Running] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    @property
+    def all(self) -> tuple[Running, ...]:
+        """In the order they were asked for: the engine writes the first."""
+        return tuple(self._running)
+
+    def of(self, chat: str) -> Running | None:
+        """The one in the chat with that key."""
+        return next((running for running in self._running if running.chat.key == chat), None)
+
+    def add(self, chat: Conversation, turn: Turn, reply: Reply) -> Running:
+        """Answer `turn`; the engine is asked with `ask`."""
+        chat.answer(turn, reply)
+        self._saving.begun(chat, reply)
+        self._running.append(running := Running(chat, turn, reply))
+        return running
+
+    def ask(self, running: Running, speculation: Speculation, limits: Limits, plain_tokens_per_second: float) -> None:
+        """Ask the engine, which has to have a pair loaded."""
+        reply = running.reply
+        reply.state = "reading"
+        reply.speculation, reply.plain_tokens_per_second = speculation, plain_tokens_per_second
+        messages = running.chat.messages(running.turn)
+        self._engine.send(Generate(reply.id, messages, reply.sampling, limits, speculation, reply.prefill))
+
+    def take(self, event: Started | Step | Changed | Finished) -> Running | None:
+        """Take an event of one of the replies; gives it, None for those of others."""
+        running = self._by_id(event.id)
+        if running is None:
+            return None
+        match event:
+            case Started():
+                running.reply.started(event)
+            case Step():
+                running.reply.step(event)
+            case Changed():
+                running.reply.changed(event)
+            case Finished():
+                running.reply.finished(event)
+                self._close(running)
+        return running
+
+    def fail(self, event: Failed) -> Running | None:
+        """End the reply that failed and give it. One without any text gives way to the reply before it."""
+        running = self._by_id(event.id)
+        if running is None:
+            return None
+        running.reply.failed(event)
+        if not running.reply.raw and len(running.turn.replies) > 1:
+            running.chat.drop(running.turn, running.reply)
+            self._saving.dropped(running.reply)
+            self._running.remove(running)
+        else:
+            self._close(running)
+        return running
+
+    def stop(self, running: Running) -> None:
+        """End a reply at its next step, or at once where the engine has not begun it."""
+        waits = running.reply.state == "queued" or running is not self._running[0]
+        if running.reply.state != "queued":
+            self._engine.send(Cancel(running.reply.id))
+        if waits:
+            running.reply.finished(Finished(running.reply.id, "cancelled", "", (), Stats()))
+            self._close(running)
+        else:
+            running.stopping = True
+
+    def save(self) -> None:
+        """Save what has been written, as often as that is wanted."""
+        if self._running:
+            self._saving.written(self._running[0].chat, self._running[0].reply)
+
+    def _by_id(self, reply: int | None) -> Running | None:
+        return next((running for running in self._running if running.reply.id == reply), None)
+
+    def _close(self, running: Running) -> None:
+        self._running.remove(running)
+        self._ended(running.reply)
+        self._saving.ended(running.chat, running.reply)
