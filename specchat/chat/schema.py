@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 APPLICATION_ID = 0x53504543
@@ -96,8 +96,7 @@ def prepare(path: Path) -> None:
         StoreError: not ours, damaged, made by a newer specchat, locked, or not writable. The file stays as it is.
     """
     try:
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         with closing(connect(path)) as connection:
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -105,7 +104,9 @@ def prepare(path: Path) -> None:
     except sqlite3.Error as error:
         raise StoreError(in_words(error, path)) from None
     except OSError as error:
-        raise StoreError(f"{path} cannot be opened ({error.strerror}). Check the folder's permissions.") from None
+        raise StoreError(
+            f"{path} cannot be opened ({error.strerror}). Check the permissions of the file and its folder."
+        ) from None
 
 
 def prepare_memory(connection: sqlite3.Connection) -> None:

@@ -1,7 +1,11 @@
 """What is saved comes back, whatever happens to the file."""
 
+import os
+import re
 import sqlite3
+import tempfile
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -241,6 +245,53 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
         Store(path)
     with closing(sqlite3.connect(path)) as db:
         assert [row[0] for row in db.execute("SELECT name FROM sqlite_master")] == ["theirs"]
+
+
+NOBODY = 65534
+
+
+def without_rights(run: Callable[[], str]) -> str:
+    """What `run` gives in a process that may not write everywhere, as root may."""
+    reading, writing = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            os.write(writing, run().encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        told = stream.read()
+    os.waitpid(pid, 0)
+    return told
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "both", "folder without a file"])
+def test_what_cannot_be_written_is_told_and_left_alone(what: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # tmp_path lies where only its owner may look
+        path = Path(folder) / "chats.db"
+        if what != "folder without a file":
+            store = Store(path)
+            save(store, a_chat())
+            store.close()
+            path.chmod(0o444 if what in ("file", "both") else 0o666)
+        Path(folder).chmod(0o777 if what == "file" else 0o555)
+        before = path.read_bytes() if path.exists() else None
+
+        def told() -> str:
+            try:
+                Store(path)
+            except StoreError as error:
+                return str(error)
+            return "opened"
+
+        assert re.search(r"cannot be (written|opened).*heck.* permissions", without_rights(told))
+        assert (path.read_bytes() if path.exists() else None) == before
+        assert [found.name for found in Path(folder).iterdir()] == ([path.name] if before else [])
+        Path(folder).chmod(0o700)
 
 
 def test_a_folder_in_its_place(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from specchat.tui.chat_list import by_date, of_hits, period
 from specchat.tui.screens.ask import AskScreen
 from specchat.tui.widgets.sidebar import Search
 
+COUNTED = "one two three four five six seven eight nine ten"
+
 
 def titles(app: SpecchatApp) -> list[str]:
     return [row.content.plain for row in app.chat.sidebar._rows]
@@ -57,7 +59,7 @@ def test_what_was_found_shows_where() -> None:
 
 async def test_a_reply_goes_on_while_another_chat_is_read_and_the_next_waits_for_it() -> None:
     clock = Clock()
-    engine = FakeEngine(("one two three four five six seven eight nine ten", "Second."), tokens_per_second=10, clock=clock)
+    engine = FakeEngine((COUNTED, "Second."), tokens_per_second=10, clock=clock)
     app = make_app(engine)
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)

@@ -482,7 +482,7 @@ def test_a_deleted_chat_is_not_answered_further(tmp_path: Path) -> None:
     session.poll()
     key = session.conversation.key
     session.new_chat()
-    session.delete_chat(key)
+    assert session.delete_chat(key).wait(5)
     assert any(isinstance(request, Cancel) for request in engine.requests)
     session.poll()
     assert not session.replies
