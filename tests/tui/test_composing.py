@@ -1,6 +1,8 @@
 """Commands, mentions and their completion, without any screen."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -15,8 +17,9 @@ from specchat.config.presets import Preset
 from specchat.engine.api import Sampling
 from specchat.tui.actions.action import Action
 from specchat.tui.actions.table import ACTIONS, BY_SLASH
-from specchat.tui.composing.files import Files, list_files
+from specchat.tui.composing.files import Files
 from specchat.tui.composing.fuzzy import positions, ranked
+from specchat.tui.composing.listing import list_files
 from specchat.tui.composing.mentions import (
     Attacher,
     can_be_mentioned,
@@ -235,9 +238,34 @@ def test_a_broken_link_is_refused(folder: Path) -> None:
 def test_files_are_listed_without_what_is_hidden_or_ignored(folder: Path) -> None:
     (folder / "loop").symlink_to(folder)
     (folder / "bad\x1b[2Jname").write_text("")
-    assert list_files(str(folder)).paths == ("notes.txt", "src/a b.md", "src/deep/tool.py")
+    there = ("notes.txt", "x.pyc", "out/o.txt", "src/a b.md", "src/deep/tool.py")
+    assert list_files(str(folder)).paths == there  # no repository: nothing is ignored
     capped = list_files(str(folder), most=2)
-    assert (capped.paths, capped.capped) == (("notes.txt", "src/a b.md"), True)
+    assert (capped.paths, capped.capped) == (there[:2], True)
+    if shutil.which("git") is None:
+        pytest.skip("the rest needs git")
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    assert list_files(str(folder)).paths == ("notes.txt", "src/a b.md")
+    assert list_files(str(folder / "src")).paths == ("a b.md",)
+    assert list_files(str(folder / "out")).paths == ("o.txt",)  # all of it is ignored, but it is where one is
+    subprocess.run(["git", "-C", str(folder), "add", "notes.txt"], check=True)
+    (folder / "notes.txt").unlink()
+    assert list_files(str(folder)).paths == ("src/a b.md",)
+
+
+def test_a_repository_cannot_have_programs_run(folder: Path) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    hook = folder / "hook.sh"
+    hook.write_text("#!/bin/sh\ntouch ran\n")
+    hook.chmod(0o755)
+    subprocess.run(["git", "-C", str(folder), "config", "core.fsmonitor", str(hook)], check=True)
+    subprocess.run(["git", "-C", str(folder), "ls-files", "--others"], check=True, capture_output=True)
+    assert (folder / "ran").exists()  # the danger is real
+    (folder / "ran").unlink()
+    list_files(str(folder))
+    assert not (folder / "ran").exists()
 
 
 def test_files_complete(folder: Path) -> None:
