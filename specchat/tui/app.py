@@ -106,5 +106,4 @@ def _warm_up() -> None:
     """Import what the first reply needs, while the model loads; then keep what is loaded out of garbage collections."""
     highlight("", "python")
     parse("")
-    gc.collect()
     gc.freeze()

@@ -6,6 +6,7 @@ from pathlib import Path
 from conftest import CATALOG, LAUNCH
 
 from specchat.attachments import Attachment, with_attachments
+from specchat.chat.reply import Reply
 from specchat.chat.store import Store
 from specchat.engine.api import (
     Cancel,
@@ -372,17 +373,20 @@ def test_a_new_chat_forgets_the_old_one() -> None:
     assert session.last_reply.state == "finished"
 
 
-def saved_session(engine: FakeEngine, folder: Path) -> Session:
-    return ready(engine, replace(LAUNCH, store=Store(folder / "chats.db")))
-
-
-def test_a_reply_goes_on_while_another_chat_is_shown(tmp_path: Path) -> None:
+def half_answered(folder: Path, strategy: str = "draft") -> tuple[FakeEngine, Clock, Session, Reply]:
+    """A saved chat in which a reply is being written."""
     engine, clock = paced()
-    session = saved_session(engine, tmp_path)
-    session.change(replace(session.settings, strategy="lookup"))
+    session = ready(engine, replace(LAUNCH, store=Store(folder / "chats.db")))
+    session.change(replace(session.settings, strategy=strategy))
     session.send("count")
     clock.now = 0.5
     session.poll()
+    assert session.reply is not None
+    return engine, clock, session, session.reply
+
+
+def test_a_reply_goes_on_while_another_chat_is_shown(tmp_path: Path) -> None:
+    _, clock, session, reply = half_answered(tmp_path, "lookup")
     first = session.conversation
     session.new_chat()
     session.change(replace(session.settings, strategy="draft"))
@@ -391,36 +395,25 @@ def test_a_reply_goes_on_while_another_chat_is_shown(tmp_path: Path) -> None:
     assert (session.reply, session.elsewhere, session.last_reply) == (None, first, None)
     clock.now = 99
     assert session.poll() == [Update("answered", "“Count” is answered")]
-    assert first.last is not None
-    assert first.last.reply is not None
-    assert first.last.reply.text == "one two three four five six seven eight nine ten"
+    assert reply.text == "one two three four five six seven eight nine ten"
     assert session.open_chat(first.key) == ""
     assert session.settings.strategy == "lookup"  # not that of the chat that was shown at its end
 
 
 def test_a_chat_that_is_being_answered_is_found_as_it_is(tmp_path: Path) -> None:
-    engine, clock = paced()
-    session = saved_session(engine, tmp_path)
-    session.send("count")
-    clock.now = 0.5
-    session.poll()
-    first, reply = session.conversation, session.reply
+    _, _, session, reply = half_answered(tmp_path)
+    first = session.conversation
     session.new_chat()
     assert session.open_chat(first.key) == ""
     assert session.conversation is first
     assert session.reply is reply
     session.stop()
     assert session.poll() == [Update("ended")]
-    assert reply is not None
     assert reply.outcome == "stopped"
 
 
 def test_chats_wait_for_each_other(tmp_path: Path) -> None:
-    engine, clock = paced()
-    session = saved_session(engine, tmp_path)
-    session.send("count")
-    clock.now = 0.5
-    session.poll()
+    _, clock, session, _ = half_answered(tmp_path)
     session.new_chat()
     assert session.send("then this") == ""
     waiting = session.reply
@@ -437,12 +430,7 @@ def test_chats_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def test_a_reply_that_waits_for_another_stops_at_once(tmp_path: Path) -> None:
-    engine, clock = paced()
-    session = saved_session(engine, tmp_path)
-    session.send("count")
-    first = session.reply
-    clock.now = 0.5
-    session.poll()
+    _, clock, session, first = half_answered(tmp_path)
     session.new_chat()
     session.send("then this")
     waiting = session.reply
@@ -451,17 +439,11 @@ def test_a_reply_that_waits_for_another_stops_at_once(tmp_path: Path) -> None:
     assert (waiting.outcome, session.reply) == ("stopped", None)
     clock.now = 300
     session.poll()
-    assert first is not None
     assert (first.state, waiting.text) == ("finished", "")
 
 
 def test_a_death_ends_the_replies_of_all_chats(tmp_path: Path) -> None:
-    engine, clock = paced()
-    session = saved_session(engine, tmp_path)
-    session.send("count")
-    first = session.reply
-    clock.now = 0.5
-    session.poll()
+    engine, _, session, first = half_answered(tmp_path)
     session.new_chat()
     session.send("then this")
     engine.die()
@@ -470,16 +452,11 @@ def test_a_death_ends_the_replies_of_all_chats(tmp_path: Path) -> None:
     assert updates[0].message.startswith("“Count”: ")
     assert updates[0].prompt == ""  # it would land in the prompt of another chat
     assert updates[1].prompt == "then this"
-    assert first is not None
     assert (first.state, session.busy) == ("failed", True)
 
 
 def test_a_deleted_chat_is_not_answered_further(tmp_path: Path) -> None:
-    engine, clock = paced()
-    session = saved_session(engine, tmp_path)
-    session.send("count")
-    clock.now = 0.5
-    session.poll()
+    engine, _, session, _ = half_answered(tmp_path)
     key = session.conversation.key
     session.new_chat()
     assert session.delete_chat(key).wait(5)
