@@ -258,8 +258,10 @@ class Session:
         turn = self.conversation.last
         if turn is None or turn.reply is None:
             return "ask something first: a race answers the last prompt again"
-        if self.replies or self.racing:
+        if self.running is not None or self.racing:
             return "a reply is running: esc stops it"
+        if self.replies:
+            return "another chat is being answered: a race needs the engine for itself"
         if self.loaded.info is None or self.loaded.pair is None:
             return "no model is loaded: f3 chooses one"
         pair, info = self.loaded.pair, self.loaded.info

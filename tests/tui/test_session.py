@@ -429,6 +429,21 @@ def test_chats_wait_for_each_other(tmp_path: Path) -> None:
     assert session.busy is False
 
 
+def test_a_race_wants_the_engine_for_itself(tmp_path: Path) -> None:
+    _, clock, session, _ = half_answered(tmp_path)
+    first = session.conversation.key
+    clock.now = 99
+    session.poll()
+    session.new_chat()
+    session.send("then this")
+    assert session.open_chat(first) == ""
+    assert "another chat is being answered" in session.start_race()
+    assert session.race is None
+    clock.now = 200
+    session.poll()
+    assert session.start_race() == ""
+
+
 def test_a_reply_that_waits_for_another_stops_at_once(tmp_path: Path) -> None:
     _, clock, session, first = half_answered(tmp_path)
     session.new_chat()
