@@ -15,6 +15,7 @@ from specchat.cli.output import Problem, told
 
 if TYPE_CHECKING:
     from specchat.cli.prepare import Prepared
+    from specchat.engine.client import EngineClient
     from specchat.tui.launch import Launch
 
 
@@ -29,22 +30,31 @@ def run_app(asked: Asked, theme: str | None, chat: str | None = None) -> None:
         )
     from specchat.cli.prepare import keeps_state, prepare
     from specchat.engine.client import EngineClient
-    from specchat.tui.app import SpecchatApp
 
     prepared = prepare(asked)
     keeps = keeps_state(prepared.paths)
-    launch = _launch(prepared, theme, keeps, asked.models)
-    if chat is not None:
-        launch = replace(launch, chat=find_chat(launch.store, chat).key)
     engine = EngineClient(prepared.paths.engine_log if keeps else None)
-    app = SpecchatApp(engine, prepared.catalog, launch)
+    engine.start()  # it imports torch while the app is imported here
     try:
-        app.run()
+        code = _run(engine, prepared, _launch(prepared, theme, keeps, asked.models), chat)
     finally:
         engine.close()
-        close(launch.store)
-    if app.return_code:
+    if code:
         raise click.exceptions.Exit(ExitCode.ERROR)
+
+
+def _run(engine: "EngineClient", prepared: "Prepared", launch: "Launch", chat: str | None) -> int | None:
+    """Show the app until it is left; gives its return code."""
+    from specchat.tui.app import SpecchatApp
+
+    try:
+        if chat is not None:
+            launch = replace(launch, chat=find_chat(launch.store, chat).key)
+        app = SpecchatApp(engine, prepared.catalog, launch)
+        app.run()
+        return app.return_code
+    finally:
+        close(launch.store)
 
 
 def _terminal() -> bool:

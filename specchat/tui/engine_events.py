@@ -84,8 +84,9 @@ class EngineEvents:
             return
         shown = running.chat is self._session.conversation
         if isinstance(event, Finished):
-            answered = f"“{one_line(running.chat.title, 40)}” is answered"
-            yield Update("ended") if shown else Update("answered", answered)
+            how = "was stopped" if event.reason == "cancelled" else "is answered"
+            elsewhere = f"“{one_line(running.chat.title, 40)}” {how}"
+            yield Update("ended") if shown else Update("answered", elsewhere)
         elif shown:
             yield Update("reply")
 

@@ -429,6 +429,14 @@ def test_chats_wait_for_each_other(tmp_path: Path) -> None:
     assert session.busy is False
 
 
+def test_another_pair_stops_what_runs_elsewhere_and_says_so(tmp_path: Path) -> None:
+    _, _, session, reply = half_answered(tmp_path)
+    session.new_chat()
+    session.load(CATALOG.pairs[1])
+    assert Update("answered", "“Count” was stopped") in session.poll()
+    assert (reply.outcome, session.loaded.name) == ("stopped", "Qwen3 8B + 0.6B")
+
+
 def test_a_race_wants_the_engine_for_itself(tmp_path: Path) -> None:
     _, clock, session, _ = half_answered(tmp_path)
     first = session.conversation.key
