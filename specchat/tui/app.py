@@ -25,7 +25,7 @@ from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, textual_theme
 
 
 class SpecchatApp(App[None]):
-    """Chat over an engine. The pair is loaded once the first frame is on the screen; at the end the engine is closed."""
+    """Chat over an engine. A pair is loaded after the first frame; the engine is closed at the end."""
 
     TITLE = "specchat"
     CSS_PATH = ["screens/app.tcss", "screens/chat.tcss"]  # noqa: RUF012
