@@ -20,7 +20,11 @@ from specchat.bench.machine import describe
 
 
 def measure(pairs: int, strategy: str) -> dict[str, list[dict[str, float]]]:
-    """The replies "drawn" and "read", with their figures, in the order they were made."""
+    """The replies "drawn" and "read", with their figures, in the order they were made.
+
+    Raises:
+        ClickException: the app ended before it was through.
+    """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         plan: dict[str, Any] = {"report": str(report), "pairs": pairs, "strategy": strategy}
@@ -30,6 +34,8 @@ def measure(pairs: int, strategy: str) -> dict[str, list[dict[str, float]]]:
                 pass
         finally:
             terminal.close()
+        if not report.exists():
+            raise click.ClickException("The app ended before all replies were made.")
         found: dict[str, list[dict[str, float]]] = json.loads(report.read_text())
         return found
 
