@@ -82,6 +82,43 @@ async def test_a_reply_goes_on_while_another_chat_is_read_and_the_next_waits_for
         await wait_until(pilot, lambda: not any(title.startswith("… ") for title in titles(app)))
 
 
+async def test_a_reply_that_waits_for_another_says_so_and_stops_at_once() -> None:
+    clock = Clock()
+    app = make_app(FakeEngine((COUNTED,), tokens_per_second=10, clock=clock))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press("ctrl+n")
+        await ask(app, pilot, "and then", wait=False)
+        await until_shown(pilot, app, "waiting for another chat to be answered")
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: "writing in “count”" in status(app))
+        assert "tok/s" not in app.chat.transcript.text
+        await pilot.press("ctrl+b", "end", "enter")
+        await wait_until(pilot, lambda: "writing; esc stops" in status(app))
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await wait_until(pilot, lambda: "stopping" not in status(app))
+
+
+async def test_restarting_the_engine_leaves_no_chat_marked_as_answered() -> None:
+    engine = FakeEngine((COUNTED,), tokens_per_second=10, clock=Clock())
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press("ctrl+n")
+        await ask(app, pilot, "and then", wait=False)
+        await pilot.press("ctrl+b", "end", "enter")
+        await wait_until(pilot, lambda: "writing; esc stops" in status(app))
+        assert any(title.startswith("… ") for title in titles(app))
+        engine.send = engine.requests.append  # type: ignore[method-assign]
+        app.chat.prompt.focus()
+        await pilot.press("escape", "escape")
+        await wait_until(pilot, lambda: not app.session.replies)
+        await wait_until(pilot, lambda: not any(title.startswith("… ") for title in titles(app)))
+
+
 async def test_chats_are_listed_opened_renamed_pinned_deleted_and_brought_back() -> None:
     app = make_app(FakeEngine(("Foxes are red.", "Owls are grey.", "Copied.")))
     async with app.run_test(size=(120, 36)) as pilot:
@@ -186,6 +223,13 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
         await ask(second, pilot, "ore")
         assert second.session.settings.strategy == "lookup"
         assert [turn.prompt for turn in second.session.conversation.turns] == ["hello", "more"]
+    third = make_app(FakeEngine(("Better.",)), replace(launch, chat=store.chats()[0].key))
+    async with third.run_test(size=(120, 36)) as pilot:
+        await loaded(third, pilot)
+        await pilot.press("ctrl+r")
+        await until_shown(pilot, third, "Better.")
+        assert third.session.last_reply is not None
+        assert third.session.last_reply.name == "Qwen3 8B + 0.6B"
     store.close()
 
 

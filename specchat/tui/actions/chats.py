@@ -30,10 +30,9 @@ def _rename(chat: "ChatScreen", name: str) -> None:
 
     def named(text: str | None) -> None:
         if text is not None and (new := one_line(text, 80)):
-            if key == chat.session.conversation.key:
-                chat.session.conversation.name = new
-            chat.session.chat.saving.store.rename(key, new).wait(1)
+            chat.session.rename_chat(key, new).wait(1)
             chat.chats.redraw()
+            chat.draw_rows()
 
     if name:
         named(name)

@@ -239,8 +239,9 @@ class ChatScreen(Screen[None]):
             return
         again = self.session.stopping
         self.session.stop()
-        self.say("restarting the engine" if again else "stopping; esc again restarts the engine")
+        self.say("restarting the engine" if again else "")
         self.redraw()
+        self.chats.redraw()
         self.feed.expect()
 
     @on(Sidebar.Chosen)
@@ -304,8 +305,12 @@ class ChatScreen(Screen[None]):
         if pair.unsupported:
             self.say(f"{one_line(pair.spec.name, 40)} cannot be loaded: {pair.unsupported}", bad=True)
             return
+        stopped = self.session.elsewhere
         self.session.load(pair)
+        if stopped is not None:
+            self.say(f"the reply in “{one_line(stopped.title, 30)}” is stopped: its pair is given up")
         self.redraw()
+        self.chats.redraw()
         self.feed.expect()
 
     def choose_strategy(self, name: str) -> None:

@@ -102,17 +102,25 @@ class Chats:
         self._chat.transcript.show(self._chat.session.conversation)
         self._chat.say("")
         self._chat.redraw()
+        self._chat.count_soon()
         self._chat.feed.expect()
 
     def load_wanted(self) -> None:
-        """Load the pair of a reopened chat, with the settings it had, once something is written and no reply runs."""
-        chat, typed = self._chat, self._chat.prompt.text
-        if not chat.session.wanted or chat.session.replies or not typed or typed.startswith("/"):
+        """Load the pair of a reopened chat, once something is written and no reply runs."""
+        typed = self._chat.prompt.text
+        if typed and not typed.startswith("/"):
+            self._load_wanted()
+
+    def _load_wanted(self) -> None:
+        """Load the pair of a reopened chat, with the settings it had, where no reply runs."""
+        chat = self._chat
+        if not chat.session.wanted or chat.session.replies:
             return
         wanted, settings = chat.session.wanted, chat.session.settings
         chat.session.wanted = ""
         pair = next((pair for pair in chat.catalog.pairs if pair.spec.id == wanted), None)
         if pair is None or pair.unsupported:
+            chat.session.settle()
             reason = pair.unsupported if pair else "it is not in models.toml any more"
             chat.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
             return
@@ -151,6 +159,7 @@ class Chats:
 
     def regenerate(self) -> None:
         """Another reply to the prompt under the cursor, or to the last one."""
+        self._load_wanted()
         if refusal := self._chat.session.regenerate(self._turn):
             self._chat.say(refusal, bad=True)
             return
