@@ -139,7 +139,7 @@ class ChatScreen(Screen[None]):
         warning = self._message if self._message_bad else ""
         composed = self._composer.composed
         sides = status_sides(session, self.prompt.text, message, warning, composed)
-        self.query_one("#status", TwoSided).show_sides(*sides)
+        self.query_one("#status", TwoSided).show_sides(*sides, whole=bool(self._message))
         if self.has_class("-empty"):
             loaded = session.loaded
             told = loaded.error or loading_words(loaded.loading)
