@@ -105,6 +105,13 @@ class Replies:
         else:
             running.stopping = True
 
+    def interrupt(self, why: str) -> None:
+        """End all replies where they are and save them, without new dates for their chats."""
+        for running in self._running:
+            running.reply.failed(Failed(running.reply.id, "died", why))
+            self._saving.begun(running.chat, running.reply)
+        self._running.clear()
+
     def save(self) -> None:
         """Save what has been written, as often as that is wanted."""
         if self._running:

@@ -262,8 +262,7 @@ class Session:
 
     def close(self) -> None:
         """The app ends: save how the chat is shown, and what was written of the replies that run."""
-        for running in self.replies.all:
-            self.replies.fail(Failed(running.reply.id, "died", INTERRUPTED))
+        self.replies.interrupt(INTERRUPTED)
         self.chat.saving.looked(self.conversation)
 
     def _left(self) -> None:

@@ -112,6 +112,8 @@ async def test_restarting_the_engine_leaves_no_chat_marked_as_answered() -> None
         await pilot.press("ctrl+b", "end", "enter")
         await wait_until(pilot, lambda: "writing; esc stops" in status(app))
         assert any(title.startswith("… ") for title in titles(app))
+        await app.chat.do("duplicate-chat")
+        assert "once that has ended" in status(app)
         engine.send = engine.requests.append  # type: ignore[method-assign]
         app.chat.prompt.focus()
         await pilot.press("escape", "escape")

@@ -602,9 +602,12 @@ def test_what_was_written_when_the_app_ends_is_all_there(tmp_path: Path) -> None
     session.send("wait")
     clock.now = 0.5
     session.poll()
+    last = session.conversation.key
     session.close()
     session.chat.saving.store.close()
-    reply = Store(tmp_path / "chats.db").load(key)[0].turns[0].reply
+    store = Store(tmp_path / "chats.db")
+    assert [entry.key for entry in store.chats()] == [last, key]
+    reply = store.load(key)[0].turns[0].reply
     assert reply is not None
     assert (reply.text, reply.outcome) == ("one two three four five", INTERRUPTED)
     assert reply.steps

@@ -53,6 +53,9 @@ def _pin(chat: "ChatScreen", _: str) -> None:
 
 def _duplicate(chat: "ChatScreen", _: str) -> None:
     if (key := _target(chat)) is not None:
+        if chat.session.replies.of(key) is not None:
+            chat.say("that chat is being answered: it can be copied once that has ended", bad=True)
+            return
         try:
             copy, done = chat.session.chat.saving.store.duplicate(key)
         except KeyError:
