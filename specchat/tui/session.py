@@ -262,7 +262,10 @@ class Session:
 
     def close(self) -> None:
         """The app ends: save how the chat is shown, and what was written of the replies that run."""
+        shown = self.running
         self.replies.interrupt(INTERRUPTED)
+        if shown is not None:
+            self.chat.saving.ended(shown.chat, shown.reply)  # dates it: this is the chat to go on with
         self.chat.saving.looked(self.conversation)
 
     def _left(self) -> None:

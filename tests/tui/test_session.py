@@ -603,10 +603,12 @@ def test_what_was_written_when_the_app_ends_is_all_there(tmp_path: Path) -> None
     clock.now = 0.5
     session.poll()
     last = session.conversation.key
+    session.open_chat(key)
     session.close()
     session.chat.saving.store.close()
     store = Store(tmp_path / "chats.db")
-    assert [entry.key for entry in store.chats()] == [last, key]
+    assert [entry.key for entry in store.chats()] == [key, last]
+    assert store.load(last)[0].turns[0].reply is not None
     reply = store.load(key)[0].turns[0].reply
     assert reply is not None
     assert (reply.text, reply.outcome) == ("one two three four five", INTERRUPTED)
