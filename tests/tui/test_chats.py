@@ -150,6 +150,24 @@ async def test_chats_are_listed_opened_renamed_pinned_deleted_and_brought_back()
         assert app.chat.sidebar.disabled
 
 
+async def test_in_a_narrow_window_the_list_gives_way_to_what_has_the_focus() -> None:
+    app = make_app(FakeEngine(("Foxes are red.",)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+b", "ctrl+n")
+        await ask(app, pilot, "foxes")
+        await until_shown(pilot, app, "Foxes are red.")
+        await pilot.press("ctrl+b", "tab")
+        await wait_until(pilot, lambda: not app.chat.has_class("-chats"))
+        await pilot.resize_terminal(120, 36)
+        await pilot.press("ctrl+b")
+        app.chat.prompt.focus()
+        await pilot.pause()
+        assert app.chat.has_class("-chats")
+        await pilot.resize_terminal(80, 24)
+        await until_shown(pilot, app, "Foxes are red.")
+
+
 async def test_deleting_the_open_chat_leaves_an_empty_one() -> None:
     app = make_app(FakeEngine())
     async with app.run_test(size=(120, 36)) as pilot:

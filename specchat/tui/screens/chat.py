@@ -147,6 +147,7 @@ class ChatScreen(Screen[None]):
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.draw_gauges)
+        self.call_after_refresh(self.chats.uncover)
         if self.focused is None:
             self.prompt.focus()
 
@@ -206,6 +207,9 @@ class ChatScreen(Screen[None]):
 
     def on_descendant_blur(self) -> None:
         self._completer.close()
+
+    def on_descendant_focus(self) -> None:
+        self.chats.uncover()
 
     def count_soon(self) -> None:
         """Count the prompt's tokens once nothing changed for a moment."""

@@ -41,11 +41,20 @@ class Chats:
         """Hide the list; False when it was hidden. The prompt has the focus again."""
         if not self._chat.has_class("-chats"):
             return False
+        self._hide()
+        self._chat.prompt.focus()
+        return True
+
+    def uncover(self) -> None:
+        """Hide the list where it covers the chat and the focus is elsewhere."""
+        chat = self._chat
+        if chat.has_class("-chats") and not chat.has_class("-wide") and not self._sidebar.has_focus_within:
+            self._hide()
+
+    def _hide(self) -> None:
         self._chat.remove_class("-chats")
         self._sidebar.disabled = True
         self._sidebar.forget_search()
-        self._chat.prompt.focus()
-        return True
 
     def redraw(self) -> None:
         """List the chats anew, where they are shown."""
