@@ -150,6 +150,39 @@ async def test_chats_are_listed_opened_renamed_pinned_deleted_and_brought_back()
         assert app.chat.sidebar.disabled
 
 
+async def test_what_is_looked_for_in_a_chat_is_not_looked_for_in_the_next() -> None:
+    app = make_app(FakeEngine(("Foxes are red.", "Owls are grey.")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "foxes")
+        await pilot.press("ctrl+n")
+        await ask(app, pilot, "owls")
+        await pilot.press("ctrl+f", *"owl")
+        await until_shown(pilot, app, "1 of 2")
+        await pilot.press("ctrl+b", "end", "enter")
+        await until_shown(pilot, app, "Foxes are red.")
+        assert "1 of 2" not in screen_text(app)
+        assert app.chat.prompt.has_focus
+        await pilot.press("ctrl+f", *"foxes", "enter")
+        await until_shown(pilot, app, "1 of 2")
+        await pilot.press("ctrl+n", "x")
+        assert app.chat.prompt.text == "x"
+        assert not app.chat.has_class("-finding")
+
+
+async def test_choosing_another_pair_tells_which_reply_it_stops() -> None:
+    engine = FakeEngine((COUNTED,), tokens_per_second=10, clock=Clock())
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press("ctrl+n")
+        app.chat.choose_pair(app.catalog.pairs[1])
+        assert "the reply in “count” is stopped" in status(app)
+        await wait_until(pilot, lambda: not app.session.replies)
+        assert "is answered" not in status(app)
+
+
 async def test_in_a_narrow_window_the_list_gives_way_to_what_has_the_focus() -> None:
     app = make_app(FakeEngine(("Foxes are red.",)))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -72,6 +72,7 @@ class Chats:
     def new(self) -> None:
         """Start an empty chat."""
         self.keep_place()
+        self._chat.reading.end_find()
         self._chat.session.new_chat()
         self.show_conversation()
         self._chat.prompt.focus()
@@ -84,6 +85,7 @@ class Chats:
         if refusal := chat.session.open_chat(key):
             chat.say(refusal, bad=True)
             return
+        chat.reading.end_find()
         conversation = chat.session.conversation
         found = conversation.find(message) if message is not None else None
         if found is not None:
