@@ -101,6 +101,31 @@ async def test_a_reply_that_waits_for_another_says_so_and_stops_at_once() -> Non
         await wait_until(pilot, lambda: "stopping" not in status(app))
 
 
+async def test_the_marked_chat_stays_marked_when_the_list_takes_another_order() -> None:
+    clock = Clock()
+    app = make_app(FakeEngine(("First.", COUNTED), tokens_per_second=10, clock=clock))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "first", wait=False)
+        clock.now = 9
+        await wait_until(pilot, lambda: not app.session.replies)
+        await pilot.press("ctrl+n")
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press("ctrl+n", "ctrl+b", "end")
+        await wait_until(pilot, lambda: titles(app) == ["today", "… count", "  First"])
+        first = app.chat.sidebar.marked
+        await pilot.press("p")
+        await wait_until(pilot, lambda: titles(app)[0] == "pinned")
+        assert app.chat.sidebar.marked == first
+        await pilot.press("p")
+        await wait_until(pilot, lambda: titles(app)[0] == "today")
+        assert app.chat.sidebar.marked == first
+        await pilot.press("up")
+        await pilot.press("d")
+        await wait_until(pilot, lambda: titles(app) == ["today", "  First"])
+        assert app.chat.sidebar.marked == first
+
+
 async def test_restarting_the_engine_leaves_no_chat_marked_as_answered() -> None:
     engine = FakeEngine((COUNTED,), tokens_per_second=10, clock=Clock())
     app = make_app(engine)
