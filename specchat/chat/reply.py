@@ -13,7 +13,8 @@ from specchat.engine.api import Changed, Failed, Finished, FinishReason, Samplin
 if TYPE_CHECKING:
     from specchat.chat.tree import Turn
 
-State = Literal["queued", "reading", "writing", "finished", "failed"]
+State = Literal["queued", "waiting", "reading", "writing", "finished", "failed"]
+"""Queued until there is an engine to ask, waiting while that writes in another chat."""
 
 _REASONS: dict[FinishReason, str] = {
     "stop": "",

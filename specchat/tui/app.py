@@ -89,9 +89,9 @@ class SpecchatApp(App[None]):
             self._driver.write(codes)
 
     async def action_quit(self) -> None:
-        """Leave; where the chat is being read is found again."""
+        """Leave; what was written, and where the chat is being read, is found again."""
         self.chat.chats.keep_place()
-        self.session.chat.saving.looked(self.session.conversation)
+        self.session.close()
         self.exit()
 
     def on_unmount(self) -> None:

@@ -16,7 +16,6 @@ from specchat.engine.api import (
     Started,
     Step,
 )
-from specchat.engine.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from specchat.tui.session import Session
@@ -84,23 +83,19 @@ class EngineEvents:
             return
         shown = running.chat is self._session.conversation
         if isinstance(event, Finished):
-            how = "was stopped" if event.reason == "cancelled" else "is answered"
-            elsewhere = f"“{one_line(running.chat.title, 40)}” {how}"
-            yield Update("ended") if shown else Update("answered", elsewhere)
+            answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
+            yield Update("ended") if shown else Update("answered", answered)
         elif shown:
             yield Update("reply")
 
     def _loaded(self, info: PairInfo) -> Update:
-        session, message = self._session, ""
+        session = self._session
         session.loaded.loaded(info)
-        status = session.loaded.strategy_status(session.settings.strategy)
-        if status is not None and not status.available:
-            message = f"{STRATEGIES[status.name].title} cannot be used here: {clean(status.reason)}; decoding plainly"
-            session.settings = replace(session.settings, strategy="plain", draft_length=None)
+        lack = session.settle() if not session.wanted else ""
         for running in session.replies.all:
             if running.reply.state == "queued":
                 session.ask(running)
-        return Update("loaded", message)
+        return Update("loaded", f"{lack}; decoding plainly" if lack else "")
 
     def _died(self, event: Failed) -> Iterator[Update]:
         death = self._session.loaded.died(event.message)

@@ -77,7 +77,7 @@ def gauges(
 def footer(reply: Reply) -> str:
     """`142 tok/s · 1.9x plain · 214 tokens · AL 3.4 · 0.12 s to first · seed 42`, whatever of it is known."""
     stats = reply.stats
-    if stats is None:
+    if stats is None or not stats.completion_tokens:
         return f"seed {reply.seed}" if reply.tally.tokens else ""
     speedup = stats.speedup_vs_plain
     parts = [
@@ -85,7 +85,7 @@ def footer(reply: Reply) -> str:
         f"{figures.times(speedup)} plain" if speedup is not None else "",
         f"{figures.count(stats.completion_tokens)} token{'s' * (stats.completion_tokens != 1)}",
         f"AL {stats.mean_acceptance_length:.1f}" if stats.num_spec_steps else "",
-        f"{figures.seconds(stats.ttft_ms)} to first" if stats.completion_tokens else "",
+        f"{figures.seconds(stats.ttft_ms)} to first",
         f"seed {reply.seed}",
     ]
     return " · ".join(part for part in parts if part)

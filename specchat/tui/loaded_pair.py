@@ -6,6 +6,7 @@ from typing import Literal
 from specchat.clean import clean, one_line
 from specchat.engine.api import Load, Loading, PairInfo, StrategyStatus
 from specchat.engine.port import EnginePort
+from specchat.engine.strategies import STRATEGIES
 from specchat.tui.launch import Pair
 
 Death = Literal["told", "again", "last"]
@@ -48,6 +49,13 @@ class LoadedPair:
     def strategy_status(self, name: str) -> StrategyStatus | None:
         """What the pair says about a strategy; None when nothing is loaded or it does not know it."""
         return next((s for s in self.info.strategies if s.name == name), None) if self.info else None
+
+    def lack(self, strategy: str) -> str:
+        """Why the pair cannot draft with `strategy`, in a sentence; empty where it can or that is not known."""
+        status = self.strategy_status(strategy)
+        if status is None or status.available:
+            return ""
+        return f"{STRATEGIES[strategy].title} cannot be used here: {clean(status.reason)}"
 
     def load(self, pair: Pair) -> None:
         """Load `pair` in the place of what is loaded; starts the engine where none runs."""

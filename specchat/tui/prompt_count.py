@@ -37,4 +37,4 @@ class PromptCount:
 
     def forget(self) -> None:
         """Another chat is shown."""
-        self.counted, self._content = None, ""
+        self.counted, self._content, self._asked = None, "", None

@@ -28,6 +28,7 @@ class Running:
     chat: Conversation
     turn: Turn
     reply: Reply
+    limits: Limits
     stopping: bool = False
 
 
@@ -52,17 +53,17 @@ class Replies:
         """The one in the chat with that key."""
         return next((running for running in self._running if running.chat.key == chat), None)
 
-    def add(self, chat: Conversation, turn: Turn, reply: Reply) -> Running:
+    def add(self, chat: Conversation, turn: Turn, reply: Reply, limits: Limits) -> Running:
         """Answer `turn`; the engine is asked with `ask`."""
         chat.answer(turn, reply)
         self._saving.begun(chat, reply)
-        self._running.append(running := Running(chat, turn, reply))
+        self._running.append(running := Running(chat, turn, reply, limits))
         return running
 
-    def ask(self, running: Running, speculation: Speculation, limits: Limits, plain_tokens_per_second: float) -> None:
+    def ask(self, running: Running, speculation: Speculation, plain_tokens_per_second: float) -> None:
         """Ask the engine, which has to have a pair loaded."""
-        reply = running.reply
-        reply.state = "reading"
+        reply, limits = running.reply, running.limits
+        reply.state = "reading" if running is self._running[0] else "waiting"
         reply.speculation, reply.plain_tokens_per_second = speculation, plain_tokens_per_second
         messages = running.chat.messages(running.turn)
         self._engine.send(Generate(reply.id, messages, reply.sampling, limits, speculation, reply.prefill))
@@ -85,17 +86,12 @@ class Replies:
         return running
 
     def fail(self, event: Failed) -> Running | None:
-        """End the reply that failed and give it. One without any text gives way to the reply before it."""
+        """End the reply that failed and give it."""
         running = self._by_id(event.id)
         if running is None:
             return None
         running.reply.failed(event)
-        if not running.reply.raw and len(running.turn.replies) > 1:
-            running.chat.drop(running.turn, running.reply)
-            self._saving.dropped(running.reply)
-            self._running.remove(running)
-        else:
-            self._close(running)
+        self._close(running)
         return running
 
     def stop(self, running: Running) -> None:
@@ -109,6 +105,13 @@ class Replies:
         else:
             running.stopping = True
 
+    def interrupt(self, why: str) -> None:
+        """End all replies where they are and save them, without new dates for their chats."""
+        for running in self._running:
+            running.reply.failed(Failed(running.reply.id, "died", why))
+            self._saving.begun(running.chat, running.reply)
+        self._running.clear()
+
     def save(self) -> None:
         """Save what has been written, as often as that is wanted."""
         if self._running:
@@ -118,6 +121,15 @@ class Replies:
         return next((running for running in self._running if running.reply.id == reply), None)
 
     def _close(self, running: Running) -> None:
+        """Save a reply that ended. One that failed or was stopped without any text gives way to the one before it."""
         self._running.remove(running)
-        self._ended(running.reply)
-        self._saving.ended(running.chat, running.reply)
+        if self._running and self._running[0].reply.state == "waiting":
+            self._running[0].reply.state = "reading"
+        reply = running.reply
+        came_to_nothing = not reply.raw and (reply.state == "failed" or reply.reason == "cancelled")
+        if came_to_nothing and len(running.turn.replies) > 1:
+            running.chat.drop(running.turn, running.reply)
+            self._saving.dropped(running.reply)
+        else:
+            self._ended(running.reply)
+            self._saving.ended(running.chat, running.reply)

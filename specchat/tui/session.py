@@ -7,11 +7,10 @@ from typing import Any
 
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.reply import Reply
+from specchat.chat.rows import INTERRUPTED
 from specchat.chat.tree import Conversation, Turn
-from specchat.clean import clean
-from specchat.engine.api import Change, Count, Failed
+from specchat.engine.api import Change, Count, Failed, Speculation
 from specchat.engine.port import EnginePort
-from specchat.engine.strategies import STRATEGIES
 from specchat.tui.composing.personas import persona_of
 from specchat.tui.engine_events import EngineEvents, Update
 from specchat.tui.insight.diagnosis import Advisor, Diagnosis
@@ -137,11 +136,17 @@ class Session:
 
     def choose_strategy(self, name: str) -> str:
         """Draft with another strategy at its own length; gives the reason where the loaded pair cannot."""
-        status = self.loaded.strategy_status(name)
-        if status is not None and not status.available:
-            return f"{STRATEGIES[name].title} cannot be used here: {clean(status.reason)}"
+        if lack := self.loaded.lack(name):
+            return lack
         self.change(replace(self.settings, strategy=name, draft_length=self.loaded.lengths.get(name)))
         return ""
+
+    def settle(self) -> str:
+        """Decode plainly where the loaded pair cannot draft as is set; gives the reason."""
+        lack = self.loaded.lack(self.settings.strategy)
+        if lack:
+            self.settings = replace(self.settings, strategy="plain", draft_length=None)
+        return lack
 
     # Replies
 
@@ -195,42 +200,53 @@ class Session:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
         reply = Reply(next(self._ids), self.loaded.name, settings.sampling_with(None), settings.speculation)
         reply.prefill, self.prefill = self.next_prefill, ""
-        running = self.replies.add(self.conversation, turn, reply)
+        running = self.replies.add(self.conversation, turn, reply, settings.limits)
         if self.loaded.info is not None:
             self.ask(running)
 
     def ask(self, running: Running) -> None:
         """Have the engine begin a reply that waited for the pair."""
-        own, plain = running.reply.speculation, self.loaded.plain_tokens_per_second
-        speculation = self.settings.speculation if running is self.running else own
-        self.replies.ask(running, speculation, self.settings.limits, plain)
+        speculation = self.settings.speculation if running is self.running else running.reply.speculation
+        if self.loaded.lack(speculation.strategy):
+            speculation = Speculation.of("plain", None, speculation.acceptance)
+        self.replies.ask(running, speculation, self.loaded.plain_tokens_per_second)
 
     # Chats
 
     def new_chat(self) -> None:
         """Start over with an empty conversation; what runs in the one before goes on."""
-        self._leave()
         self.chat.start()
+        self._left()
 
     def open_chat(self, key: str) -> str:
         """Show a saved chat with the settings it had; what runs in the one before goes on. Gives a refusal.
 
         Its pair is loaded when something is written, not before: many chats may only be read.
         """
-        self._leave()
+        if key == self.conversation.key:
+            return ""
         running = self.replies.of(key)
         try:
             view = self.chat.open(key, running.chat if running is not None else None)
         except CannotOpen as error:
             return str(error)
+        self._left()
         wanted = str(view.get("pair") or "")
         self.wanted = wanted if wanted != self.loaded.id else ""
         settings = from_data(view.get("settings"))
         if settings is not None:
-            status = self.loaded.strategy_status(settings.strategy)
-            fits = status is None or status.available
-            self.settings = settings if fits else replace(settings, strategy="plain", draft_length=None)
+            self.settings = settings
+        if not self.wanted:
+            self.settle()
         return ""
+
+    def rename_chat(self, key: str, name: str) -> threading.Event:
+        """Give a saved chat another title; the event is set once that is saved."""
+        running = self.replies.of(key)
+        for chat in (self.conversation, *([running.chat] if running is not None else [])):
+            if chat.key == key:
+                chat.name = name
+        return self.chat.saving.store.rename(key, name)
 
     def delete_chat(self, key: str) -> threading.Event:
         """Delete a saved chat; the open one gives way to an empty one. The event is set once that is saved."""
@@ -244,7 +260,16 @@ class Session:
         """Show another version of a prompt or reply; gives a refusal."""
         return "a reply is running: esc stops it" if self.running is not None else self.chat.show_branch(step, turn)
 
-    def _leave(self) -> None:
+    def close(self) -> None:
+        """The app ends: save how the chat is shown, and what was written of the replies that run."""
+        shown = self.running
+        self.replies.interrupt(INTERRUPTED)
+        if shown is not None:
+            self.chat.saving.ended(shown.chat, shown.reply)  # dates it: this is the chat to go on with
+        self.chat.saving.looked(self.conversation)
+
+    def _left(self) -> None:
+        """Another chat is shown, and the one before has been saved with its pair."""
         self.prompt_count.forget()
         self.wanted = ""
 
@@ -264,6 +289,8 @@ class Session:
             return "another chat is being answered: a race needs the engine for itself"
         if self.loaded.info is None or self.loaded.pair is None:
             return "no model is loaded: f3 chooses one"
+        if self.wanted:
+            return "this chat's pair is not loaded: write something or f3 loads one"
         pair, info = self.loaded.pair, self.loaded.info
         speculation = rival(self.settings.speculation, pair.strategy, pair.lengths, info)
         if speculation is None:

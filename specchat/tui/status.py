@@ -62,7 +62,7 @@ def status_sides(
     elif session.loaded.loading is not None:
         left = styled(loading_words(session.loaded.loading), ".quiet")
     elif session.reply is not None:
-        left = styled("stopping" if session.stopping else _running(session, session.reply), ".quiet")
+        left = styled(_running(session, session.reply), ".quiet")
     elif session.elsewhere is not None:
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
     elif session.loaded.error:
@@ -75,8 +75,10 @@ def status_sides(
 
 
 def _running(session: Session, reply: Reply) -> str:
+    if session.stopping:
+        return "stopping; esc again restarts the engine"
     before = session.elsewhere
-    if before is not None and reply.state == "reading":
+    if before is not None and reply.state == "waiting":
         return f"waits for {_title(before)} to be answered; esc stops"
     return _RUNNING.get(reply.state, "")
 

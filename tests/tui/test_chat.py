@@ -229,6 +229,25 @@ async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> No
         assert app.session.settings.strategy == "lookup"
 
 
+async def test_the_list_of_strategies_tells_the_pair_s_own_lengths() -> None:
+    pair = replace(CATALOG.pairs[0], lengths={"draft": 12})
+    app = make_app(FakeEngine(), replace(LAUNCH, pair=pair))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+o")
+        await until_shown(pilot, app, "drafts 12 tokens a step")
+
+
+async def test_a_refusal_is_read_whole_beside_what_is_typed() -> None:
+    app = make_app(FakeEngine(info=replace(INFO, context=20)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        app.chat.prompt.insert("word " * 30)
+        await until_shown(pilot, app, "too long")
+        await pilot.press("enter")
+        await until_shown(pilot, app, "the context holds 20; your text is kept")
+
+
 async def test_the_theme_is_chosen_and_remembered() -> None:
     saved: list[tuple[str, str]] = []
     app = make_app(FakeEngine(), replace(LAUNCH, remember=lambda key, value: saved.append((key, value))))

@@ -82,6 +82,70 @@ async def test_a_reply_goes_on_while_another_chat_is_read_and_the_next_waits_for
         await wait_until(pilot, lambda: not any(title.startswith("… ") for title in titles(app)))
 
 
+async def test_a_reply_that_waits_for_another_says_so_and_stops_at_once() -> None:
+    clock = Clock()
+    app = make_app(FakeEngine((COUNTED,), tokens_per_second=10, clock=clock))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press("ctrl+n")
+        await ask(app, pilot, "and then", wait=False)
+        await until_shown(pilot, app, "waiting for another chat to be answered")
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: "writing in “count”" in status(app))
+        assert "tok/s" not in app.chat.transcript.text
+        await pilot.press("ctrl+b", "end", "enter")
+        await wait_until(pilot, lambda: "writing; esc stops" in status(app))
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await wait_until(pilot, lambda: "stopping" not in status(app))
+
+
+async def test_the_marked_chat_stays_marked_when_the_list_takes_another_order() -> None:
+    clock = Clock()
+    app = make_app(FakeEngine(("First.", COUNTED), tokens_per_second=10, clock=clock))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "first", wait=False)
+        clock.now = 9
+        await wait_until(pilot, lambda: not app.session.replies)
+        await pilot.press("ctrl+n")
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press("ctrl+n", "ctrl+b", "end")
+        await wait_until(pilot, lambda: titles(app) == ["today", "… count", "  First"])
+        first = app.chat.sidebar.marked
+        await pilot.press("p")
+        await wait_until(pilot, lambda: titles(app)[0] == "pinned")
+        assert app.chat.sidebar.marked == first
+        await pilot.press("p")
+        await wait_until(pilot, lambda: titles(app)[0] == "today")
+        assert app.chat.sidebar.marked == first
+        await pilot.press("up")
+        await pilot.press("d")
+        await wait_until(pilot, lambda: titles(app) == ["today", "  First"])
+        assert app.chat.sidebar.marked == first
+
+
+async def test_restarting_the_engine_leaves_no_chat_marked_as_answered() -> None:
+    engine = FakeEngine((COUNTED,), tokens_per_second=10, clock=Clock())
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press("ctrl+n")
+        await ask(app, pilot, "and then", wait=False)
+        await pilot.press("ctrl+b", "end", "enter")
+        await wait_until(pilot, lambda: "writing; esc stops" in status(app))
+        assert any(title.startswith("… ") for title in titles(app))
+        await app.chat.do("duplicate-chat")
+        assert "once that has ended" in status(app)
+        engine.send = engine.requests.append  # type: ignore[method-assign]
+        app.chat.prompt.focus()
+        await pilot.press("escape", "escape")
+        await wait_until(pilot, lambda: not app.session.replies)
+        await wait_until(pilot, lambda: not any(title.startswith("… ") for title in titles(app)))
+
+
 async def test_chats_are_listed_opened_renamed_pinned_deleted_and_brought_back() -> None:
     app = make_app(FakeEngine(("Foxes are red.", "Owls are grey.", "Copied.")))
     async with app.run_test(size=(120, 36)) as pilot:
@@ -109,6 +173,57 @@ async def test_chats_are_listed_opened_renamed_pinned_deleted_and_brought_back()
         assert app.chat.prompt.has_focus
         assert not app.chat.has_class("-chats")
         assert app.chat.sidebar.disabled
+
+
+async def test_what_is_looked_for_in_a_chat_is_not_looked_for_in_the_next() -> None:
+    app = make_app(FakeEngine(("Foxes are red.", "Owls are grey.")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "foxes")
+        await pilot.press("ctrl+n")
+        await ask(app, pilot, "owls")
+        await pilot.press("ctrl+f", *"owl")
+        await until_shown(pilot, app, "1 of 2")
+        await pilot.press("ctrl+b", "end", "enter")
+        await until_shown(pilot, app, "Foxes are red.")
+        assert "1 of 2" not in screen_text(app)
+        assert app.chat.prompt.has_focus
+        await pilot.press("ctrl+f", *"foxes", "enter")
+        await until_shown(pilot, app, "1 of 2")
+        await pilot.press("ctrl+n", "x")
+        assert app.chat.prompt.text == "x"
+        assert not app.chat.has_class("-finding")
+
+
+async def test_choosing_another_pair_tells_which_reply_it_stops() -> None:
+    engine = FakeEngine((COUNTED,), tokens_per_second=10, clock=Clock())
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press("ctrl+n")
+        app.chat.choose_pair(app.catalog.pairs[1])
+        assert "the reply in “count” is stopped" in status(app)
+        await wait_until(pilot, lambda: not app.session.replies)
+        assert "is answered" not in status(app)
+
+
+async def test_in_a_narrow_window_the_list_gives_way_to_what_has_the_focus() -> None:
+    app = make_app(FakeEngine(("Foxes are red.",)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+b", "ctrl+n")
+        await ask(app, pilot, "foxes")
+        await until_shown(pilot, app, "Foxes are red.")
+        await pilot.press("ctrl+b", "tab")
+        await wait_until(pilot, lambda: not app.chat.has_class("-chats"))
+        await pilot.resize_terminal(120, 36)
+        await pilot.press("ctrl+b")
+        app.chat.prompt.focus()
+        await pilot.pause()
+        assert app.chat.has_class("-chats")
+        await pilot.resize_terminal(80, 24)
+        await until_shown(pilot, app, "Foxes are red.")
 
 
 async def test_deleting_the_open_chat_leaves_an_empty_one() -> None:
@@ -186,6 +301,13 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
         await ask(second, pilot, "ore")
         assert second.session.settings.strategy == "lookup"
         assert [turn.prompt for turn in second.session.conversation.turns] == ["hello", "more"]
+    third = make_app(FakeEngine(("Better.",)), replace(launch, chat=store.chats()[0].key))
+    async with third.run_test(size=(120, 36)) as pilot:
+        await loaded(third, pilot)
+        await pilot.press("ctrl+r")
+        await until_shown(pilot, third, "Better.")
+        assert third.session.last_reply is not None
+        assert third.session.last_reply.name == "Qwen3 8B + 0.6B"
     store.close()
 
 

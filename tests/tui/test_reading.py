@@ -423,6 +423,8 @@ async def test_the_token_under_the_cursor_is_explained() -> None:
             seen.append(str(inspector.render()).split("”")[0])
         assert seen == ["“ kept", "“ a", "“ kept", "“↵↵She", seen[-1]]
         assert seen[-1] != "“↵↵She"
+        await pilot.press("g", "h")
+        await until_shown(pilot, app, "· step 1 of ")
         await pilot.press("t")
         await until_shown(pilot, app, "╭─ python")
         assert not app.chat.has_class("-inspecting")

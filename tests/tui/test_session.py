@@ -7,17 +7,21 @@ from conftest import CATALOG, LAUNCH
 
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.reply import Reply
+from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.engine.api import (
     Cancel,
     Change,
     Count,
     Failed,
+    Finished,
     Generate,
+    Limits,
     Message,
     Sampling,
     Speculation,
     Started,
+    Stats,
     StrategyStatus,
 )
 from specchat.engine.fake import INFO, FakeEngine
@@ -373,10 +377,14 @@ def test_a_new_chat_forgets_the_old_one() -> None:
     assert session.last_reply.state == "finished"
 
 
+def saved_session(engine: FakeEngine, folder: Path) -> Session:
+    return ready(engine, replace(LAUNCH, store=Store(folder / "chats.db")))
+
+
 def half_answered(folder: Path, strategy: str = "draft") -> tuple[FakeEngine, Clock, Session, Reply]:
     """A saved chat in which a reply is being written."""
     engine, clock = paced()
-    session = ready(engine, replace(LAUNCH, store=Store(folder / "chats.db")))
+    session = saved_session(engine, folder)
     session.change(replace(session.settings, strategy=strategy))
     session.send("count")
     clock.now = 0.5
@@ -413,14 +421,19 @@ def test_a_chat_that_is_being_answered_is_found_as_it_is(tmp_path: Path) -> None
 
 
 def test_chats_wait_for_each_other(tmp_path: Path) -> None:
-    _, clock, session, _ = half_answered(tmp_path)
+    engine, clock, session, _ = half_answered(tmp_path)
     session.new_chat()
     assert session.send("then this") == ""
     waiting = session.reply
     assert waiting is not None
     assert "esc stops it" in session.send("and this")
     session.poll()
-    assert (waiting.state, waiting.text) == ("reading", "")
+    assert (waiting.state, waiting.text) == ("waiting", "")
+    first = session.replies.all[0].reply
+    engine.poll = lambda: [Finished(first.id, "stop", "one", (), Stats())]  # type: ignore[method-assign]
+    session.poll()
+    assert waiting.state == "reading"
+    del engine.poll
     clock.now = 200
     session.poll()
     clock.now = 300
@@ -429,11 +442,11 @@ def test_chats_wait_for_each_other(tmp_path: Path) -> None:
     assert session.busy is False
 
 
-def test_another_pair_stops_what_runs_elsewhere_and_says_so(tmp_path: Path) -> None:
+def test_another_pair_stops_what_runs_elsewhere(tmp_path: Path) -> None:
     _, _, session, reply = half_answered(tmp_path)
     session.new_chat()
     session.load(CATALOG.pairs[1])
-    assert Update("answered", "“Count” was stopped") in session.poll()
+    assert Update("answered") in session.poll()
     assert (reply.outcome, session.loaded.name) == ("stopped", "Qwen3 8B + 0.6B")
 
 
@@ -465,6 +478,23 @@ def test_a_reply_that_waits_for_another_stops_at_once(tmp_path: Path) -> None:
     assert (first.state, waiting.text) == ("finished", "")
 
 
+def test_a_second_reply_that_is_stopped_while_it_waits_leaves_the_first(tmp_path: Path) -> None:
+    engine, clock = paced()
+    session = saved_session(engine, tmp_path)
+    session.send("count")
+    clock.now = 99
+    session.poll()
+    chat, first = session.conversation, session.last_reply
+    session.new_chat()
+    session.send("then this")
+    session.open_chat(chat.key)
+    assert first is not None
+    session.regenerate()
+    session.stop()
+    (turn,) = session.conversation.turns
+    assert [reply.key for reply in turn.replies] == [first.key]
+
+
 def test_a_death_ends_the_replies_of_all_chats(tmp_path: Path) -> None:
     engine, _, session, first = half_answered(tmp_path)
     session.new_chat()
@@ -484,9 +514,109 @@ def test_a_deleted_chat_is_not_answered_further(tmp_path: Path) -> None:
     session.new_chat()
     assert session.delete_chat(key).wait(5)
     assert any(isinstance(request, Cancel) for request in engine.requests)
-    session.poll()
+    assert session.poll() == [Update("answered")]  # and it is not said to be answered
     assert not session.replies
     assert "not there" in session.open_chat(key)
+
+
+def test_a_chat_renamed_while_it_is_answered_keeps_the_new_name(tmp_path: Path) -> None:
+    engine, clock = paced()
+    session = saved_session(engine, tmp_path)
+    session.send("count")
+    first = session.conversation
+    session.rename_chat(first.key, "Numbers")
+    session.new_chat()
+    assert session.rename_chat(first.key, "Figures").wait(5)
+    clock.now = 99
+    assert session.poll() == [Update("answered", "“Figures” is answered")]
+    assert session.open_chat(first.key) == ""
+    assert session.conversation.title == "Figures"
+    session.new_chat()
+    assert session.open_chat(first.key) == ""
+    assert session.conversation.title == "Figures"
+
+
+def test_replies_that_wait_for_the_pair_are_made_as_their_chats_say() -> None:
+    statuses = tuple(StrategyStatus(name, name != "draft", "the tokenizers differ") for name in ("plain", "draft"))
+    engine = FakeEngine(info=replace(INFO, strategies=statuses))
+    session = start(engine)
+    session.change(replace(session.settings, limits=Limits(max_tokens=5)))
+    session.send("short")
+    session.new_chat()
+    session.change(replace(session.settings, limits=Limits(max_tokens=900)))
+    session.send("long")
+    session.poll()
+    sent = [request for request in engine.requests if isinstance(request, Generate)]
+    assert [request.limits.max_tokens for request in sent] == [5, 900]
+    assert [request.speculation.strategy for request in sent] == ["plain", "plain"]
+
+
+def test_opening_the_chat_that_is_shown_changes_nothing(tmp_path: Path) -> None:
+    session = saved_session(FakeEngine(), tmp_path)
+    session.send("hi")
+    session.poll()
+    chat = session.conversation
+    session.change(replace(session.settings, strategy="lookup"))
+    assert session.open_chat(chat.key) == ""
+    assert session.conversation is chat
+    assert session.settings.strategy == "lookup"
+
+
+def test_a_chat_that_is_only_read_keeps_its_pair_and_strategy(tmp_path: Path) -> None:
+    session = saved_session(FakeEngine(), tmp_path)
+    session.choose_strategy("swift")
+    session.send("hi")
+    session.poll()
+    key = session.conversation.key
+    session.new_chat()
+    session.send("another")
+    session.poll()
+    other = session.conversation.key
+    session.new_chat()
+    session.engine = session.loaded._engine = FakeEngine(
+        info=replace(INFO, strategies=(StrategyStatus("plain", True), StrategyStatus("swift", False, "no layers")))
+    )
+    session.engine.start()
+    session.load(CATALOG.pairs[1])
+    session.poll()
+    for _ in range(2):
+        assert session.open_chat(key) == ""
+        assert (session.wanted, session.settings.strategy) == ("demo", "swift")
+        assert "write something" in session.start_race()
+        assert "not there" in session.open_chat("gone")
+        assert session.wanted == "demo"
+        assert session.open_chat(other) == ""
+
+
+def test_a_count_for_the_chat_before_is_not_shown_with_the_next() -> None:
+    session = ready(FakeEngine())
+    assert session.count("one two three")
+    session.new_chat()
+    session.poll()
+    assert session.prompt_count.counted is None
+    assert not session.busy
+
+
+def test_what_was_written_when_the_app_ends_is_all_there(tmp_path: Path) -> None:
+    engine, clock = paced()
+    session = saved_session(engine, tmp_path)
+    session.send("count")
+    key = session.conversation.key
+    session.new_chat()
+    session.send("wait")
+    clock.now = 0.5
+    session.poll()
+    last = session.conversation.key
+    session.open_chat(key)
+    session.close()
+    session.chat.saving.store.close()
+    store = Store(tmp_path / "chats.db")
+    assert [entry.key for entry in store.chats()] == [key, last]
+    assert store.load(last)[0].turns[0].reply is not None
+    reply = store.load(key)[0].turns[0].reply
+    assert reply is not None
+    assert (reply.text, reply.outcome) == ("one two three four five", INTERRUPTED)
+    assert reply.steps
 
 
 def test_another_pair_stops_the_running_reply() -> None:

@@ -30,10 +30,9 @@ def _rename(chat: "ChatScreen", name: str) -> None:
 
     def named(text: str | None) -> None:
         if text is not None and (new := one_line(text, 80)):
-            if key == chat.session.conversation.key:
-                chat.session.conversation.name = new
-            chat.session.chat.saving.store.rename(key, new).wait(1)
+            chat.session.rename_chat(key, new).wait(1)
             chat.chats.redraw()
+            chat.draw_rows()
 
     if name:
         named(name)
@@ -54,6 +53,9 @@ def _pin(chat: "ChatScreen", _: str) -> None:
 
 def _duplicate(chat: "ChatScreen", _: str) -> None:
     if (key := _target(chat)) is not None:
+        if chat.session.replies.of(key) is not None:
+            chat.say("that chat is being answered: it can be copied once that has ended", bad=True)
+            return
         try:
             copy, done = chat.session.chat.saving.store.duplicate(key)
         except KeyError:

@@ -139,7 +139,7 @@ class ChatScreen(Screen[None]):
         warning = self._message if self._message_bad else ""
         composed = self._composer.composed
         sides = status_sides(session, self.prompt.text, message, warning, composed)
-        self.query_one("#status", TwoSided).show_sides(*sides)
+        self.query_one("#status", TwoSided).show_sides(*sides, whole=bool(self._message))
         if self.has_class("-empty"):
             loaded = session.loaded
             told = loaded.error or loading_words(loaded.loading)
@@ -147,6 +147,7 @@ class ChatScreen(Screen[None]):
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.draw_gauges)
+        self.call_after_refresh(self.chats.uncover)
         if self.focused is None:
             self.prompt.focus()
 
@@ -207,6 +208,9 @@ class ChatScreen(Screen[None]):
     def on_descendant_blur(self) -> None:
         self._completer.close()
 
+    def on_descendant_focus(self) -> None:
+        self.chats.uncover()
+
     def count_soon(self) -> None:
         """Count the prompt's tokens once nothing changed for a moment."""
         if self._counter is not None:
@@ -239,8 +243,9 @@ class ChatScreen(Screen[None]):
             return
         again = self.session.stopping
         self.session.stop()
-        self.say("restarting the engine" if again else "stopping; esc again restarts the engine")
+        self.say("restarting the engine" if again else "")
         self.redraw()
+        self.chats.redraw()
         self.feed.expect()
 
     @on(Sidebar.Chosen)
@@ -304,8 +309,12 @@ class ChatScreen(Screen[None]):
         if pair.unsupported:
             self.say(f"{one_line(pair.spec.name, 40)} cannot be loaded: {pair.unsupported}", bad=True)
             return
+        stopped = self.session.elsewhere
         self.session.load(pair)
+        if stopped is not None:
+            self.say(f"the reply in “{one_line(stopped.title, 30)}” is stopped: its pair is given up")
         self.redraw()
+        self.chats.redraw()
         self.feed.expect()
 
     def choose_strategy(self, name: str) -> None:

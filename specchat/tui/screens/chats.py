@@ -41,11 +41,20 @@ class Chats:
         """Hide the list; False when it was hidden. The prompt has the focus again."""
         if not self._chat.has_class("-chats"):
             return False
+        self._hide()
+        self._chat.prompt.focus()
+        return True
+
+    def uncover(self) -> None:
+        """Hide the list where it covers the chat and the focus is elsewhere."""
+        chat = self._chat
+        if chat.has_class("-chats") and not chat.has_class("-wide") and not self._sidebar.has_focus_within:
+            self._hide()
+
+    def _hide(self) -> None:
         self._chat.remove_class("-chats")
         self._sidebar.disabled = True
         self._sidebar.forget_search()
-        self._chat.prompt.focus()
-        return True
 
     def redraw(self) -> None:
         """List the chats anew, where they are shown."""
@@ -63,6 +72,7 @@ class Chats:
     def new(self) -> None:
         """Start an empty chat."""
         self.keep_place()
+        self._chat.reading.end_find()
         self._chat.session.new_chat()
         self.show_conversation()
         self._chat.prompt.focus()
@@ -75,6 +85,7 @@ class Chats:
         if refusal := chat.session.open_chat(key):
             chat.say(refusal, bad=True)
             return
+        chat.reading.end_find()
         conversation = chat.session.conversation
         found = conversation.find(message) if message is not None else None
         if found is not None:
@@ -102,17 +113,25 @@ class Chats:
         self._chat.transcript.show(self._chat.session.conversation)
         self._chat.say("")
         self._chat.redraw()
+        self._chat.count_soon()
         self._chat.feed.expect()
 
     def load_wanted(self) -> None:
-        """Load the pair of a reopened chat, with the settings it had, once something is written and no reply runs."""
-        chat, typed = self._chat, self._chat.prompt.text
-        if not chat.session.wanted or chat.session.replies or not typed or typed.startswith("/"):
+        """Load the pair of a reopened chat, once something is written and no reply runs."""
+        typed = self._chat.prompt.text
+        if typed and not typed.startswith("/"):
+            self._load_wanted()
+
+    def _load_wanted(self) -> None:
+        """Load the pair of a reopened chat, with the settings it had, where no reply runs."""
+        chat = self._chat
+        if not chat.session.wanted or chat.session.replies:
             return
         wanted, settings = chat.session.wanted, chat.session.settings
         chat.session.wanted = ""
         pair = next((pair for pair in chat.catalog.pairs if pair.spec.id == wanted), None)
         if pair is None or pair.unsupported:
+            chat.session.settle()
             reason = pair.unsupported if pair else "it is not in models.toml any more"
             chat.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
             return
@@ -151,6 +170,7 @@ class Chats:
 
     def regenerate(self) -> None:
         """Another reply to the prompt under the cursor, or to the last one."""
+        self._load_wanted()
         if refusal := self._chat.session.regenerate(self._turn):
             self._chat.say(refusal, bad=True)
             return

@@ -91,7 +91,8 @@ class SettingsScreen(Dialog[None]):
 
     def _strategy(self, info: StrategyInfo) -> Option:
         usable = self._words(info)[1]
-        words = f"drafts {info.draft_length} tokens a step" if info.draft_length else "one token a step"
+        length = self._session.loaded.lengths.get(info.name, info.draft_length)
+        words = f"drafts {length} tokens a step" if info.draft_length else "one token a step"
         chosen = self._session.settings.strategy == info.name
         title = Content.styled(f"{'●' if chosen else '○'} {info.title:<15}", "bold" if usable else "")
         return Option(

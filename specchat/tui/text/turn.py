@@ -23,7 +23,11 @@ _PROMPT_SHOWN = 4000
 _OPEN_PARSED = 1000
 """Characters up to which the open block is shown as Markdown; beyond it is plain text until it closes."""
 
-_WAITING = {"queued": "waiting for the model", "reading": "reading the prompt"}
+_WAITING = {
+    "queued": "waiting for the model",
+    "waiting": "waiting for another chat to be answered",
+    "reading": "reading the prompt",
+}
 
 
 class MarkdownView:

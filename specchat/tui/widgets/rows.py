@@ -13,18 +13,20 @@ from specchat.tui.widgets.plain import Plain
 
 
 class TwoSided(Plain):
-    """One row with text at both ends; the left one is cut first."""
+    """One row with text at both ends; the left one is cut first, unless it is to be read whole."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"strong", "quiet", "good", "bad"}
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._left = self._right = EMPTY
+        self._whole = False
 
-    def show_sides(self, left: Content, right: Content) -> None:
-        if (left.markup, right.markup) == (self._left.markup, self._right.markup):
+    def show_sides(self, left: Content, right: Content, *, whole: bool = False) -> None:
+        """With `whole` the right one is left out where there is no room for both."""
+        if (left.markup, right.markup, whole) == (self._left.markup, self._right.markup, self._whole):
             return
-        self._left, self._right = left, right
+        self._left, self._right, self._whole = left, right, whole
         self._fill()
 
     def on_resize(self) -> None:
@@ -32,7 +34,8 @@ class TwoSided(Plain):
 
     def _fill(self) -> None:
         width = self.content_size.width
-        right = self._right.truncate(max(width, 0), ellipsis=True)
+        crowded = self._left.cell_length + 2 + self._right.cell_length > width
+        right = EMPTY if self._whole and crowded else self._right.truncate(max(width, 0), ellipsis=True)
         room = width - right.cell_length - (2 if right else 0)
         left = self._left.truncate(room, ellipsis=True) if room > 0 else EMPTY
         self.show(left + " " * max(width - left.cell_length - right.cell_length, 0) + right)

@@ -74,6 +74,8 @@ class Sidebar(Vertical):
         """List the chats anew, or what the search finds; `shown` is the open one, `running` those being answered."""
         if shown is not None:
             self._shown, self._title, self._answered = shown.key, shown.title, running
+        at = self.list.highlighted
+        marked = self._rows[at] if at is not None and at < len(self._rows) else None
         text = self.query_one(Search).value
         try:
             found = (
@@ -84,20 +86,22 @@ class Sidebar(Vertical):
             self._rows = list(found)
         except sqlite3.Error as error:
             self._rows = [Row(styled(in_words(error, self._store.path)))]
-        at = self.list.highlighted
         self.list.clear_options()
         self.list.add_options([Option(row.content, disabled=row.key is None) for row in self._rows])
-        last = len(self._rows) - 1
-        self.list.highlighted = self._nearest(min(at, last) if at is not None else 0)
+        self.list.highlighted = self._nearest(at or 0, marked)
 
     def _chats(self) -> Sequence[ChatEntry]:
         """What the store has; the open chat's title may be newer than what is saved."""
         chats = self._store.chats()
         return [replace(chat, title=self._title) if chat.key == self._shown else chat for chat in chats]
 
-    def _nearest(self, at: int) -> int | None:
-        """The index of a chat at or near `at`."""
+    def _nearest(self, at: int, marked: Row | None) -> int | None:
+        """Where what was marked is by now, for the order changes; where it is gone, a chat at or near `at`."""
         chats = [index for index, row in enumerate(self._rows) if row.key is not None]
+        for index in chats:
+            row = self._rows[index]
+            if marked is not None and (row.key, row.message) == (marked.key, marked.message):
+                return index
         return min(chats, key=lambda index: (abs(index - at), index)) if chats else None
 
     def to_list(self) -> None:
@@ -116,6 +120,7 @@ class Sidebar(Vertical):
 
     @on(Input.Changed, "#chat-search")
     def _typed(self) -> None:
+        self.list.highlighted = None  # what is found best is marked
         self.reload()
 
     @on(OptionList.OptionSelected)

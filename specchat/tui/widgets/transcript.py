@@ -67,8 +67,13 @@ class Transcript(CursorView):
     # Tokens
 
     def move_token(self, direction: Literal[-1, 1]) -> None:
-        """Go to the token before or after the one under the cursor, in this line or the next one with any."""
+        """Go to the token before or after the one under the cursor, in this line or the next one with any.
+
+        From a row without tokens, to the nearest one that way, or the other way where there is none.
+        """
         if self.token is None:
+            if not self._enter_tokens(direction):
+                self._enter_tokens(-direction)
             return
         (section, token), sections = self.token, self.chat_rows.window.sections
         index, at = sections.index(section), section.tokens.index(token) + direction
@@ -82,6 +87,18 @@ class Transcript(CursorView):
                     return
                 at += direction
             index += direction
+
+    def _enter_tokens(self, direction: int) -> bool:
+        """Go to the nearest token above (-1) or below the cursor's row; False without any there."""
+        found, window = self.chat_rows.window.section_at(self.cursor), self.chat_rows.window
+        index = found[0] if found else 0
+        while window.start_of(index) is not None:
+            section = window.sections[index]
+            if isinstance(section, TokenSection) and section.tokens:
+                self._take_token(section, section.tokens[0 if direction > 0 else -1])
+                return True
+            index += direction
+        return False
 
     def _take_token(self, section: TokenSection, token: Token) -> None:
         start = self.chat_rows.window.start_of(self.chat_rows.window.sections.index(section))
