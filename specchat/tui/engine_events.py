@@ -70,7 +70,7 @@ class EngineEvents:
                 yield from self._died(event)
             case Failed(id=None):
                 self._session.loaded.failed(event.message)
-                prompts = [ended.prompt for ended in self.fail_all(event)]
+                prompts = [ended.prompt for ended in self._fail_all(event)]
                 yield Update("load-failed", self._session.loaded.error, "".join(prompts))
             case Failed():
                 yield from self._failed(event)
@@ -102,7 +102,7 @@ class EngineEvents:
         if death == "told":
             return
         self._session.prompt_count.lost()
-        ended = self.fail_all(event)
+        ended = self._fail_all(event) if death == "last" else self.fail_begun(event)
         yield from ended
         if death == "last":
             prompt = "".join(update.prompt for update in ended)
@@ -110,9 +110,14 @@ class EngineEvents:
         else:
             yield Update("loading", f"the engine ended ({clean(event.message)}); starting it again")
 
-    def fail_all(self, event: Failed) -> list[Update]:
-        """End all replies for one reason."""
-        each = [replace(event, id=running.reply.id) for running in self._session.replies.all]
+    def fail_begun(self, event: Failed) -> list[Update]:
+        """End the reply that the engine was asked to write; those that waited are asked for once it is back."""
+        self._session.replies.wait_for_engine()
+        return self._fail_all(event, but="queued")
+
+    def _fail_all(self, event: Failed, but: str = "") -> list[Update]:
+        replies = [running.reply for running in self._session.replies.all]
+        each = [replace(event, id=reply.id) for reply in replies if reply.state != but]
         return [update for failed in each for update in self._failed(failed)]
 
     def _failed(self, event: Failed) -> Iterator[Update]:

@@ -105,6 +105,12 @@ class Replies:
         else:
             running.stopping = True
 
+    def wait_for_engine(self) -> None:
+        """The engine is being started again: what it had not begun is asked for again once a pair is loaded."""
+        for running in self._running:
+            if running.reply.state == "waiting":
+                running.reply.state = "queued"
+
     def interrupt(self, why: str) -> None:
         """End all replies where they are and save them, without new dates for their chats."""
         for running in self._running:

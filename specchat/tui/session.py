@@ -190,7 +190,7 @@ class Session:
         if running is None:
             return "nothing is running"
         if running.stopping:
-            self._events.fail_all(Failed(None, "died", "stopped by restarting the engine"))
+            self._events.fail_begun(Failed(None, "died", "stopped by restarting the engine"))
             self.loaded.restart()
             return "restarting the engine"
         self.replies.stop(running)
@@ -271,7 +271,7 @@ class Session:
     def _left(self) -> None:
         """Another chat is shown, and the one before has been saved with its pair."""
         self.prompt_count.forget()
-        self.wanted = ""
+        self.wanted = self.prefill = ""
 
     def _view(self) -> dict[str, Any]:
         return {"pair": self.wanted or self.loaded.id, "settings": as_data(self.settings)}

@@ -127,21 +127,29 @@ async def test_the_marked_chat_stays_marked_when_the_list_takes_another_order() 
 
 
 async def test_restarting_the_engine_leaves_no_chat_marked_as_answered() -> None:
-    engine = FakeEngine((COUNTED,), tokens_per_second=10, clock=Clock())
+    clock = Clock()
+    engine = FakeEngine((COUNTED,), tokens_per_second=10, clock=clock)
     app = make_app(engine)
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "count", wait=False)
         await pilot.press("ctrl+n")
         await ask(app, pilot, "and then", wait=False)
-        await pilot.press("ctrl+b", "end", "enter")
+        await pilot.press("ctrl+b")
+        await until_shown(pilot, app, "r rename")
+        await pilot.press("end", "enter")
+        await until_shown(pilot, app, "ctrl+o settings")
         await wait_until(pilot, lambda: "writing; esc stops" in status(app))
         assert any(title.startswith("… ") for title in titles(app))
         await app.chat.do("duplicate-chat")
         assert "once that has ended" in status(app)
         engine.send = engine.requests.append  # type: ignore[method-assign]
         app.chat.prompt.focus()
-        await pilot.press("escape", "escape")
+        await pilot.press("escape")
+        del engine.send
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: len(app.session.replies.all) == 1)
+        clock.now = 99
         await wait_until(pilot, lambda: not app.session.replies)
         await wait_until(pilot, lambda: not any(title.startswith("… ") for title in titles(app)))
 

@@ -495,17 +495,54 @@ def test_a_second_reply_that_is_stopped_while_it_waits_leaves_the_first(tmp_path
     assert [reply.key for reply in turn.replies] == [first.key]
 
 
-def test_a_death_ends_the_replies_of_all_chats(tmp_path: Path) -> None:
-    engine, _, session, first = half_answered(tmp_path)
+def test_a_death_ends_the_reply_that_was_written_and_the_others_are_asked_for_again(tmp_path: Path) -> None:
+    engine, clock, session, first = half_answered(tmp_path)
     session.new_chat()
     session.send("then this")
+    waiting = session.reply
+    assert waiting is not None
     engine.die()
-    updates = session.poll()
-    assert [update.kind for update in updates] == ["ended", "ended", "loading"]
-    assert updates[0].message.startswith("“Count”: ")
-    assert updates[0].prompt == ""  # it would land in the prompt of another chat
-    assert updates[1].prompt == "then this"
-    assert (first.state, session.busy) == ("failed", True)
+    ended, loading = session.poll()
+    assert (ended.kind, ended.prompt, loading.kind) == ("ended", "", "loading")  # no prompt for the box of another chat
+    assert ended.message.startswith("“Count”: ")
+    assert (first.state, waiting.state) == ("failed", "queued")
+    session.poll()
+    clock.now = 200
+    session.poll()
+    assert (waiting.state, session.busy) == ("finished", False)
+
+
+def test_a_second_stop_leaves_what_waits_in_other_chats(tmp_path: Path) -> None:
+    engine, clock, session, first = half_answered(tmp_path)
+    answered = session.conversation.key
+    session.new_chat()
+    session.send("then this")
+    waiting = session.reply
+    assert waiting is not None
+    session.open_chat(answered)
+    send, engine.send = engine.send, engine.requests.append  # type: ignore[method-assign]
+    session.stop()
+    engine.send = send  # type: ignore[method-assign]
+    session.stop()
+    assert (first.state, waiting.state) == ("failed", "queued")
+    session.poll()
+    clock.now = 200
+    session.poll()
+    assert waiting.state == "finished"
+
+
+def test_an_engine_that_keeps_dying_ends_what_waits_too(tmp_path: Path) -> None:
+    engine, _, session, _ = half_answered(tmp_path)
+    session.new_chat()
+    session.send("then this")
+    waiting = session.reply
+    engine._load = lambda _: None  # type: ignore[method-assign]
+    engine.die()
+    session.poll()
+    engine.die()
+    assert session.poll()[-1].kind == "load-failed"
+    assert waiting is not None
+    assert (waiting.state, session.busy) == ("failed", False)
 
 
 def test_a_deleted_chat_is_not_answered_further(tmp_path: Path) -> None:

@@ -210,6 +210,8 @@ class ChatScreen(Screen[None]):
 
     def on_descendant_focus(self) -> None:
         self.chats.uncover()
+        searching = self.place == "chats" and not self.sidebar.list.has_focus
+        self.query_one(Hints).show_for("prompt" if searching else self.place)
 
     def count_soon(self) -> None:
         """Count the prompt's tokens once nothing changed for a moment."""

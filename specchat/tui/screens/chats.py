@@ -88,7 +88,7 @@ class Chats:
         chat.reading.end_find()
         conversation = chat.session.conversation
         found = conversation.find(message) if message is not None else None
-        if found is not None:
+        if found is not None and chat.session.running is None:  # what is being written stays in view
             conversation.show(found)
         self.show_conversation()
         if found is None:

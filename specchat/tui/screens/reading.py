@@ -11,7 +11,7 @@ from specchat.tui.text.inspect import inspected
 from specchat.tui.text.markdown import is_web_link
 from specchat.tui.text.reasoning import Reasoning, without_reasoning
 from specchat.tui.widgets.find_bar import FindBar
-from specchat.tui.widgets.rows import Hints, Inspector
+from specchat.tui.widgets.rows import Inspector
 
 if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp
@@ -65,10 +65,9 @@ class Reading:
         return True
 
     def cursor_moved(self) -> None:
-        """Say in the row at the bottom what is under the cursor."""
+        """Say below the transcript what is under the cursor."""
         transcript = self._transcript
         reading = transcript.has_focus
-        self._chat.query_one(Hints).show_for("transcript" if reading else "prompt")
         token = transcript.token if reading else None
         self._chat.set_class(token is not None, "-inspecting")
         if token is not None and token[0].reply is not None:
