@@ -36,7 +36,10 @@ class Collector:
             self._aside, self._collections = True, collections
 
     def idle(self, chat: str, typed: str) -> None:
-        """Nothing runs; called about once a second with the key of the chat that is shown and what is typed."""
+        """Nothing runs; called about once a second with the key of the chat that is shown, and what is typed.
+
+        An empty chat has no key: it leaves nothing behind.
+        """
         self._aside = False
         if chat != self._chat:
             self._due = bool(self._chat)

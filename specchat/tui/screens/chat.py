@@ -74,10 +74,11 @@ class ChatScreen(Screen[None]):
             yield Sidebar(self.session.launch.store)
             with Vertical(id="main"):
                 yield Welcome()
-                yield Transcript(self.session.conversation)
-                yield FindBar()
-                yield Legend()
-                yield Inspector()
+                with Vertical(id="reading"):
+                    yield Transcript(self.session.conversation)
+                    yield FindBar()
+                    yield Legend()
+                    yield Inspector()
             yield EnginePanel()
         yield EngineLine()
         yield Completions()
@@ -118,7 +119,9 @@ class ChatScreen(Screen[None]):
 
     def redraw(self) -> None:
         """Everything at once, after something other than a step happened."""
-        self.set_class(not self.session.conversation.turns, "-empty")
+        empty = not self.session.conversation.turns
+        welcome, reading = self.query_one(Welcome), self.query_one("#reading")
+        welcome.display, reading.display = empty, not empty  # a class here would style every widget anew
         self.transcript.sync()
         self.draw_gauges()
         self.draw_rows()
@@ -140,10 +143,11 @@ class ChatScreen(Screen[None]):
         composed = self._composer.composed
         sides = status_sides(session, self.prompt.text, message, warning, composed)
         self.query_one("#status", TwoSided).show_sides(*sides, whole=bool(self._message))
-        if self.has_class("-empty"):
+        welcome = self.query_one(Welcome)
+        if welcome.display:
             loaded = session.loaded
             told = loaded.error or loading_words(loaded.loading)
-            self.query_one(Welcome).show_pair(loaded.info, loaded.name, told)
+            welcome.show_pair(loaded.info, loaded.name, told)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.draw_gauges)

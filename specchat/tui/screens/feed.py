@@ -54,7 +54,8 @@ class Feed:
     def _check(self) -> None:
         if not self._chat.session.busy:
             self._take(self._chat.session.check())
-            self._collector.idle(self._chat.session.conversation.key, self._chat.prompt.text)
+            shown = self._chat.session.conversation
+            self._collector.idle(shown.key if shown.turns else "", self._chat.prompt.text)
         if self._unsaved != (problem := self._chat.session.chat.saving.problem):
             self._unsaved = problem
             self._chat.draw_rows()
