@@ -1,14 +1,21 @@
 """The event loop stays free while a fast engine writes. The bounds are wide, for the machine may be busy; work is
 processor time, which other programs do not add to."""
 
+from dataclasses import replace
+from pathlib import Path
 from statistics import median
-from time import thread_time
+from time import perf_counter, thread_time
 
 import pytest
-from conftest import ask, loaded, make_app, wait_until
+from conftest import LAUNCH, ask, loaded, make_app, wait_until
+from test_chat import screen_text
 
 from measure.feel import SCENARIOS, measure
-from measure.feel_app import long_reply
+from measure.feel_app import events, fill, long_reply
+from specchat.chat.reply import Reply
+from specchat.chat.store import Store
+from specchat.chat.tree import Conversation
+from specchat.engine.api import Finished, Sampling, Speculation, Started
 from specchat.engine.fake import FakeEngine
 
 EARLY, LATE = 2, 10
@@ -22,6 +29,46 @@ def test_the_loop_stays_free() -> None:
     assert median(feel.echoes) < 150
     assert feel.busy < 0.5
     assert feel.idle < 0.05
+
+
+@pytest.mark.parametrize("what", ["10,000 messages", "100,000 tokens"])
+async def test_a_large_chat_opens_at_once(what: str, tmp_path: Path) -> None:
+    store = Store(tmp_path / "chats.db")
+    if what == "10,000 messages":
+        key, open_mark = fill(store, 10_000), "fox number 9998"
+    else:
+        key, open_mark = one_long_reply(store, 100_000), "item 59"
+    app = make_app(FakeEngine(), replace(LAUNCH, store=store))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await pilot.pause(0.5)
+        begun, worked = perf_counter(), thread_time()
+        app.chat.chats.open(key)
+        await pilot.pause()
+        taken, work = perf_counter() - begun, thread_time() - worked
+        assert open_mark in screen_text(app)
+    store.close()
+    print(f"{what}: opened in {taken:.2f} s")
+    assert work < 1.5
+
+
+def one_long_reply(store: Store, tokens: int) -> str:
+    """Save a chat with a reply of so many tokens and all its steps; gives its key."""
+    chat, text = Conversation(), long_reply(tokens)
+    turn = chat.ask("go", ())
+    reply = Reply(1, "demo", Sampling(), Speculation.of("draft"))
+    chat.answer(turn, reply)
+    for event in events(text, "draft"):
+        match event:
+            case Started():
+                reply.started(event)
+            case Finished():
+                reply.finished(event)
+            case _:
+                reply.step(event)
+    store.add_turn(chat, turn, {})
+    store.save_reply(chat, reply)
+    return chat.key
 
 
 @pytest.mark.parametrize("token_view", [False, True])
