@@ -140,6 +140,7 @@ async def test_values_are_set_or_refused_and_given_back() -> None:
             ("/temperature 0.25", "temperature is 0.25, from the next reply on"),
             ("/seed 7", "seed is 7, from the next reply on"),
             ("/length 3", "draft length is 3, from the next step on"),
+            ("/max-tokens 40", "max tokens is 40, from the next reply on"),
             ("/context keep-ends", "keep the first turn"),
         ):
             await write(app, pilot, command, "enter")
@@ -147,7 +148,7 @@ async def test_values_are_set_or_refused_and_given_back() -> None:
             assert app.chat.prompt.text == ""
         settings = app.session.settings
         assert (settings.sampling.temperature, settings.seed, settings.draft_length) == (0.25, 7, 3)
-        assert settings.limits.context == "keep-ends"
+        assert (settings.limits.context, settings.limits.max_tokens) == ("keep-ends", 40)
         await write(app, pilot, "/seed off", "enter")
         assert app.session.settings.seed is None
         assert "seed is new for each reply" in status(app)
