@@ -5,6 +5,7 @@ python -m measure.share_app '{"report": "report.json", "pairs": 20, "strategy": 
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -24,15 +25,13 @@ GREEDY = Sampling(temperature=0.0)
 """The same reply each time."""
 FIRST_ID = 1 << 20
 """Of the replies that the app does not see."""
-TICKS = 100
-"""Of processor time in a second, in /proc."""
 REST_S = 0.5
 
 
 def engine_seconds(pid: int) -> float:
     """Processor time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Turns:

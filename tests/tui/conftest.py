@@ -1,6 +1,7 @@
 """The app over a scripted engine."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,11 @@ def make_app(engine: FakeEngine, launch: Launch = LAUNCH, catalog: Catalog = CAT
     return SpecchatApp(engine, catalog, replace(launch, themes=THEMES, store=store))
 
 
+def flush(store: Store) -> None:
+    """Wait until all is saved."""
+    assert store._writer.put(lambda _: None).wait(5)
+
+
 async def wait_until(pilot: Pilot[None], true: Callable[[], object], seconds: float = 10.0) -> None:
     """Let the app run until `true()`; fail after `seconds`."""
     for _ in range(int(seconds / 0.02)):
@@ -61,3 +67,13 @@ async def ask(app: SpecchatApp, pilot: Pilot[None], text: str, *, wait: bool = T
     if wait:
         await wait_until(pilot, lambda: app.session.reply is None)
         await pilot.pause()
+
+
+@asynccontextmanager
+async def answered(reply: str, size: tuple[int, int]) -> AsyncIterator[tuple[SpecchatApp, Pilot[None]]]:
+    """The app in a terminal of `size` after "hi" was answered with `reply`."""
+    app = make_app(FakeEngine((reply,)))
+    async with app.run_test(size=size) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        yield app, pilot

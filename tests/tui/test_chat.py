@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import CATALOG, LAUNCH, ask, loaded, make_app, wait_until
+from conftest import CATALOG, LAUNCH, answered, ask, loaded, make_app, wait_until
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import OptionList
@@ -148,10 +148,7 @@ async def test_regenerate_shows_the_new_reply() -> None:
 
 
 async def test_a_new_chat_is_empty() -> None:
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (120, 36)) as (app, pilot):
         await pilot.press("ctrl+n")
         await until_shown(pilot, app, "Write below and press enter.")
         assert "small fox" not in screen_text(app)
@@ -262,10 +259,7 @@ async def test_the_theme_is_chosen_and_remembered() -> None:
 
 
 async def test_another_pair_is_loaded() -> None:
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (120, 36)) as (app, pilot):
         await pilot.press("f3")
         await until_shown(pilot, app, "8.5 GiB GPU memory")
         assert isinstance(app.screen, PairsScreen)
@@ -361,10 +355,7 @@ async def test_a_prompt_refused_by_the_engine_comes_back() -> None:
 
 
 async def test_the_token_view_and_back() -> None:
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (120, 36)) as (app, pilot):
         await pilot.press("ctrl+t")
         await until_shown(pilot, app, "draft refused")
         shown = screen_text(app)
@@ -433,10 +424,7 @@ async def test_copy_takes_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_copy_button_takes_the_code() -> None:
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (120, 36)) as (app, pilot):
         rows = screen_text(app).split("\n")
         y = next(i for i, row in enumerate(rows) if "╭─ python" in row)
         await pilot.click(offset=(rows[y].index("copy"), y))
@@ -524,10 +512,7 @@ async def test_a_long_chat_lays_out_only_its_end() -> None:
 
 async def test_what_is_being_read_stays_in_view() -> None:
     text = "\n\n".join(f"This is paragraph {n} " + "and its words " * 12 for n in range(80))
-    app = make_app(FakeEngine((text,)))
-    async with app.run_test(size=(120, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(text, (120, 30)) as (app, pilot):
         transcript = app.chat.transcript
         for _ in range(3):
             await pilot.press("pageup")
@@ -603,10 +588,7 @@ async def test_help_and_palette_open_and_close() -> None:
 
 async def test_the_palette_reaches_every_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (120, 40)) as (app, pilot):
         entries = {command.title: command.callback for command in app.get_system_commands(app.screen)}
         assert {"Stop", "Settings", "Token view", "Help", "Models", "New chat", "Regenerate", "Copy reply"} <= set(
             entries
@@ -621,10 +603,7 @@ async def test_the_palette_reaches_every_key(monkeypatch: pytest.MonkeyPatch, tm
 
 async def test_no_color_leaves_the_styles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (120, 36)) as (app, pilot):
         await pilot.press("ctrl+t")
         await until_shown(pilot, app, "draft refused")
         segments = [
@@ -646,10 +625,7 @@ async def test_startup_warnings_are_shown() -> None:
 
 
 async def test_a_click_leaves_the_prompt_ready_to_type() -> None:
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (120, 36)) as (app, pilot):
         for widget in ("Transcript", "EnginePanel", "#header", "#status", "Hints"):
             await pilot.click(widget)
             await pilot.press("x")

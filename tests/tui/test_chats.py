@@ -126,6 +126,27 @@ async def test_the_marked_chat_stays_marked_when_the_list_takes_another_order() 
         assert app.chat.sidebar.marked == first
 
 
+async def test_what_is_being_written_stays_in_view_when_another_version_is_looked_for() -> None:
+    clock = Clock()
+    app = make_app(FakeEngine((COUNTED,), tokens_per_second=10, clock=clock))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 99
+        await wait_until(pilot, lambda: app.session.reply is None)
+        first = app.session.last_reply
+        await pilot.press("ctrl+r")
+        running = app.session.reply
+        assert first is not None
+        assert running is not None
+        app.chat.chats.open(app.session.conversation.key, first.key)
+        assert app.session.conversation.turns[0].reply is running
+        clock.now = 300
+        await wait_until(pilot, lambda: app.session.reply is None)
+        app.chat.chats.open(app.session.conversation.key, first.key)
+        assert app.session.conversation.turns[0].reply is first
+
+
 async def test_restarting_the_engine_leaves_no_chat_marked_as_answered() -> None:
     clock = Clock()
     engine = FakeEngine((COUNTED,), tokens_per_second=10, clock=clock)

@@ -3,7 +3,7 @@
 from time import perf_counter
 
 import pytest
-from conftest import ask, loaded, make_app, wait_until
+from conftest import answered, ask, loaded, make_app, wait_until
 from test_chat import screen_text, slow, status, until_shown
 from test_chat_rows import a_chat
 from textual.pilot import Pilot
@@ -20,6 +20,14 @@ STORY = (
     "Once there was a small fox.\n\nShe kept a lamp ([here](https://x.y/z)).\n\n```python\nprint('lamp')\n```\n\nEnd."
 )
 THOUGHT = "<think>\nlet me see\nwell then\n</think>\n\nYes, it is."
+
+
+@pytest.fixture
+def urls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the app opened."""
+    opened: list[str] = []
+    monkeypatch.setattr(SpecchatApp, "open_url", lambda _, url: opened.append(url))
+    return opened
 
 
 async def with_chat(app: SpecchatApp, pilot: Pilot[None], chat: Conversation) -> None:
@@ -225,10 +233,7 @@ async def test_words_are_found_in_all_of_a_long_chat() -> None:
 
 
 async def test_found_words_are_marked_where_they_are_shown() -> None:
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (100, 30)) as (app, pilot):
         await pilot.press("ctrl+f", *"lamp")
         await until_shown(pilot, app, "of 2")
         transcript = app.chat.transcript
@@ -295,13 +300,8 @@ async def test_messages_are_chosen_from_a_list() -> None:
         assert (said.turn.prompt, said.by) == ("question 42.", "you")
 
 
-async def test_letters_jump_copy_and_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    urls: list[str] = []
-    monkeypatch.setattr(SpecchatApp, "open_url", lambda _, url: urls.append(url))
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+async def test_letters_jump_copy_and_show(urls: list[str]) -> None:
+    async with answered(STORY, (100, 30)) as (app, pilot):
         await pilot.press("ctrl+up", "f")
         await pilot.pause()
         letters = {target.kind: label for label, target in app.chat.transcript._labels.items()}
@@ -322,13 +322,8 @@ async def test_letters_jump_copy_and_show(monkeypatch: pytest.MonkeyPatch) -> No
         assert under_cursor(app) == "you"
 
 
-async def test_a_link_is_forgotten_with_the_row_that_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    urls: list[str] = []
-    monkeypatch.setattr(SpecchatApp, "open_url", lambda _, url: urls.append(url))
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+async def test_a_link_is_forgotten_with_the_row_that_shows_it(urls: list[str]) -> None:
+    async with answered(STORY, (100, 30)) as (app, pilot):
         await pilot.press("ctrl+up")
         await to_row(app, pilot, "lamp (here")
         await pilot.press("enter")
@@ -344,13 +339,8 @@ async def test_a_link_is_forgotten_with_the_row_that_shows_it(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("url", ["https://x.y/\u202ez", "https://x.y/a b", "javascript:1", "file:///etc"])
-async def test_odd_links_are_not_opened(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    urls: list[str] = []
-    monkeypatch.setattr(SpecchatApp, "open_url", lambda _, url: urls.append(url))
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+async def test_odd_links_are_not_opened(url: str, urls: list[str]) -> None:
+    async with answered(STORY, (100, 30)) as (app, _):
         for _ in range(2):
             app.chat.reading.link(url)
         assert urls == []
@@ -360,10 +350,7 @@ async def test_odd_links_are_not_opened(url: str, monkeypatch: pytest.MonkeyPatc
 async def test_long_links_show_their_host_first(monkeypatch: pytest.MonkeyPatch) -> None:
     toasts: list[str] = []
     monkeypatch.setattr(SpecchatApp, "notify", lambda _, message, **__: toasts.append(message))
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (100, 30)) as (app, pilot):
         url = "https://good.example" + "a" * 200 + "@evil.example/"
         app.chat.reading.link(url)
         await until_shown(pilot, app, "enter opens a page of evil.example: https://good")
@@ -381,10 +368,7 @@ async def test_code_and_prompt_go_to_the_editor(monkeypatch: pytest.MonkeyPatch)
         return f"{text}!" if "prompt" in text else None
 
     monkeypatch.setattr("specchat.tui.screens.reading.edit_text", edit)
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (100, 30)) as (app, pilot):
         await pilot.press("ctrl+up", "o")
         await to_row(app, pilot, "print")
         await pilot.press("o", "i", *"prompt", "ctrl+l")
@@ -404,10 +388,7 @@ async def test_code_and_prompt_go_to_the_editor(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_the_token_under_the_cursor_is_explained() -> None:
-    app = make_app(FakeEngine((STORY,)))
-    async with app.run_test(size=(140, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(STORY, (140, 36)) as (app, pilot):
         await pilot.press("ctrl+up")
         await to_row(app, pilot, "She kept")
         await pilot.press("t")
@@ -432,10 +413,7 @@ async def test_the_token_under_the_cursor_is_explained() -> None:
 
 async def test_a_click_on_the_heat_opens_the_tokens_there() -> None:
     text = "\n\n".join(f"This is paragraph {n}." for n in range(60))
-    app = make_app(FakeEngine((text,)))
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "hi")
+    async with answered(text, (100, 30)) as (app, pilot):
         await pilot.press("pageup")
         await pilot.pause()
         rows = screen_text(app).split("\n")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import CATALOG, LAUNCH
+from conftest import CATALOG, LAUNCH, flush
 from test_session import Clock, paced
 
 from specchat.chat.rows import INTERRUPTED
@@ -29,10 +29,6 @@ def ready(engine: FakeEngine, store: Store) -> Session:
     session.load(CATALOG.pairs[0])
     session.poll()
     return session
-
-
-def flush(store: Store) -> None:
-    assert store._writer.put(lambda _: None).wait(5)
 
 
 def ask(session: Session, text: str) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from conftest import CATALOG, LAUNCH
+from conftest import CATALOG, LAUNCH, flush
 
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.reply import Reply
@@ -219,6 +219,13 @@ def test_a_prefill_is_used_once_and_comes_back_with_its_prompt() -> None:
     assert session.last_reply.prefill == ""
 
 
+def test_a_prefill_that_was_not_used_does_not_go_along_into_another_chat() -> None:
+    session = ready(FakeEngine())
+    session.prefill = "Well,"
+    session.new_chat()
+    assert session.next_prefill == ""
+
+
 def test_files_go_along_with_a_prompt() -> None:
     engine = FakeEngine(info=replace(INFO, context=10))
     session = ready(engine)
@@ -404,6 +411,7 @@ def test_a_reply_goes_on_while_another_chat_is_shown(tmp_path: Path) -> None:
     clock.now = 99
     assert session.poll() == [Update("answered", "“Count” is answered")]
     assert reply.text == "one two three four five six seven eight nine ten"
+    flush(session.chat.saving.store)
     assert session.open_chat(first.key) == ""
     assert session.settings.strategy == "lookup"  # not that of the chat that was shown at its end
 
