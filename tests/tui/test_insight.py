@@ -277,6 +277,14 @@ def test_a_reply_plays_at_its_measured_pace() -> None:
     assert (playback.playing, playback.moment.steps) == (True, 0)
 
 
+def test_a_paused_reply_stays_where_it_is() -> None:
+    playback = Playback(finished((3, 0, 5, 1)))
+    playback.toggle()
+    playback.move(1)
+    playback.advance(99)
+    assert (playback.playing, playback.moment.steps) == (False, 1)
+
+
 def test_steps_can_be_walked_both_ways() -> None:
     reply = finished((3, 0, 5, 1))
     playback = Playback(reply)

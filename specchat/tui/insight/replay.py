@@ -103,10 +103,12 @@ class Playback:
         self.playing = not self.playing
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass for the viewer."""
+        """Let so much time pass for the viewer; paused, nothing moves."""
+        if not self.playing:
+            return
         self._clock = min(self._clock + 1000 * seconds * self.speed, self._timeline.total)
         self._show(self._timeline.steps_at(self._clock))
-        self.playing = self.playing and not self.ended
+        self.playing = not self.ended
 
     def seek(self, steps: int) -> None:
         """Go to the moment when `steps` steps were done, or to the nearest end."""
