@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual._context import visible_screen_stack
+from textual.app import App
 from textual.pilot import Pilot
 
 from specchat.chat.store import Store
@@ -67,6 +69,12 @@ async def ask(app: SpecchatApp, pilot: Pilot[None], text: str, *, wait: bool = T
     if wait:
         await wait_until(pilot, lambda: app.session.reply is None)
         await pilot.pause()
+
+
+def screen_text(app: App[None]) -> str:
+    """What the window shows, row by row."""
+    visible_screen_stack.set(app._background_screens)  # else a dialog is drawn, and kept, without what is behind it
+    return "\n".join("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
 
 
 @asynccontextmanager

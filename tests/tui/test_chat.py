@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import CATALOG, LAUNCH, answered, ask, loaded, make_app, wait_until
+from conftest import CATALOG, LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import OptionList
@@ -36,10 +36,6 @@ def slow(text: str = LONG) -> tuple[FakeEngine, Clock]:
     """An engine whose tokens come when the clock is moved, one a second."""
     clock = Clock()
     return FakeEngine((text,), tokens_per_second=1, clock=clock), clock
-
-
-def screen_text(app: SpecchatApp) -> str:
-    return "\n".join("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
 
 
 def status(app: SpecchatApp) -> str:

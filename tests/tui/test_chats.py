@@ -4,8 +4,8 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from conftest import LAUNCH, ask, loaded, make_app, wait_until
-from test_chat import screen_text, status, until_shown
+from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
+from test_chat import status, until_shown
 from test_session import Clock
 from textual.widgets import Input
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import CATALOG, LAUNCH, ask, loaded, make_app, wait_until
-from test_chat import screen_text, slow, status, until_shown
+from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
+from test_chat import slow, status, until_shown
 from textual import events
 from textual.pilot import Pilot
 

@@ -7,8 +7,7 @@ from statistics import median
 from time import perf_counter, thread_time
 
 import pytest
-from conftest import LAUNCH, ask, loaded, make_app, wait_until
-from test_chat import screen_text
+from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 
 from measure.feel import SCENARIOS, measure
 from measure.feel_app import events, fill, long_reply

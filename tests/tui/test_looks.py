@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from conftest import LAUNCH, ask, loaded, make_app
+from conftest import LAUNCH, ask, loaded, make_app, screen_text
 from textual.pilot import Pilot
 
 from specchat.engine.fake import FakeEngine
@@ -45,11 +45,20 @@ LOOKS = {
     "token-cursor": ("lagoon", (110, 30), ("ctrl+t", "ctrl+up", *"kkkkll")),
     "commands": ("ink", (100, 24), ("/", "s")),
     "what-if": ("graphite", (100, 36), ("f10",)),
-    "replay": ("mist", (100, 30), ("f12", "home", "right", "right")),
+    "replay": ("mist", (100, 30), ("f12", "home", *["right"] * 7)),
     "help": ("contrast-light", (100, 30), ("f1",)),
     "terminal": ("terminal", (120, 36), ()),
     "wide": ("paper", (200, 60), ("ctrl+b",)),
 }
+
+
+async def still(pilot: Pilot[None], times: int = 1) -> None:
+    """Wait until the screen has looked the same for so many tenths of a second."""
+    looks = [screen_text(pilot.app)]
+    while len(looks) <= times or len(set(looks[-times - 1 :])) > 1:
+        assert len(looks) < 200, "the screen never comes to rest"
+        await pilot.pause(0.1)
+        looks.append(screen_text(pilot.app))
 
 
 @pytest.mark.parametrize(("theme", "size", "keys"), LOOKS.values(), ids=LOOKS)
@@ -59,7 +68,9 @@ def test_looks(snap_compare: Callable[..., bool], theme: str, size: tuple[int, i
     async def prepare(pilot: Pilot[None]) -> None:
         await loaded(app, pilot)
         await ask(app, pilot, "Tell me a story about a fox and a lamp.")
-        await pilot.press(*keys)
-        await pilot.pause(0.3)
+        for key in keys:
+            await pilot.press(key)
+            await still(pilot)
+        await still(pilot, times=3)
 
     assert snap_compare(app, terminal_size=size, run_before=prepare)

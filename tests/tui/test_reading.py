@@ -3,8 +3,8 @@
 from time import perf_counter
 
 import pytest
-from conftest import answered, ask, loaded, make_app, wait_until
-from test_chat import screen_text, slow, status, until_shown
+from conftest import answered, ask, loaded, make_app, screen_text, wait_until
+from test_chat import slow, status, until_shown
 from test_chat_rows import a_chat
 from textual.pilot import Pilot
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from conftest import LAUNCH, ask, loaded, make_app, wait_until
+from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
@@ -23,10 +23,6 @@ SIZES = [(120, 36), (80, 24), (60, 15), (40, 12)]
 KEYS = ("f4", "f6", "f10", "f12", "r", "space", "left", "right", "plus", "minus", "home", "end", "up", "down", "tab",
         "escape", "q", "f2", "ctrl+n", "x")  # fmt: skip
 Test = Callable[[SpecchatApp, Pilot[None]], Awaitable[None]]
-
-
-def screen_text(app: SpecchatApp) -> str:
-    return "\n".join("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
 
 
 async def answered(
