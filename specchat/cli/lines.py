@@ -1,5 +1,6 @@
 """Messages and commands read line by line from standard input."""
 
+import select
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from specchat.cli.output import Problem
 
 PROMPT = "> "
 QUOTES = '"""'
+_SLICE_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Lines:
             return None
         self._show(PROMPT)
         try:
+            self._wait()
             data = sys.stdin.buffer.readline()
         except KeyboardInterrupt:
             self._show("\n")
@@ -82,6 +85,12 @@ class Lines:
                 "Standard input is not UTF-8 text. Convert it first, for example with iconv.", ExitCode.USAGE
             ) from None
         return text.rstrip("\r\n")
+
+    def _wait(self) -> None:
+        """Until a line was typed. In slices: a ctrl+c that comes just before a read begins does not end the read."""
+        if self.is_terminal and sys.platform != "win32":
+            while not select.select([sys.stdin], [], [], _SLICE_S)[0]:
+                pass
 
     def _show(self, text: str) -> None:
         if self.is_terminal and self._screen.isatty():

@@ -68,21 +68,25 @@ class Terminal:
             os.environ.update(TERM="xterm-256color", COLUMNS="120", LINES="36")
             os.execv(command[0], command)
         self.output = b""
+        self._seen = 0
 
     def until(self, wanted: bytes) -> None:
+        """Read until `wanted` comes, after what was waited for before."""
         deadline = time.monotonic() + PATIENCE_S
-        while wanted not in self.output:
+        while (at := self.output.find(wanted, self._seen)) < 0:
             assert time.monotonic() < deadline, self.output[-2000:]
             if not self.read():
                 raise AssertionError(f"it ended before {wanted!r}: {self.output[-2000:]!r}")
+        self._seen = at + len(wanted)
 
     def type(self, keys: bytes) -> None:
         os.write(self._fd, keys)
 
     def end(self) -> int:
         """Read to the end; the exit code."""
+        deadline = time.monotonic() + PATIENCE_S
         while self.read():
-            pass
+            assert time.monotonic() < deadline, self.output[-2000:]
         os.close(self._fd)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
