@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.command import CommandPalette
 from textual.screen import Screen
 
 from specchat.clean import clean
@@ -96,6 +97,11 @@ class SpecchatApp(App[None]):
 
     def on_unmount(self) -> None:
         self.engine.close()
+
+    def action_command_palette(self) -> None:
+        """Show the palette; without the id that Textual gives it, which one that is still closing has too."""
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         del screen

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import CATALOG, LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
 from textual import events
+from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
@@ -567,6 +568,18 @@ async def test_a_storm_of_resizes_while_streaming() -> None:
         clock.now = 10_000
         await wait_until(pilot, lambda: app.session.reply is None)
         await until_shown(pilot, app, "tok/s ·")
+
+
+async def test_the_palette_opens_again_while_it_is_still_closing() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 30)) as pilot:
+        app.action_command_palette()
+        await wait_until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        app.pop_screen()
+        app.action_command_palette()
+        app.action_command_palette()
+        await pilot.pause()
+        assert [type(screen) for screen in app.screen_stack[1:]] == [CommandPalette]
 
 
 async def test_help_and_palette_open_and_close() -> None:
