@@ -57,4 +57,8 @@ READING = (
            lambda chat, _: chat.transcript.move_token(1), ("l", "right"), where="transcript"),
     Action("previous-token", "Previous token", "In the token view: the token before.",
            lambda chat, _: chat.transcript.move_token(-1), ("h", "left"), where="transcript"),
+    Action("next-step", "Next step", "In the token view: the first token of the next verify step.",
+           lambda chat, _: chat.transcript.move_step(1), ("w",), where="transcript"),
+    Action("previous-step", "Previous step", "In the token view: the first token of the verify step before.",
+           lambda chat, _: chat.transcript.move_step(-1), ("b",), where="transcript"),
 )  # fmt: skip

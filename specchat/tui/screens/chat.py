@@ -33,6 +33,7 @@ from specchat.tui.widgets.plain import Plain
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.rows import Hints, Inspector, Legend, TwoSided
 from specchat.tui.widgets.sidebar import Sidebar
+from specchat.tui.widgets.step_strip import StepStrip
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import Welcome
 
@@ -75,7 +76,9 @@ class ChatScreen(Screen[None]):
             with Vertical(id="main"):
                 yield Welcome()
                 with Vertical(id="reading"):
-                    yield Transcript(self.session.conversation)
+                    with Horizontal(id="text"):
+                        yield Transcript(self.session.conversation)
+                        yield StepStrip()
                     yield FindBar()
                     yield Legend()
                     yield Inspector()
@@ -94,6 +97,7 @@ class ChatScreen(Screen[None]):
         self.prompt.takes_key = self._completer.key
         self.prompt.focus()
         self.feed.start()
+        self.watch(self.transcript, "scroll_y", lambda _: self.draw_steps(), init=False)
         self.redraw()
 
     @property
@@ -122,9 +126,18 @@ class ChatScreen(Screen[None]):
         empty = not self.session.conversation.turns
         welcome, reading = self.query_one(Welcome), self.query_one("#reading")
         welcome.display, reading.display = empty, not empty  # a class here would style every widget anew
-        self.transcript.sync()
+        self.draw_text()
         self.draw_gauges()
         self.draw_rows()
+
+    def draw_text(self) -> None:
+        """The chat, and in the token view its steps."""
+        self.transcript.sync()
+        self.draw_steps()
+
+    def draw_steps(self) -> None:
+        if self.transcript.token_view:
+            self.query_one(StepStrip).show(self.transcript.stretch())
 
     def draw_gauges(self) -> None:
         """The engine panel, or its one row."""
@@ -151,6 +164,7 @@ class ChatScreen(Screen[None]):
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.draw_gauges)
+        self.call_after_refresh(self.draw_steps)
         self.call_after_refresh(self.chats.uncover)
         if self.focused is None:
             self.prompt.focus()
@@ -262,6 +276,7 @@ class ChatScreen(Screen[None]):
         token_view = not self.transcript.token_view
         self.set_class(token_view, "-tokens")
         self.transcript.show(self.session.conversation, token_view=token_view)
+        self.call_after_refresh(self.draw_steps)
         self.say("token view: ctrl+t goes back" if token_view else "")
 
     def copy_reply(self, *, reasoning: bool = False) -> None:
@@ -283,6 +298,12 @@ class ChatScreen(Screen[None]):
     @on(Transcript.CursorMoved)
     def _row_moved(self) -> None:
         self.reading.cursor_moved()
+        self.draw_steps()
+
+    @on(StepStrip.Clicked)
+    def _step_clicked(self, event: StepStrip.Clicked) -> None:
+        self.transcript.focus()
+        self.transcript.go_to_step(event.reply, event.step)
 
     @on(FindBar.Changed)
     def _look_for(self, event: FindBar.Changed) -> None:

@@ -91,7 +91,7 @@ class Feed:
         if self._undrawn:
             return
         self._text_at, self._worked = now, worked
-        self._chat.transcript.sync()
+        self._chat.draw_text()
         if now - self._gauges_at >= 1 / _GAUGES_HZ:
             self._gauges_at = now
             self._chat.draw_gauges()

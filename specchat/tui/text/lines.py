@@ -1,6 +1,5 @@
 """Screen lines and what they are made of: the transcript shows `Section`s, each a list of `Line`s at a given width."""
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ from textual.content import Content
 
 from specchat.chat.reply import Reply
 from specchat.clean import clean
+from specchat.tui.text.heat import heat
 
 EMPTY = Content()
 
@@ -77,19 +77,6 @@ class Section:
     def heat_of(self, row: int) -> float | None:
         """The share of the draft accepted in the steps that wrote row `row`, None where nothing was drafted."""
         return self._heat[row] if row < len(self._heat) else None
-
-
-def heat(reply: Reply, start: int, end: int, rows: int) -> list[float | None]:
-    """For each of `rows` equal slices of the text from `start` to `end`: accepted over longest accepted so far."""
-    longest = max(len(reply.tally.histogram) - 1, 1)
-    values: list[float | None] = []
-    for row in range(rows):
-        low = start + (end - start) * row // rows
-        high = start + (end - start) * (row + 1) // rows
-        first = max(bisect_right(reply.offsets, low) - 1, 0)
-        steps = [step for step in reply.steps[first : bisect_left(reply.offsets, max(high, low + 1))] if step.drafted]
-        values.append(sum(step.accepted for step in steps) / len(steps) / longest if steps else None)
-    return values
 
 
 def styled(text: str, style: str = "") -> Content:

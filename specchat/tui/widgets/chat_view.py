@@ -14,11 +14,8 @@ from textual.style import Style
 
 from specchat.chat.tree import Conversation
 from specchat.tui.text.chat_rows import ChatRows, Place
+from specchat.tui.text.heat import GLYPHS, Stretch, glyph_of
 from specchat.tui.text.lines import Line
-
-_HEAT = ((0.75, "█"), (0.45, "▐"), (0.0, "▕"))
-BESIDE = 2
-"""Cells right of the text: the cursor's mark and the heat."""
 
 
 class ChatView(ScrollView, can_focus=False):
@@ -98,6 +95,23 @@ class ChatView(ScrollView, can_focus=False):
             self._lay_out(None)
         self._to_end()
 
+    def stretch(self) -> Stretch | None:
+        """The lowest reply on the screen, as far as it is there; None without one."""
+        top, window = round(self.scroll_y), self.chat_rows.window
+        found: Stretch | None = None
+        for row in range(min(top + self.size.height, len(window.rows)) - 1, top - 1, -1):
+            at = window.section_at(row)
+            section = window.sections[at[0]] if at else None
+            if at is None or section is None or section.reply is None:
+                continue
+            if found is not None and section.reply is not found.reply:
+                break
+            rows, length = len(section.lines(self._text_width)), section.end - section.start
+            start = section.start + length * at[1] // rows
+            end = found.end if found else section.start + length * (at[1] + 1) // rows
+            found = Stretch(section.reply, start, max(end, start + 1))
+        return found
+
     # Layout
 
     @property
@@ -105,8 +119,13 @@ class ChatView(ScrollView, can_focus=False):
         return self.scrollable_content_region.width
 
     @property
+    def _beside(self) -> int:
+        """Cells right of the text: the cursor's mark and the heat, which the token view has step by step elsewhere."""
+        return 1 if self.token_view else 2
+
+    @property
     def _text_width(self) -> int:
-        return max(self._width - BESIDE, 8)
+        return max(self._width - self._beside, 8)
 
     def _place(self) -> Place | None:
         """What is at the top of the screen, None while the end is followed."""
@@ -114,7 +133,7 @@ class ChatView(ScrollView, can_focus=False):
 
     def _lay_out(self, place: Place | None, cursor: Place | None = None) -> None:
         """Start again at the current width, with `place` at the top where there is one."""
-        width = self._text_width if self._width else 0
+        width = self._laid_out_at = self._text_width if self._width else 0
         row = self.chat_rows.row_at(place, width, anew=True) if place else None
         if row is None:
             self.chat_rows.open_end(width)
@@ -194,9 +213,9 @@ class ChatView(ScrollView, can_focus=False):
 
     def on_resize(self) -> None:
         if self._laid_out_at == self._text_width:
+            self._strips.clear()
             self._resized()
             return
-        self._laid_out_at = self._text_width
         self._lay_out(self._place(), self.chat_rows.place(self.cursor))
 
     def notify_style_update(self) -> None:
@@ -241,16 +260,16 @@ class ChatView(ScrollView, can_focus=False):
             Segment(text, style.rich_style) for text, style in content.render(base, end="", parse_style=self._get_style)
         ]
         # Measured piece by piece, as the compositor does: a style may end inside of what is one glyph elsewhere.
-        strip = Strip(segments).adjust_cell_length(self._width - BESIDE, background)
-        glyph = "" if heat is None else next(glyph for least, glyph in _HEAT if heat >= least)
-        return Strip([*strip.apply_offsets(0, row), mark, heat_cells[glyph]], self._width)
+        strip = Strip(segments).adjust_cell_length(self._width - self._beside, background)
+        beside = [mark] if self.token_view else [mark, heat_cells["" if heat is None else glyph_of(heat)]]
+        return Strip([*strip.apply_offsets(0, row), *beside], self._width)
 
     def _looks(self) -> tuple[RichStyle, dict[str, Segment]]:
         """The background, and the cell at the right edge by heat glyph."""
         if self._base is None:
             background = self.rich_style
             cells = {"": Segment(" ", background)}
-            for least, glyph in _HEAT:
+            for least, glyph in GLYPHS:
                 style = self.visual_style + self.get_visual_style("heat" if least else "heat-low")
                 cells[glyph] = Segment(glyph, (style + Style.from_meta({"heat": True})).rich_style)
             self._base = background, cells

@@ -1,7 +1,7 @@
 """The chat to read: tokens, matches and labels drawn over its rows, and clicks."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, cast
 
 from textual import events
@@ -10,9 +10,12 @@ from textual.content import Content
 from textual.message import Message
 from textual.style import Style
 
+from specchat.chat.reply import Reply
 from specchat.chat.tree import Conversation
 from specchat.tui.actions.table import ACTIONS
+from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.find import Match, Span, found_in
+from specchat.tui.text.heat import Stretch
 from specchat.tui.text.inspect import cells_of, token_at
 from specchat.tui.text.labels import Target, labels, overlaid, targets
 from specchat.tui.text.lines import Section
@@ -60,8 +63,13 @@ class Transcript(CursorView):
     def on_blur(self) -> None:
         self.end_labels()
 
+    def sync(self) -> None:
+        super().sync()
+        self._keep_token()
+
     def relaid(self) -> None:
         self._found.clear()
+        self._keep_token()
         super().relaid()
 
     # Tokens
@@ -100,6 +108,23 @@ class Transcript(CursorView):
             index += direction
         return False
 
+    def _keep_token(self) -> None:
+        """The line being written is another section with every step: find the token in its present one."""
+        sections = self.chat_rows.window.sections
+        if self.token is None or self.token[0] in sections:
+            return
+        before, kept = self.token
+        self.token = next(
+            (
+                (section, token)
+                for section in sections
+                if isinstance(section, TokenSection) and section.reply is before.reply
+                for token in section.tokens
+                if (token.step, token.piece) == (kept.step, kept.piece)
+            ),
+            None,
+        )
+
     def _take_token(self, section: TokenSection, token: Token) -> None:
         start = self.chat_rows.window.start_of(self.chat_rows.window.sections.index(section))
         cells = cells_of(section, token, section.lines(self._text_width))
@@ -108,13 +133,49 @@ class Transcript(CursorView):
             self.token = section, token
             self.moved()
 
+    def move_step(self, direction: Literal[-1, 1]) -> None:
+        """Go to the first token of the verify step before or after the one under the cursor."""
+        if self.token is None or self.token[0].reply is None:
+            self.move_token(direction)
+            return
+        reply, step = self.token[0].reply, self.token[1].step + direction
+        if 0 <= step < len(reply.steps):
+            self.go_to_step(reply, step)
+
+    def go_to_step(self, reply: Reply, step: int) -> None:
+        """Put the cursor on the first token that verify step number `step` of a reply wrote."""
+        if reply.turn is None:
+            return
+        self.go_to_text(Said(reply.turn, "model"), reply.offsets[step])
+        found, sections = self.chat_rows.window.section_at(self.cursor), self.chat_rows.window.sections
+        for section in sections[found[0] :] if found else ():
+            if isinstance(section, TokenSection) and section.reply is reply:
+                token = next((token for token in section.tokens if token.step >= step), None)
+                if token is not None:
+                    self._take_token(section, token)
+                    return
+
+    def stretch(self) -> Stretch | None:
+        if self.token is not None and self.has_focus and (reply := self.token[0].reply) is not None:
+            offset = reply.offsets[self.token[1].step]
+            found = super().stretch()
+            if found is None or found.reply is not reply:
+                found = Stretch(reply, offset, offset + 1)
+            return replace(found, step=self.token[1].step)
+        return super().stretch()
+
     def arrived(self) -> None:
         found = self.chat_rows.window.section_at(self.cursor)
         section = self.chat_rows.window.sections[found[0]] if found else None
-        self.token = None
-        if found and isinstance(section, TokenSection):
-            token = token_at(section, found[1], section.lines(self._text_width))
-            self.token = (section, token) if token else None
+        if found is None or not isinstance(section, TokenSection):
+            self.token = None
+            return
+        lines = section.lines(self._text_width)
+        cells = cells_of(section, self.token[1], lines) if self.token and self.token[0] is section else []
+        if any(row == found[1] for row, _, _ in cells):
+            return
+        token = token_at(section, found[1], lines)
+        self.token = (section, token) if token else None
 
     # Matches
 
