@@ -72,7 +72,7 @@ class FakeEngine:
         self.requests: list[Request] = []
         self.info = info
         self._replies = cycle(replies)
-        self._tokens_per_second = tokens_per_second
+        self.tokens_per_second = tokens_per_second
         self._clock = clock
         self._alive = False
         self._pair: Load | None = None
@@ -216,7 +216,7 @@ class FakeEngine:
         self._schedule(script)
 
     def _schedule(self, script: Sequence[ReplyEvent]) -> None:
-        begin, pace = self._clock(), self._tokens_per_second
+        begin, pace = self._clock(), self.tokens_per_second
         due = accumulate(event.emitted if isinstance(event, Step) else 0 for event in script)
         self._timed.clear()
         for event, tokens in zip(script, due, strict=True):

@@ -1,7 +1,12 @@
-"""Random use of everything there is: the app never crashes and still answers afterwards."""
+"""Random use of everything there is: the app never crashes and still answers afterwards.
+
+Swarm testing (Groce et al. 2012): for a while only some of the things are done and only a few keys pressed, so that
+one place of the app is used long enough to get deep into it.
+"""
 
 import os
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -23,13 +28,14 @@ KEYS = [
     "delete", "home", "end", "ctrl+a", "ctrl+k", "ctrl+z", "ctrl+c", "ctrl+v", "ctrl+u", "ctrl+d", "ctrl+f", "a", "x",
     "1", "0", ".", "[", "`", "-", "slash", "at", "y", "n", "shift+up", "ctrl+shift+left", "f11", "漢", "é", "]",
 ]  # fmt: skip
-ACTION_KEYS = sorted({key for action in ACTIONS for key in action.keys})
+ALL_KEYS = sorted({*KEYS, *(key for action in ACTIONS for key in action.keys)})
 ARGUMENTS = ("", "", "plain", "lookup", "demo", "a name", "chat.md", "chat.json", "fox", "3", "[/]", "/nowhere/x.md")
 REPLIES = (
     "Once there was a fox.\n\n```python\nprint(1)\n```\n\n- a\n- b\n",
     "| a | b |\n|---|---|\n| 1 | 2 |\n\n> quote\n\n" * 10,
     "\U0001f468\u200d\U0001f469\u200d\U0001f467 漢字 " * 60,
     "x" * 3000,
+    "\n".join(f"line {n} with some words in it, and more of them than fit in one row of a window" for n in range(80)),
     "<think>\nlet me see\n</think>\n\nSee [a](https://x.y), $x_1$.\n\n$$\nx\n$$\n" * 3,
 )
 SECONDS = float(os.environ.get("SPECCHAT_MONKEY_SECONDS", "8"))
@@ -46,25 +52,37 @@ class Monkey:
         self._engine = engine
         self._pilot = pilot
         self._chance = chance
+        self._left = 0
+        self._acts: dict[Callable[[], Awaitable[None]], int] = {}
+        self._keys: list[str] = []
         self.done: list[str] = []
 
     async def act(self) -> None:
+        if not self._left:
+            await self._change_mood()
+        self._left -= 1
+        await self._chance.choices(list(self._acts), list(self._acts.values()))[0]()
+
+    async def _change_mood(self) -> None:
+        """Do other things for a while, in some place, while the engine writes at another pace."""
         acts = {
-            self._key: 45, self._action_key: 20, self._do: 6, self._slash: 4, self._ask: 4, self._click: 9,
-            self._drag: 2, self._wheel: 2, self._paste: 1, self._resize: 3, self._trouble: 2, self._switch: 1,
-            self._wait: 1,
+            self._key: 65, self._do: 6, self._slash: 4, self._ask: 4, self._click: 9, self._drag: 2, self._wheel: 2,
+            self._paste: 1, self._resize: 3, self._trouble: 2, self._switch: 1, self._wait: 1,
         }  # fmt: skip
-        await self._chance.choices(list(acts), list(acts.values()))[0]()
+        self._left = self._chance.randint(5, 60)
+        self._acts = {act: weight for act, weight in acts.items() if act == self._key or self._chance.random() < 0.4}
+        self._keys = self._chance.sample(ALL_KEYS, self._chance.choice((4, 8, len(ALL_KEYS))))
+        self._engine.tokens_per_second = self._chance.choice((10, 40, 300, 3000))
+        if place := self._chance.choice(("", "read", "chats", "new-chat", "tokens-here")):
+            self.done.append(f"do {place}")
+            await self._app.chat.do(place)
 
     async def _press(self, *keys: str) -> None:
         self.done += keys
         await self._pilot.press(*keys)
 
     async def _key(self) -> None:
-        await self._press(self._chance.choice(KEYS))
-
-    async def _action_key(self) -> None:
-        await self._press(self._chance.choice(ACTION_KEYS))
+        await self._press(self._chance.choice(self._keys))
 
     async def _do(self) -> None:
         """An action, whatever is on the screen: this is how the palette runs it."""
@@ -168,6 +186,7 @@ async def rest(app: SpecchatApp, engine: FakeEngine, pilot: Pilot[None]) -> None
     while len(app.screen_stack) > 1:
         await pilot.press("escape")
         await pilot.pause()
+    engine.tokens_per_second = 300
     engine._failures.clear()
     engine._load_failures.clear()
     app.chat.choose_pair(CATALOG.pairs[0])
