@@ -105,6 +105,13 @@ class Reply:
         return self._length
 
     @property
+    def beginning(self) -> str:
+        """The text before its first step, as far as that is known: what it was made to begin with."""
+        if self.offsets:
+            return self.text[: self.offsets[0]]
+        return "" if self.ended else self.text
+
+    @property
     def seed(self) -> int:
         return self.sampling.seed
 

@@ -18,6 +18,8 @@ from specchat.engine.api import FinishReason, Sampling, Speculation, Stats
 INTERRUPTED = "interrupted: specchat ended while this was being written"
 
 RowState = Literal["sent", "writing", "finished", "failed"]
+Recorded = Callable[[str, int], Record | None]
+"""Gives what was recorded of the reply with a key, whose first step began after so many characters of its text."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def reply_row(reply: Reply) -> MessageRow:
     return MessageRow(reply.key, parent, "assistant", reply.raw, reply.created, state, json.dumps(asdict(meta)))
 
 
-def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Callable[[str], Record | None]) -> Conversation:
+def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Recorded) -> Conversation:
     """The chat that the rows hold. Rows whose parent is missing are left out.
 
     `record` gives a reply's record by its key, when it is asked for.
@@ -150,7 +152,7 @@ def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Callable[
     return chat
 
 
-def _reply(row: MessageRow, record: Callable[[str], Record | None]) -> Reply:
+def _reply(row: MessageRow, record: Recorded) -> Reply:
     meta = _read(Answered, row.meta)
     reply = Reply(0, one_line(meta.name, 40), meta.sampling, meta.speculation, key=row.key, created=row.created)
     reply.state = "finished" if row.state == "finished" else "failed"
@@ -159,7 +161,7 @@ def _reply(row: MessageRow, record: Callable[[str], Record | None]) -> Reply:
     reply.prefill, reply.reason, reply.stats = meta.prefill, meta.reason, meta.stats
     reply.plain_tokens_per_second = meta.plain_tokens_per_second
     marks = tuple(replace(mark, text=one_line(mark.text)) for mark in meta.marks)
-    reply.restore(row.text, marks, lambda: record(row.key))
+    reply.restore(row.text, marks, lambda: record(row.key, len(clean(meta.prefill))))
     return reply
 
 

@@ -215,10 +215,10 @@ class Store:
     def _known(self, keys: Iterable[str]) -> bool:
         return any(sql.has_message(self._reader, key) for key in keys)
 
-    def _record(self, key: str) -> Record | None:
+    def _record(self, key: str, start: int) -> Record | None:
         blob = sql.trace(self._reader, key)
         try:
-            return record_of(unpack(blob)) if blob else None
+            return record_of(unpack(blob), start) if blob else None
         except ValueError:
             return None
 

@@ -40,8 +40,8 @@ def columns(record: Record) -> Columns:
     return {"speculation": asdict(record.first), "steps": table, "changes": changes}
 
 
-def record_of(data: Columns) -> Record:
-    """The record that `columns` described.
+def record_of(data: Columns, start: int = 0) -> Record:
+    """The record that `columns` described, of a reply whose first step began after `start` characters of its text.
 
     Raises:
         ValueError: it is no such data.
@@ -56,7 +56,7 @@ def record_of(data: Columns) -> Record:
         raise ValueError(f"not a recorded reply: {error}") from error
     if not all(0 <= n <= _MOST for s in steps for n in (s.drafted, s.tested, s.accepted, s.emitted)):
         raise ValueError("not a recorded reply: a step's tokens are out of range")
-    record, offset = Record(speculation), 0
+    record, offset = Record(speculation), start
     for number, step in enumerate(steps):
         while changes and changes[0][0] <= number:
             _, changed, tokens = changes.pop(0)

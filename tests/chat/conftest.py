@@ -14,23 +14,23 @@ from specchat.engine.api import Changed, Finished, Sampling, Speculation, Starte
 from specchat.engine.fake import stats, steps
 
 
-def answer(chat: Conversation, turn: Turn, text: str, *, ended: bool = True) -> Reply:
+def answer(chat: Conversation, turn: Turn, text: str, *, prefill: str = "", ended: bool = True) -> Reply:
     """A recorded reply to `turn` whose strategy changes half-way."""
-    reply = Reply(1, "demo", Sampling(seed=7, temperature=0.5), Speculation.of("draft"))
+    reply = Reply(1, "demo", Sampling(seed=7, temperature=0.5), Speculation.of("draft"), prefill=prefill)
     chat.answer(turn, reply)
     made = steps(text)
-    reply.started(Started(1, 12, 3, 7, Speculation.of("draft")))
+    reply.started(Started(1, 12, 3, 7, Speculation.of("draft"), prefill))
     for number, step in enumerate(made):
         if number == len(made) // 2:
             reply.changed(Changed(1, Speculation.of("plain"), 9))
         reply.step(replace(step, id=1))
     if ended:
-        reply.finished(Finished(1, "stop", text, (), stats(made, 12, 100.0)))
+        reply.finished(Finished(1, "stop", prefill + text, (), stats(made, 12, 100.0)))
     return reply
 
 
 def a_chat() -> Conversation:
-    """Two turns; the first prompt has two versions, the second prompt two replies."""
+    """Two turns; the first prompt has two versions, one answered after a prefill, the second prompt two replies."""
     chat = Conversation("Be brief.")
     first = chat.ask("Tell me about a fox", (Attachment("fox.txt", "red\n```\n"),))
     answer(chat, first, "A fox is a small animal of the woods.")
@@ -38,7 +38,7 @@ def a_chat() -> Conversation:
     answer(chat, second, "A lamp gives light.")
     answer(chat, second, "Lamps are for the night.")
     edited = chat.edit(first, "Tell me about an owl")
-    answer(chat, edited, "Owls fly at night.")
+    answer(chat, edited, "Owls fly at night.", prefill="Well:\n")
     chat.show(second)
     return chat
 

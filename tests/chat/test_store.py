@@ -153,7 +153,7 @@ def test_search_finds_titles_first_then_prompts(store: Store) -> None:
     hits = store.search("fox")
     assert [hit.role for hit in hits] == ["title", "user", "assistant"]
     assert hits[1].snippet[slice(*hits[1].found[0])] == "fox"
-    assert [hit.snippet for hit in store.search("owls fl")] == ["Owls fly at night."]
+    assert [hit.snippet for hit in store.search("owls fl")] == ["Well: Owls fly at night."]
     assert [hit.role for hit in store.search("nigh")] == ["assistant", "assistant"]
     assert store.search("fox unicorn") == []
 

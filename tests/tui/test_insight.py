@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from replies import finished, reply_of, step_of
 
 from specchat.chat.record import Record
-from specchat.engine.api import Changed, Speculation, Step
+from specchat.chat.reply import Reply
+from specchat.engine.api import Changed, Finished, Sampling, Speculation, Started, Stats, Step
+from specchat.engine.fake import steps
 from specchat.tui.insight.costs import CheckCost, Checks
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.lookup import potential
@@ -300,6 +302,20 @@ def test_steps_can_be_walked_both_ways() -> None:
     for _ in range(20):
         playback.faster(-1)
     assert playback.speed == SPEEDS[0]
+
+
+def test_what_a_reply_was_made_to_begin_with_is_there_all_the_time() -> None:
+    reply = Reply(1, "demo", Sampling(seed=42), Speculation.of("draft"))
+    reply.started(Started(1, 10, 0, 42, Speculation.of("draft"), "Dear sir,"))
+    for step in steps(" I write to you.", (1,)):
+        reply.step(step)
+    reply.finished(Finished(1, "stop", reply.text, (), Stats()))
+    playback = Playback(reply)
+    assert playback.shown.text == "Dear sir,"
+    playback.move(99)
+    assert (playback.shown.text, playback.shown.offsets) == ("Dear sir, I write to you.", reply.offsets)
+    playback.move(-99)
+    assert playback.shown.text == "Dear sir,"
 
 
 @given(st.lists(st.integers(-5, 9), max_size=12))

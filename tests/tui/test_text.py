@@ -7,7 +7,7 @@ from textual.content import Content
 
 from specchat.chat.reply import Reply
 from specchat.chat.tree import Turn
-from specchat.engine.api import Changed, Drafted, Finished, Piece, Sampling, Speculation, Stats, Step
+from specchat.engine.api import Changed, Drafted, Finished, Piece, Sampling, Speculation, Started, Stats, Step
 from specchat.tui.text import code, turn
 from specchat.tui.text.blocks import split
 from specchat.tui.text.code import OpenCode, box, code_lines, highlight, language_of
@@ -214,6 +214,17 @@ def test_the_token_view_shows_sources_and_ghosts() -> None:
     looks = [styles_at(lines[-2], text) for text in ("Once", " upon", " the day", " a t", " time")]
     assert looks == [{".spec-draft"}, {".spec-draft"}, {".spec-rejected"}, {".spec-target"}, {".spec-bonus"}]
     assert styles_at(lines[-1], "The end") == {".spec-plain"}
+
+
+def test_the_token_view_begins_with_what_the_reply_was_made_to_begin_with() -> None:
+    reply = a_reply()
+    reply.started(Started(1, 9, 0, 42, Speculation.of("draft"), "Dear\nsir"))
+    view = TurnView(answered("p", reply), first=True, token_view=True)
+    assert shown(view)[-2:] == ["Dear↵", "sir"]
+    reply.step(step((",\n", "draft"), ("I", "target")))
+    rows = [(line.content.plain, section) for section in view.sections() for line in section.lines(60)]
+    assert [row for row, _ in rows[-3:]] == ["Dear↵", "sir,↵", "I"]
+    assert [reply.text[section.start : section.end] for _, section in rows[-3:]] == ["Dear\n", "sir,\n", "I"]
 
 
 @pytest.mark.parametrize("token_view", [False, True])

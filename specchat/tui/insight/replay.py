@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from specchat.chat.record import Record
 from specchat.chat.reply import Reply
-from specchat.engine.api import Step
+from specchat.engine.api import Started, Step
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _ROUNDING = 1e-6
@@ -126,7 +126,10 @@ class Playback:
         self._speed = max(0, min(self._speed + by, len(SPEEDS) - 1))
 
     def _fresh(self) -> Reply:
-        return Reply(0, self._reply.name, self._reply.sampling, self._record.first)
+        """The reply as it was before its first step."""
+        reply = Reply(0, self._reply.name, self._reply.sampling, self._record.first)
+        reply.started(Started(0, 0, 0, reply.seed, self._record.first, self._reply.beginning))
+        return reply
 
     def _show(self, steps: int) -> None:
         """Play up to step `steps`, from the start where that is behind."""

@@ -48,10 +48,14 @@ class TokenView:
         self._spans: list[Span] = []
         self._tokens: list[Token] = []
         self._offset = 0
+        self._begun = False
         self.frozen: list[Section] = []
 
     def update(self) -> None:
         """Take in the steps that came since the last call."""
+        if not self._begun and self._reply.length:
+            self._begun = True
+            self._take(self._reply.beginning, "")
         for step in self._reply.steps[self._steps :]:
             self._take_marks(self._steps)
             self._steps += 1
@@ -61,7 +65,7 @@ class TokenView:
             for index, (text, source) in enumerate(pieces):
                 if ghost and index == refused_at:
                     self._append(ghost, REJECTED.style)
-                self._take(text, style_of(source), self._steps - 1, index)
+                self._take(text, style_of(source), (self._steps - 1, index))
             if ghost and refused_at == len(pieces):
                 self._append(ghost, REJECTED.style)
         self._take_marks(self._steps)
@@ -76,26 +80,29 @@ class TokenView:
             self._append(f" ⟨{marks[self._marks].text}⟩ ", ".mark")
             self._marks += 1
 
-    def _take(self, text: str, style: str, step: int, piece: int) -> None:
+    def _take(self, text: str, style: str, token: tuple[int, int] | None = None) -> None:
+        """Take in text, that of the piece `token` of a step where one wrote it."""
         *whole, last = text.split("\n")
         for line in whole:
-            self._take_token(f"{line}↵", style, step, piece)
+            self._take_token(f"{line}↵", style, token)
             self.frozen.append(self._section())
             self._text, self._spans, self._start, self._tokens = "", [], self._offset, []
-        self._take_token(last, style, step, piece)
+        self._take_token(last, style, token)
 
-    def _take_token(self, text: str, style: str, step: int, piece: int) -> None:
+    def _take_token(self, text: str, style: str, token: tuple[int, int] | None) -> None:
         if text:
             start = len(self._text)
             self._append(text.replace("\t", _TAB), style)
             self._offset += len(text)
-            self._tokens.append(Token(start, len(self._text), step, piece))
+            if token is not None:
+                self._tokens.append(Token(start, len(self._text), *token))
 
     def _append(self, text: str, style: str) -> None:
         if text:
             start = len(self._text)
             self._text += text
-            self._spans.append(Span(start, len(self._text), style))
+            if style:
+                self._spans.append(Span(start, len(self._text), style))
 
     def _section(self) -> Section:
         content = Content(self._text, self._spans.copy())
