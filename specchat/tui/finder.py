@@ -53,11 +53,14 @@ class Finder:
             self.current = matches[(at + (direction if same or direction < 0 else 0)) % len(matches)]
         return self.current
 
-    def words(self) -> str:
-        """`3 of 17`."""
+    def words(self, chat: Conversation) -> str:
+        """`3 of 17`, or how many there are where none was gone to yet."""
         if self.pattern is None:
             return ""
-        if self.current is None or not self._matches:
+        matches = self._update(chat)
+        if not matches:
             return "no match"
-        at = bisect_left(self._matches, self.current.order, key=lambda match: match.order)
-        return f"{at + 1:,} of {len(self._matches):,}"
+        if self.current is None:
+            return f"{len(matches):,} match{'es' * (len(matches) > 1)}"
+        at = bisect_left(matches, self.current.order, key=lambda match: match.order)
+        return f"{min(at + 1, len(matches)):,} of {len(matches):,}"

@@ -65,20 +65,22 @@ def test_going_through_matches_wraps_round_and_sees_new_ones() -> None:
     finder.look_for("answer")
     found = finder.nearest(chat, Said(chat.turns[3], "you"), 0)
     assert found is not None
-    assert (found.number, finder.words()) == (3, "4 of 5")
+    assert (found.number, finder.words(chat)) == (3, "4 of 5")
     for direction, number in ((1, 4), (1, 0), (-1, 4), (-1, 3)):
         found = finder.step(chat, direction)
         assert found is not None
         assert found.number == number
     add(chat, "more?", "the answer")
-    assert finder.words() == "4 of 5"
+    assert finder.words(chat) == "4 of 6"
     finder.step(chat, 1)
     finder.step(chat, 1)
-    assert finder.words() == "6 of 6"
+    assert finder.words(chat) == "6 of 6"
     finder.look_for("nowhere")
     assert finder.nearest(chat, None, 0) is None
-    assert finder.words() == "no match"
+    assert finder.words(chat) == "no match"
     assert finder.step(chat, 1) is None
+    add(chat, "where?", "nowhere")
+    assert finder.words(chat) == "1 match"
 
 
 def test_above_the_end_the_last_match_is_nearest() -> None:

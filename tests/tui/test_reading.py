@@ -232,6 +232,22 @@ async def test_words_are_found_in_all_of_a_long_chat() -> None:
         assert app.chat.prompt.has_focus
 
 
+async def test_matches_are_counted_again_when_the_reply_has_ended() -> None:
+    engine, clock = slow("a lamp and a fox " * 20)
+    app = make_app(engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "a story", wait=False)
+        clock.now = 12
+        await until_shown(pilot, app, "a lamp and a fox")
+        await pilot.press("ctrl+f", *"lamp")
+        await until_shown(pilot, app, "1 of ")
+        assert "of 20" not in screen_text(app)
+        clock.now = 999
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await until_shown(pilot, app, "1 of 20")
+
+
 async def test_found_words_are_marked_where_they_are_shown() -> None:
     async with answered(STORY, (100, 30)) as (app, pilot):
         await pilot.press("ctrl+f", *"lamp")

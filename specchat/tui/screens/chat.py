@@ -129,6 +129,7 @@ class ChatScreen(Screen[None]):
         self.draw_text()
         self.draw_gauges()
         self.draw_rows()
+        self.reading.count()
 
     def draw_text(self) -> None:
         """The chat, and in the token view its steps."""

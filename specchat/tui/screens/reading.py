@@ -97,7 +97,7 @@ class Reading:
         match = self._finder.nearest(self._chat.session.conversation, *(here or (None, 0)))
         if match is not None:
             transcript.go_to_match(match, unfold=False)
-        self._bar.show_count(self._finder.words())
+        self.count()
 
     def step(self, direction: Literal[-1, 1]) -> None:
         if not self._chat.has_class("-finding") or self._finder.pattern is None:
@@ -106,7 +106,12 @@ class Reading:
         match = self._finder.step(self._chat.session.conversation, direction)
         if match is not None:
             self._transcript.go_to_match(match)
-        self._bar.show_count(self._finder.words())
+        self.count()
+
+    def count(self) -> None:
+        """Say how many matches there are, where words are looked for."""
+        if self._chat.has_class("-finding"):
+            self._bar.show_count(self._finder.words(self._chat.session.conversation))
 
     def accept(self) -> None:
         """Go on among the matches with the transcript's keys."""
