@@ -1,5 +1,6 @@
 """The chat through the keyboard, over the scripted engine."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,6 @@ from pathlib import Path
 import pytest
 from conftest import CATALOG, LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
 from textual import events
-from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
@@ -16,6 +16,7 @@ from specchat.engine.fake import INFO, FakeEngine
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.pairs import PairsScreen
+from specchat.tui.screens.palette import Palette
 from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
@@ -570,16 +571,39 @@ async def test_a_storm_of_resizes_while_streaming() -> None:
         await until_shown(pilot, app, "tok/s ·")
 
 
+async def test_a_list_without_room_turns_no_page() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        app.chat.open_settings()
+        while not app.screen.query(OptionList):
+            await asyncio.sleep(0)
+        strategies = app.screen.query_one(OptionList)
+        assert not strategies.scrollable_content_region
+        strategies.action_page_down()
+        strategies.action_page_up()
+
+
+async def test_the_palette_without_room_turns_no_page() -> None:
+    async with answered(STORY, (100, 30)) as (app, pilot):
+        await pilot.press("ctrl+p", "s")
+        await pilot.pause(0.1)
+        for size in ((3, 1), (100, 30)):
+            await pilot.resize_terminal(*size)
+            await pilot.press("pagedown", "pageup", "down", "pagedown")
+        assert isinstance(app.screen, Palette)
+
+
 async def test_the_palette_opens_again_while_it_is_still_closing() -> None:
     app = make_app(FakeEngine())
     async with app.run_test(size=(100, 30)) as pilot:
         app.action_command_palette()
-        await wait_until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await wait_until(pilot, lambda: isinstance(app.screen, Palette))
         app.pop_screen()
         app.action_command_palette()
         app.action_command_palette()
         await pilot.pause()
-        assert [type(screen) for screen in app.screen_stack[1:]] == [CommandPalette]
+        assert [type(screen) for screen in app.screen_stack[1:]] == [Palette]
 
 
 async def test_help_and_palette_open_and_close() -> None:

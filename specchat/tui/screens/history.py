@@ -12,6 +12,7 @@ from specchat.clean import one_line
 from specchat.tui.history import PromptHistory
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import styled
+from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
 
 _SHOWN = 100
@@ -40,7 +41,7 @@ class HistoryScreen(Dialog[int | None]):
         search = Input(compact=True, select_on_focus=False)
         search.cursor_blink = False
         yield search
-        yield OptionList(markup=False)
+        yield Options(markup=False)
         yield Plain(id="found")
 
     def on_mount(self) -> None:

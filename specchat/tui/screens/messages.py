@@ -16,6 +16,7 @@ from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.reasoning import without_reasoning
 from specchat.tui.widgets.line_input import LineInput
+from specchat.tui.widgets.options import Options
 
 _SHOWN = 200
 """Messages listed at most; typing finds the others."""
@@ -44,7 +45,7 @@ class MessagesScreen(Dialog[Said | None]):
 
     def compose_content(self) -> ComposeResult:
         yield LineInput(placeholder="filter")
-        yield OptionList(markup=False)
+        yield Options(markup=False)
 
     def on_mount(self) -> None:
         self._fill("")

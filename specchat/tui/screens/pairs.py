@@ -10,6 +10,7 @@ from specchat.clean import one_line
 from specchat.tui.launch import Catalog, Pair
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import Session
+from specchat.tui.widgets.options import Options
 
 
 class PairsScreen(Dialog[Pair | None]):
@@ -25,7 +26,7 @@ class PairsScreen(Dialog[Pair | None]):
         self._pairs = list(catalog.pairs)
 
     def compose_content(self) -> ComposeResult:
-        yield OptionList(
+        yield Options(
             *[Option(self._entry(pair), disabled=bool(pair.unsupported)) for pair in self._pairs], markup=False
         )
 

@@ -22,6 +22,7 @@ from specchat.tui.settings import FIELDS, ChatSettings, Field, InvalidValue, nud
 from specchat.tui.text.lines import styled
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.line_input import LineInput
+from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
 
 
@@ -61,7 +62,7 @@ class SettingsScreen(Dialog[None]):
 
     def compose_content(self) -> ComposeResult:
         settings = self._session.settings
-        yield OptionList(*[self._strategy(info) for info in STRATEGIES.values()], id="strategy", markup=False)
+        yield Options(*[self._strategy(info) for info in STRATEGIES.values()], id="strategy", markup=False)
         yield Plain(id="strategy-note")
         for field in FIELDS:
             yield self._row(field.label, FieldInput(field, field.show(settings)), field)

@@ -9,6 +9,7 @@ from textual.widgets.option_list import Option
 from specchat.tui import figures
 from specchat.tui.insight.projection import Outlook, Projection
 from specchat.tui.screens.dialog import Dialog
+from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
 
 _WIDE, _MIDDLE = 72, 50
@@ -30,7 +31,7 @@ class WhatIfScreen(Dialog[int | None]):
 
     def compose_content(self) -> ComposeResult:
         yield Plain(source_words(self._projection))
-        yield OptionList(*[Option(self._row(outlook)) for outlook in self._projection.outlooks], markup=False)
+        yield Options(*[Option(self._row(outlook)) for outlook in self._projection.outlooks], markup=False)
         yield Plain(basis_words(self._projection), classes="note")
 
     def on_mount(self) -> None:

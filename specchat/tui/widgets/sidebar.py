@@ -21,9 +21,10 @@ from specchat.tui.actions.table import ACTIONS
 from specchat.tui.chat_list import Row, by_date, of_hits
 from specchat.tui.text.lines import styled
 from specchat.tui.widgets.line_input import LineInput
+from specchat.tui.widgets.options import Options
 
 
-class ChatList(OptionList):
+class ChatList(Options):
     """Its keys are those of the actions of `where` "chats"."""
 
     BINDINGS: ClassVar[list[BindingType]] = [action.binding() for action in ACTIONS if action.where == "chats"]
