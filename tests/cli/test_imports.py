@@ -49,3 +49,26 @@ def test_the_doctor_needs_neither_torch_nor_textual() -> None:
 
 def test_paths_needs_nothing() -> None:
     assert imported("paths") == set()
+
+
+STARTING = """
+import sys
+from specchat.cli import app, main
+from specchat.engine import client
+
+class Engine(client.EngineClient):
+    def start(self):
+        print(*(name for name in sys.modules if "." not in name))
+        raise SystemExit
+
+client.EngineClient = Engine
+app._terminal = lambda: True
+sys.argv = ["specchat"]
+main()
+"""
+
+
+def test_the_engine_starts_before_the_app_is_imported() -> None:
+    result = subprocess.run([sys.executable, "-c", STARTING], cwd=ROOT, capture_output=True, text=True)
+    assert "pydantic" in result.stdout.split(), result.stderr
+    assert "textual" not in result.stdout.split()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from conftest import answered
 
 from specchat.tui.collector import Collector, paused
 
@@ -57,3 +58,15 @@ def test_a_pause_ends_with_an_error_too() -> None:
         assert not gc.isenabled()
         raise KeyError
     assert gc.isenabled()
+
+
+async def test_an_empty_chat_is_told_without_a_key() -> None:
+    async with answered("Hello.", (100, 30)) as (app, pilot):
+        seen: list[str] = []
+        app.chat.feed._collector.idle = lambda chat, _: seen.append(chat)  # type: ignore[method-assign]
+        app.chat.feed._check()
+        key = app.session.conversation.key
+        await pilot.press("ctrl+n")
+        app.chat.feed._check()
+        assert seen[0] == key
+        assert seen[-1] == ""
