@@ -163,7 +163,7 @@ def test_what_is_known_of_a_token() -> None:
     assert [(draft.text, draft.kept) for draft in wanted(made)] == [("Once", True), (" the", False)]
     words = inspected(reply, section.tokens[1]).plain
     assert words == (
-        "“ a” correction · step 1 of 1 · the draft wanted “Once” 90 % “ the” 10 % refused"
+        "“ a” correction · step 1 of 1 · the draft wanted “Once” 90 % ▸“ the” 10 % refused"
         " · 5 drafted, 2 tested, 1 accepted · draft 1.0, verify 8.0, other 1.0 ms"
     )
 

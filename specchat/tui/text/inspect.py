@@ -9,6 +9,7 @@ from specchat.chat.reply import Reply
 from specchat.clean import clean
 from specchat.engine.api import Step
 from specchat.tui.text.lines import EMPTY, Line, styled
+from specchat.tui.text.parts import parts_of
 from specchat.tui.text.sources import REJECTED, SOURCES, style_of
 from specchat.tui.text.tokens import Token, TokenSection
 
@@ -66,14 +67,14 @@ def _begins(plain: str, lines: Sequence[Line]) -> list[int]:
 def inspected(reply: Reply, token: Token) -> Content:
     """The token's source, its step, what the draft wanted there, and what the step cost."""
     step = reply.steps[token.step]
-    piece = step.pieces[token.piece]
-    source = SOURCES.get(piece.source, SOURCES["plain"])
-    row = styled(_quoted(piece.text), style_of(piece.source)) + styled(f" {source.words}", ".value")
+    part = parts_of(step)[token.part]
+    source = SOURCES.get(part.source, SOURCES["plain"])
+    row = styled(_quoted(part.text), style_of(part.source)) + styled(f" {source.words}", ".value")
     row += styled(f" · step {token.step + 1:,} of {len(reply.steps):,}", ".label")
     drafts = wanted(step)
     if drafts:
         row += styled(" · the draft wanted ", ".label")
-        row += Content(" ").join(_draft(draft, here=index == token.piece) for index, draft in enumerate(drafts))
+        row += Content(" ").join(_draft(draft, here=index == part.position) for index, draft in enumerate(drafts))
     elif not step.drafted:
         row += styled(" · nothing was drafted", ".label")
     if step.drafted:
@@ -84,9 +85,10 @@ def inspected(reply: Reply, token: Token) -> Content:
 
 def _draft(draft: Wanted, *, here: bool) -> Content:
     style = (".value" if here else ".label") if draft.kept else REJECTED.style
+    mark = styled("▸" if here else "", ".value")
     chance = EMPTY if draft.probability is None else styled(f" {100 * draft.probability:.0f} %", ".label")
     fate = styled("" if draft.kept else " refused", ".label")
-    return styled(_quoted(draft.text), style) + chance + fate
+    return mark + styled(_quoted(draft.text), style) + chance + fate
 
 
 def _quoted(text: str) -> str:

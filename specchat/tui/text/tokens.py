@@ -7,6 +7,7 @@ from textual.content import Content, Span
 from specchat.chat.reply import Reply
 from specchat.clean import clean
 from specchat.tui.text.lines import Section, hang
+from specchat.tui.text.parts import parts_of
 from specchat.tui.text.sources import REJECTED, style_of
 
 _GHOST = 24
@@ -17,12 +18,12 @@ _TAB = "⇥   "
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Piece number `piece` of step number `step`, at `plain[start:end]` of the section that shows it."""
+    """Part number `part` of step number `step`, at `plain[start:end]` of the section that shows it."""
 
     start: int
     end: int
     step: int
-    piece: int
+    part: int
 
 
 class TokenSection(Section):
@@ -60,13 +61,13 @@ class TokenView:
             self._take_marks(self._steps)
             self._steps += 1
             ghost = _ghost("".join(draft.text for draft in step.drafts[step.accepted :]))
-            pieces = [(clean(piece.text), piece.source) for piece in step.pieces]
-            refused_at = len(pieces) - 1 if pieces and pieces[-1][1] == "target" else len(pieces)
-            for index, (text, source) in enumerate(pieces):
+            parts = parts_of(step)
+            refused_at = len(parts) - 1 if parts and parts[-1].source == "target" else len(parts)
+            for index, part in enumerate(parts):
                 if ghost and index == refused_at:
                     self._append(ghost, REJECTED.style)
-                self._take(text, style_of(source), (self._steps - 1, index))
-            if ghost and refused_at == len(pieces):
+                self._take(clean(part.text), style_of(part.source), (self._steps - 1, index))
+            if ghost and refused_at == len(parts):
                 self._append(ghost, REJECTED.style)
         self._take_marks(self._steps)
 
@@ -81,7 +82,7 @@ class TokenView:
             self._marks += 1
 
     def _take(self, text: str, style: str, token: tuple[int, int] | None = None) -> None:
-        """Take in text, that of the piece `token` of a step where one wrote it."""
+        """Take in text: of a step and the number of its part, where a step wrote it."""
         *whole, last = text.split("\n")
         for line in whole:
             self._take_token(f"{line}↵", style, token)

@@ -90,7 +90,7 @@ class Transcript(CursorView):
             tokens = other.tokens if isinstance(other, TokenSection) else ()
             at = at if other is section else (0 if direction > 0 else len(tokens) - 1)
             while 0 <= at < len(tokens):
-                if (tokens[at].step, tokens[at].piece) != (token.step, token.piece):
+                if (tokens[at].step, tokens[at].part) != (token.step, token.part):
                     self._take_token(cast(TokenSection, other), tokens[at])
                     return
                 at += direction
@@ -120,7 +120,7 @@ class Transcript(CursorView):
                 for section in sections
                 if isinstance(section, TokenSection) and section.reply is before.reply
                 for token in section.tokens
-                if (token.step, token.piece) == (kept.step, kept.piece)
+                if (token.step, token.part) == (kept.step, kept.part)
             ),
             None,
         )

@@ -1,0 +1,55 @@
+"""A verify step's pieces, which are runs of tokens, taken apart by the texts of the drafted tokens that were kept."""
+
+from dataclasses import dataclass
+
+from specchat.engine.api import Step
+
+_CHECKED = ("target", "bonus", "plain")
+"""Sources of the token that the target itself adds to a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One token, the step's number `position` from 0; where tokens cannot be told apart a run of them, at None."""
+
+    text: str
+    source: str
+    position: int | None
+
+
+def parts_of(step: Step) -> list[Part]:
+    """The text that a step wrote, token by token.
+
+    Text that was held back, as of a character in several tokens, comes with a later step and fits no drafted token.
+    """
+    kept = [draft.text for draft in step.drafts[: step.accepted]]
+    parts: list[Part] = []
+    done = 0
+    for piece in step.pieces:
+        if piece.source in _CHECKED:
+            last = piece is step.pieces[-1]
+            parts.append(Part(piece.text, piece.source, step.accepted if last else None))
+            continue
+        found = _apart(piece.text, kept[done:])
+        if found is None:
+            parts.append(Part(piece.text, piece.source, None))
+            done = len(kept)
+        else:
+            parts += [Part(text, piece.source, done + index) for index, text in enumerate(found)]
+            done += len(found)
+    return parts
+
+
+def _apart(run: str, tokens: list[str]) -> list[str] | None:
+    """`run` as the first of `tokens`, which may lack the space before them; None where they are not what it is."""
+    found: list[str] = []
+    at = 0
+    for token in tokens:
+        if at == len(run):
+            break
+        text = next((text for text in (token, f" {token}") if text and run.startswith(text, at)), None)
+        if text is None:
+            return None
+        found.append(text)
+        at += len(text)
+    return found if at == len(run) else None
