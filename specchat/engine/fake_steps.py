@@ -24,7 +24,8 @@ def steps(
 ) -> list[Step]:
     """`text` as verify steps that accept `accepted[0]`, `accepted[1]`, ... drafted tokens, over and over.
 
-    A token is a word with the space before it; `used` tokens were in the context before. `plain` accepts nothing.
+    A token is a word with the space before it; a step's kept ones are one piece, as the engine has them. `used` tokens
+    were in the context before. `plain` accepts nothing.
     """
     tokens = _TOKEN.findall(text)
     made: list[Step] = []
@@ -34,12 +35,13 @@ def steps(
         kept = min(next(counts), len(tokens) - done - 1)
         taken = tokens[done : done + kept + 1]
         last = "plain" if strategy == "plain" else "bonus" if kept == length else "target"
+        run = Piece("".join(taken[:-1]), strategy)
         done += len(taken)
         drafted = 0 if strategy == "plain" else length
         made.append(
             Step(
                 id=0,
-                pieces=(*(Piece(token, strategy) for token in taken[:-1]), Piece(taken[-1], last)),
+                pieces=tuple(piece for piece in (run, Piece(taken[-1], last)) if piece.text),
                 drafted=drafted,
                 tested=min(kept + 1, drafted),
                 accepted=kept,
