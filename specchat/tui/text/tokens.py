@@ -102,6 +102,8 @@ class TokenView:
         if text:
             start = len(self._text)
             self._text += text
+            if self._spans and self._spans[-1].style == style and self._spans[-1].end == start:
+                start = self._spans.pop().start
             if style:
                 self._spans.append(Span(start, len(self._text), style))
 
