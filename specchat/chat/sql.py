@@ -19,12 +19,11 @@ ABANDONED_S = 10.0
 
 
 def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
-    """Add or change a chat; whether it is pinned, and a name given meanwhile elsewhere, stay."""
+    """Add or change a chat. What `pin` and `rename` change stays: another copy may have done that meanwhile."""
     db.execute(
         "INSERT INTO chat (key, name, title, system, pinned, created, updated, view) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (key) DO UPDATE SET system = excluded.system, updated = excluded.updated, view = excluded.view, "
-        "name = CASE WHEN excluded.name = '' THEN name ELSE excluded.name END, "
-        "title = CASE WHEN excluded.name = '' AND name <> '' THEN title ELSE excluded.title END",
+        "title = CASE WHEN name = '' THEN excluded.title ELSE title END",
         (
             row.key,
             _whole(row.name),

@@ -394,3 +394,20 @@ def test_a_change_that_fails_in_any_way_does_not_end_the_saving(store: Store) ->
     save(store, a_chat())
     assert len(store.chats()) == 1
     assert store.problem == ""
+
+
+def test_a_name_given_in_another_copy_outlives_an_older_one(store: Store, tmp_path: Path) -> None:
+    chat = a_chat()
+    save(store, chat)
+    store.rename(chat.key, "first").wait(5)
+    here, _ = store.load(chat.key)
+    other = Store(tmp_path / "chats.db")
+    other.rename(chat.key, "second").wait(5)
+    other.close()
+    assert here.name == "first"
+    store.add_turn(here, here.ask("And now?"), {})
+    store.save_chat(here, {})
+    flush(store)
+    row = store.row(chat.key)
+    assert row is not None
+    assert (row.name, row.title) == ("second", "second")
