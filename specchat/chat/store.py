@@ -87,11 +87,15 @@ class Store:
         self._writer.put(lambda db: sql.put_view(db, key, system, kept), f"view {key}")
 
     def add_turn(self, chat: Conversation, turn: Turn, view: Mapping[str, Any]) -> bool:
-        """A prompt, before anything answers it; False when it is not safe within a quarter of a second."""
+        """A prompt, before anything answers it; False when it is not safe within a quarter of a second.
+
+        A chat that another copy deleted meanwhile comes back with it.
+        """
         chat_row, message = rows.chat_row(chat, time.time(), view), rows.turn_row(turn)
 
         def change(db: sqlite3.Connection) -> None:
             sql.put_chat(db, chat_row)
+            sql.delete(db, chat_row.key, None)
             sql.put_message(db, chat_row.key, message)
 
         return self._writer.put(change).wait(SHOWN_SOON_S)

@@ -411,3 +411,16 @@ def test_a_name_given_in_another_copy_outlives_an_older_one(store: Store, tmp_pa
     row = store.row(chat.key)
     assert row is not None
     assert (row.name, row.title) == ("second", "second")
+
+
+def test_a_chat_deleted_in_another_copy_comes_back_with_the_next_prompt(store: Store, tmp_path: Path) -> None:
+    chat = a_chat()
+    save(store, chat)
+    other = Store(tmp_path / "chats.db")
+    other.delete(chat.key).wait(5)
+    store.save_chat(chat, {})
+    flush(store)
+    assert store.chats() == []
+    assert store.add_turn(chat, chat.ask("Are you there?"), {})
+    assert [entry.key for entry in other.chats()] == [chat.key]
+    other.close()
