@@ -424,3 +424,16 @@ def test_a_chat_deleted_in_another_copy_comes_back_with_the_next_prompt(store: S
     assert store.add_turn(chat, chat.ask("Are you there?"), {})
     assert [entry.key for entry in other.chats()] == [chat.key]
     other.close()
+
+
+def test_a_chat_removed_by_another_copy_comes_back_whole(store: Store, tmp_path: Path) -> None:
+    chat = a_chat()
+    save(store, chat)
+    with closing(sqlite3.connect(tmp_path / "chats.db")) as db:
+        db.execute("PRAGMA foreign_keys = ON")
+        db.execute("DELETE FROM chat")
+        db.commit()
+    assert store.add_turn(chat, chat.ask("Are you there?"), {})
+    loaded, _ = store.load(chat.key)
+    assert [turn.prompt for turn in loaded.turns] == ["Tell me about a fox", "And a lamp?", "Are you there?"]
+    assert len(list(loaded.every_turn())) == 4
