@@ -78,7 +78,8 @@ def tidy(db: sqlite3.Connection, deleted_before: float) -> None:
     """Remove chats deleted long ago, and close replies that a killed process left open."""
     db.execute("DELETE FROM chat WHERE deleted < ?", (deleted_before,))
     db.execute(
-        "UPDATE message SET state = 'failed', meta = json_set(meta, '$.error', ?) "
+        "UPDATE message SET state = 'failed', "
+        "meta = json_set(CASE WHEN json_valid(meta) THEN meta ELSE '{}' END, '$.error', ?) "
         "WHERE state = 'writing' AND flushed < ?",
         ("interrupted: specchat ended while this was being written", time.time() - ABANDONED_S),
     )

@@ -437,3 +437,34 @@ def test_a_chat_removed_by_another_copy_comes_back_whole(store: Store, tmp_path:
     loaded, _ = store.load(chat.key)
     assert [turn.prompt for turn in loaded.turns] == ["Tell me about a fox", "And a lamp?", "Are you there?"]
     assert len(list(loaded.every_turn())) == 4
+
+
+def test_damage_that_shows_while_the_file_is_open_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    store = Store(path)
+    save(store, a_chat())
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with open(path, "r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    chat = Conversation()
+    assert not store.add_turn(chat, chat.ask("hello"), {})
+    assert "damaged" in store.problem
+    assert not store.close(0.3)
+
+
+def test_a_reply_cut_off_whose_figures_are_damaged_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chats.db")
+    chat = a_chat()
+    save(store, chat)
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "chats.db")) as db:
+        db.execute("UPDATE message SET meta = '{', state = 'writing', flushed = 0 WHERE role = 'assistant'")
+        db.commit()
+    store = Store(tmp_path / "chats.db")
+    flush(store)
+    loaded = store.load(chat.key)[0].turns[0].reply
+    assert loaded is not None
+    assert loaded.error == INTERRUPTED
+    store.close()
