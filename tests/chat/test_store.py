@@ -159,7 +159,24 @@ def test_search_finds_titles_first_then_prompts(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ['"', "fox*", "a OR b", "NEAR(", "title:fox", "-", "%", "_", "\\", "'", "", "  ", "\x00"]
+    "query",
+    [
+        '"',
+        "fox*",
+        "a OR b",
+        "NEAR(",
+        "title:fox",
+        "-",
+        "%",
+        "_",
+        "\\",
+        "'",
+        "",
+        "  ",
+        "\x00",
+        "fo\udce9",
+        "x" * 100_000,
+    ],
 )
 def test_no_query_is_an_error(store: Store, query: str) -> None:
     save(store, a_chat())
@@ -170,9 +187,31 @@ def test_search_finds_scripts_without_spaces_and_signs(store: Store) -> None:
     chat = Conversation()
     turn = chat.ask("狐狸和灯的故事 50%")
     store.add_turn(chat, turn, {})
-    assert [hit.role for hit in store.search("灯的")] == ["user"]
-    assert [hit.role for hit in store.search("%")] == ["user"]
+    assert [hit.role for hit in store.search("灯的")] == ["title", "user"]
+    assert [hit.role for hit in store.search("%")] == ["title", "user"]
     assert store.search("$") == []
+
+
+def test_search_finds_scripts_without_spaces_anywhere_and_in_titles(store: Store) -> None:
+    at_start, within = Conversation(), Conversation()
+    for chat, text in ((at_start, "東京は大きい"), (within, "私は東京に行く")):
+        store.add_turn(chat, chat.ask(text), {})
+        store.rename(chat.key, "x")
+    assert {hit.chat for hit in store.search("東京")} == {at_start.key, within.key}
+    store.rename(within.key, "私の東京旅行").wait(5)
+    assert [hit.chat for hit in store.search("東京") if hit.role == "title"] == [within.key]
+    assert [hit.role for hit in store.search("東京")] == ["title", "user", "user"]
+
+
+def test_search_takes_accents_as_any_keyboard_writes_them(store: Store) -> None:
+    chat = Conversation()
+    store.add_turn(chat, chat.ask("a r\u00e9sum\u00e9"), {})
+    assert store.search("re\u0301sum")
+
+
+def test_a_search_for_nothing_that_can_be_found_finds_nothing(store: Store) -> None:
+    save(store, a_chat())
+    assert store.search("\x00") == []
 
 
 def test_a_snippet_is_safe_to_show(store: Store) -> None:
