@@ -26,9 +26,9 @@ def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
         "title = CASE WHEN name = '' THEN excluded.title ELSE title END",
         (
             row.key,
-            _whole(row.name),
-            _whole(row.title),
-            _whole(row.system),
+            whole(row.name),
+            whole(row.title),
+            whole(row.system),
             row.pinned,
             row.created,
             row.updated,
@@ -46,11 +46,12 @@ def put_message(db: sqlite3.Connection, chat: str, row: MessageRow) -> None:
         "INSERT INTO message (key, chat, parent, role, text, created, state, flushed, meta) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
         "text = excluded.text, state = excluded.state, flushed = excluded.flushed, meta = excluded.meta",
-        (row.key, chat, row.parent, row.role, _whole(row.text), row.created, row.state, time.time(), row.meta),
+        (row.key, chat, row.parent, row.role, whole(row.text), row.created, row.state, time.time(), row.meta),
     )
 
 
-def _whole(text: str) -> str:
+def whole(text: str) -> str:
+    """`text` as the database holds it."""
     return _LONE.sub("\ufffd", text)
 
 
@@ -63,7 +64,7 @@ def drop_message(db: sqlite3.Connection, key: str) -> None:
 
 
 def rename(db: sqlite3.Connection, key: str, name: str) -> None:
-    db.execute("UPDATE chat SET name = ?, title = ? WHERE key = ?", (_whole(name), _whole(name), key))
+    db.execute("UPDATE chat SET name = ?, title = ? WHERE key = ?", (whole(name), whole(name), key))
 
 
 def pin(db: sqlite3.Connection, key: str, pinned: bool) -> None:
