@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,7 @@ def extend(*path: str | int, to: Any) -> Callable[[Any], None]:
 CHAT = ("chats", 0)
 FIRST = (*CHAT, "messages", 0)
 SECOND = (*CHAT, "messages", 1)
+DEEP: Any = reduce(lambda inner, _: {"a": inner}, range(400), 0)
 MESSAGE = {"key": "x", "parent": "y", "role": "user", "text": "", "created": 0, "state": "sent", "meta": {}}
 
 
@@ -126,6 +128,9 @@ MESSAGE = {"key": "x", "parent": "y", "role": "user", "text": "", "created": 0, 
         (change(*SECOND, "parent", to="nowhere"), r'messages\[1\]: its parent "nowhere" does not stand before it'),
         (extend(*CHAT, "messages", to=MESSAGE | {"parent": "x"}), r'its parent "x" does not stand before it'),
         (lambda data: data["chats"][0]["messages"].append(data["chats"][0]["messages"][0]), "is used twice"),
+        (change(*CHAT, "view", "more", to=DEEP), r"chats\[0\]\.view: it is nested too deeply"),
+        (change(*FIRST, "meta", to={"more": DEEP}), r"messages\[0\]\.meta: it is nested too deeply"),
+        (lambda data: next(iter(data["chats"][0]["traces"].values())).update(x=DEEP), r"traces\..*: it is nested too"),
         (change(*CHAT, "traces", "nobody", to={}), r'chats\[0\]\.traces: there is no reply "nobody"'),
     ],
 )  # fmt: skip
