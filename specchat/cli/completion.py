@@ -49,10 +49,14 @@ def complete_pairs(ctx: click.Context, param: click.Parameter, incomplete: str) 
 def complete_themes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of theme files' themes that begin like `incomplete`."""
     del ctx, param
+    from specchat.config.errors import ConfigError
     from specchat.config.paths import shipped, user_paths
     from specchat.config.themes import load_themes
 
-    themes, _ = load_themes([shipped("themes"), user_paths().themes])
+    try:
+        themes, _ = load_themes([shipped("themes"), user_paths().themes])
+    except ConfigError:
+        return []
     return [theme.name for theme in themes if theme.name.startswith(incomplete)]
 
 
@@ -64,12 +68,13 @@ def complete_chats(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
     from specchat.chat import sql
     from specchat.clean import one_line
+    from specchat.config.errors import ConfigError
     from specchat.config.paths import user_paths
 
     try:
         with closing(sqlite3.connect(f"{user_paths().chats.as_uri()}?mode=ro", uri=True)) as database:
             entries = sql.chats(database)
-    except sqlite3.Error:
+    except (sqlite3.Error, ConfigError):
         return []
     known = [CompletionItem(key, help=one_line(title, 60)) for key, title, *_ in entries if key.startswith(incomplete)]
     return [*known, *([CompletionItem("last", help="the latest chat")] if "last".startswith(incomplete) else [])]
