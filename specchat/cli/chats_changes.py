@@ -21,7 +21,7 @@ def delete(chat: str, yes: bool) -> None:
     with opened_store() as store, quiet_pipe():
         entry = find_chat(store, chat)
         title = one_line(entry.title, 80)
-        asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+        asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
         if asks and not yes:
             click.confirm(f'Delete "{title}"?', abort=True, err=True)
         saved(store, store.delete(entry.key))

@@ -29,7 +29,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.is_terminal = sys.stdin is not None and sys.stdin.isatty()
-        self._screen = sys.stdout if sys.stdout.isatty() else sys.stderr
+        self._screen = sys.stdout if sys.stdout is not None and sys.stdout.isatty() else sys.stderr
 
     def entries(self) -> Iterator[Entry]:
         """Until the input ends.
@@ -93,6 +93,6 @@ class Lines:
                 pass
 
     def _show(self, text: str) -> None:
-        if self.is_terminal and self._screen.isatty():
+        if self.is_terminal and self._screen is not None and self._screen.isatty():
             self._screen.write(text)
             self._screen.flush()

@@ -178,6 +178,22 @@ def test_a_pipe_closed_from_the_start_is_no_error(command: list[str]) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("command", ["chats list", "paths", "--help", "--version", "ask hello", "--plain"])
+def test_a_closed_standard_output_is_no_error(command: str) -> None:
+    line = f'"{sys.executable}" -m tests.cli.scripted_specchat {command} >&- <&-'
+    result = subprocess.run(["sh", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("command", ["models", "ask hello"])
+def test_a_full_disk_behind_standard_output_is_told(command: str) -> None:
+    line = f'"{sys.executable}" -m tests.cli.scripted_specchat {command} >/dev/full </dev/null'
+    result = subprocess.run(["sh", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert result.stderr == "Error: Standard output cannot be written (No space left on device).\n"
+    assert result.returncode == ExitCode.USAGE
+
+
 def test_an_engine_that_dies_is_told_with_what_was_written() -> None:
     process = ask("exit")
     out, errors = process.communicate(timeout=PATIENCE_S)
