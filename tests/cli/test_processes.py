@@ -167,7 +167,7 @@ def test_a_closed_pipe_ends_it_quietly() -> None:
     assert process.wait(PATIENCE_S) == 0
 
 
-@pytest.mark.parametrize("command", [["models"], ["paths"], ["models", "--json"]])
+@pytest.mark.parametrize("command", [["models"], ["paths"], ["models", "--json"], ["-h"], ["ask", "-h"]])
 def test_a_pipe_closed_from_the_start_is_no_error(command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -176,6 +176,15 @@ def test_a_pipe_closed_from_the_start_is_no_error(command: list[str]) -> None:
     )
     os.close(writer)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_an_error_that_nobody_reads_keeps_its_code() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "specchat", "chats", "show", "nothing"]
+    result = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=writer)
+    os.close(writer)
+    assert result.returncode == ExitCode.USAGE
 
 
 @pytest.mark.parametrize("command", ["chats list", "paths", "--help", "--version", "ask hello", "--plain"])
