@@ -192,6 +192,13 @@ def test_keys_complete(store: Store) -> None:
     assert complete("chats", "delete", "la") == ["last"]
 
 
+def test_keys_of_deleted_chats_complete(store: Store) -> None:
+    kept, gone = chat_about(store, "kept"), chat_about(store, "gone")
+    store.delete(gone.key).wait(5)
+    assert complete("chats", "restore", "") == [gone.key]
+    assert complete("chats", "delete", "") == [kept.key, "last"]
+
+
 def test_completion_makes_no_database(home: Path) -> None:
     assert complete("chats", "show", "0") == []
     assert not home.exists()
