@@ -3,6 +3,8 @@
 import os
 import re
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -507,3 +509,21 @@ def test_a_reply_cut_off_whose_figures_are_damaged_does_not_hold_up_the_others(t
     assert loaded is not None
     assert loaded.error == INTERRUPTED
     store.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit to the size of files there")
+def test_a_file_that_cannot_grow_is_told(tmp_path: Path) -> None:
+    code = f"""
+import resource
+from pathlib import Path
+from specchat.chat.schema import StoreError
+from specchat.chat.store import Store
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+try:
+    Store(Path({str(tmp_path / "chats.db")!r}))
+except StoreError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Make room on it" in result.stdout
+    assert result.stderr == ""
