@@ -143,3 +143,11 @@ def test_the_home_of_nobody_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, c
     result = run(*command)
     assert result.exit_code == ExitCode.UNUSABLE
     assert result.stderr.startswith("Error: SPECCHAT_HOME is ~nobody-here/x")
+
+
+def test_a_home_of_too_long_a_name_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / ("x" * 300)))
+    result = run("doctor")
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "cannot be read (File name too long)" in result.stdout
+    assert run("chats", "list").exit_code == ExitCode.UNUSABLE
