@@ -79,7 +79,7 @@ class Lines:
             self._show("\n")
             return None
         try:
-            text = data.decode("utf-8", errors="replace" if self.is_terminal else "strict")
+            text = data.decode("utf-8-sig", errors="replace" if self.is_terminal else "strict")
         except UnicodeDecodeError:
             raise Problem(
                 "Standard input is not UTF-8 text. Convert it first, for example with iconv.", ExitCode.USAGE
