@@ -6,7 +6,7 @@ Messages that are hidden, empty, of the system or of tools are left out, and wha
 
 import hashlib
 import json
-import math
+import lzma
 import re
 import zipfile
 import zlib
@@ -22,6 +22,10 @@ from specchat.chat.json_format import LATEST
 from specchat.chat.rows import Answered, ChatRow, MessageRow, WholeChat
 from specchat.clean import one_line
 
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError),
+    *(RuntimeError, NotImplementedError),  # encrypted, or packed in a way that Python does not know
+)
 _PARTS = re.compile(r"(?:.*/)?conversations(?:-\d+)?\.json")
 _MOST = 1 << 28
 """Characters of a chat."""
@@ -84,7 +88,7 @@ def unzip(data: bytes, name: str) -> Iterator[bytes]:
                 if room < 0:
                     raise ChatFileError(f"{name} unpacks to over {MAX_BYTES >> 30} GiB.")
                 yield unpacked
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError) as error:
+    except _DAMAGED as error:
         raise ChatFileError(f"{name} cannot be unpacked ({one_line(str(error))}).") from None
 
 
@@ -143,6 +147,7 @@ class _Tree:
         rows: list[MessageRow] = []
         nodes = list(self._kept())
         current = self._current({node.id for node in nodes})
+        begun: set[str] = set()
         size = 0
         for node in nodes:
             if node.children and all(child.continues for child in node.children) and node.id != current:
@@ -158,7 +163,8 @@ class _Tree:
             parent = self._key(first.parent.id) if first.parent else None
             if parent is None and first.role == "assistant":
                 parent = self._key(f"{first.id} prompt")
-                if all(row.key != parent for row in rows[-1:]):
+                if parent not in begun:
+                    begun.add(parent)
                     rows.append(MessageRow(parent, None, "user", "", first.created, "sent"))
             key, created = self._key(node.id), first.created or self._created
             if node.role == "user":
@@ -267,5 +273,4 @@ def _table(value: object) -> Mapping[str, Any]:
 
 def _time(value: object) -> float:
     """Seconds since 1970; 0 where it is no date."""
-    known = isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= LATEST
-    return float(value) if known else 0.0  # type: ignore[arg-type]
+    return float(value) if isinstance(value, int | float) and 0 <= value <= LATEST else 0.0

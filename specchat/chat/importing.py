@@ -14,6 +14,7 @@ from specchat.chat.files import ChatFileError, read
 from specchat.chat.json_format import FORMAT, from_json
 from specchat.chat.rows import WholeChat
 from specchat.chat.schema import in_words
+from specchat.chat.sql import whole
 from specchat.chat.store import Store
 from specchat.chat.trace import pack
 from specchat.clean import one_line
@@ -140,11 +141,11 @@ def _content(chat: WholeChat) -> tuple[Any, ...]:
             message.key,
             message.parent,
             message.role,
-            message.text,
+            whole(message.text),
             message.created,
             message.state,
             json.loads(message.meta),
         )
         for message in chat.messages
     ]
-    return chat.row.system, messages, dict(chat.traces)
+    return whole(chat.row.system), messages, dict(chat.traces)

@@ -17,6 +17,8 @@ FORMAT = "specchat"
 VERSION = 1
 LATEST = 250_000_000_000.0
 """Seconds since 1970, in the year 9892: later dates cannot be shown."""
+_DEEPEST = 100
+"""Levels of data whose form is not known here; more of them could not be written again."""
 
 _LONE = re.compile("[\ud800-\udfff]")
 Key = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -123,6 +125,8 @@ def _whole(chat: _Chat, place: str) -> WholeChat:
         follows = "user" if message.role == "assistant" else "assistant"
         if (roles[message.parent] if message.parent else "assistant") != follows:
             raise ChatFileError(f"{here}: prompts follow replies, and replies prompts, but this one does not.")
+        if _too_deep(message.meta, _DEEPEST):
+            raise ChatFileError(f"{here}.meta: it is nested too deeply.")
         meta = json.dumps(message.meta)
         try:
             check_meta(message.role, meta)
@@ -134,10 +138,14 @@ def _whole(chat: _Chat, place: str) -> WholeChat:
     for key, columns in chat.traces.items():
         if roles.get(key) != "assistant":
             raise ChatFileError(f'{place}.traces: there is no reply "{key}".')
+        if _too_deep({name: part for name, part in columns.items() if name != "steps"}, _DEEPEST):
+            raise ChatFileError(f"{place}.traces.{key}: it is nested too deeply.")
         try:
             record_of(columns)
         except ValueError as error:
             raise ChatFileError(f"{place}.traces.{key}: {_reason(error)}.") from None
+    if _too_deep(chat.view, _DEEPEST):
+        raise ChatFileError(f"{place}.view: it is nested too deeply.")
     row = ChatRow(**chat.model_dump(exclude={"messages", "traces"}))
     return WholeChat(row, tuple(messages), chat.traces)
 
@@ -147,3 +155,8 @@ def _reason(error: ValueError) -> str:
         first = error.errors(include_url=False, include_input=False)[0]
         return f"{_place(first['loc'])}: {one_line(first['msg'])}"
     return one_line(str(error))
+
+
+def _too_deep(data: object, room: int) -> bool:
+    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    return room < 0 or any(_too_deep(part, room - 1) for part in inner)

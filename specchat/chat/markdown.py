@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 from specchat.chat.files import ChatFileError
@@ -27,7 +29,8 @@ _MARK = re.compile(r"<!-- specchat: (chat|system|user|assistant|figures|end)(?: 
 _LIKE_A_MARK = re.compile(r"(?m)^(?=\\*<!-- specchat: )")
 _ESCAPED = re.compile(r"(?m)^\\(?=\\*<!-- specchat: )")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_HEADING = re.compile(r"(?:#{1,6}\s+|\*\*)(?P<who>[^*#]+?):?\s*(?:\*\*:?|#*)\s*")
+_HEADING = re.compile(r"(?:#{1,6} |\*\* ?)(?P<who>[^*#]+?):? ?(?:\*\*:?|#*)")
+"""In a line whose spaces are single ones."""
 _NAMES: dict[str, Kind] = {
     **dict.fromkeys(("you", "user", "me", "human", "prompt", "question"), "user"),
     **dict.fromkeys(
@@ -172,32 +175,34 @@ def _time(text: str | None) -> float:
 def _headed(text: str) -> tuple[str, list[_Block]]:
     """By headings or bold lines that say who speaks; those in code are text."""
     title, fence = "", ""
-    blocks: list[_Block] = []
+    blocks: list[tuple[Kind, list[str]]] = []
     for line in text.split("\n"):
         mark = _FENCE.match(line)
         if mark and not fence:
             fence = mark[1]
         elif mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
             fence = ""
-        heading = None if fence or mark else _HEADING.fullmatch(line.rstrip())
-        kind = _NAMES.get(heading["who"].strip().casefold()) if heading else None
+        kind = None if fence or mark else _speaker(line)
         if kind is not None:
-            blocks.append(_Block(kind, ""))
+            blocks.append((kind, []))
         elif blocks:
-            blocks[-1] = replace(blocks[-1], text=f"{blocks[-1].text}{line}\n")
+            blocks[-1][1].append(line)
         elif not title and line.startswith("# "):
             title = one_line(line[2:], 400)
-    return title, [replace(block, text=block.text.strip("\n")) for block in blocks]
+    return title, [_Block(kind, "\n".join(lines).strip("\n")) for kind, lines in blocks]
+
+
+def _speaker(line: str) -> Kind | None:
+    heading = _HEADING.fullmatch(" ".join(line.split())) if line.startswith(("#", "**")) else None
+    return _NAMES.get(heading["who"].strip().casefold()) if heading else None
 
 
 def _alternating(blocks: Iterable[_Block]) -> list[_Block]:
     """Prompts and replies in turn: neighbours of one kind become one, and a reply at the start gets an empty prompt."""
     said: list[_Block] = []
-    for block in blocks:
-        if said and said[-1].kind == block.kind:
-            said[-1] = replace(said[-1], text=f"{said[-1].text}\n\n{block.text}")
-        else:
-            if not said and block.kind == "assistant":
-                said.append(_Block("user", "", block.created))
-            said.append(block)
+    for kind, run in groupby(blocks, key=attrgetter("kind")):
+        first, *others = run
+        if not said and kind == "assistant":
+            said.append(_Block("user", "", first.created))
+        said.append(replace(first, text="\n\n".join([first.text, *(block.text for block in others)])))
     return said

@@ -126,6 +126,11 @@ def reply_row(reply: Reply) -> MessageRow:
     return MessageRow(reply.key, parent, "assistant", reply.raw, reply.created, state, json.dumps(asdict(meta)))
 
 
+def message_rows(chat: Conversation) -> list[MessageRow]:
+    """All messages of a chat as they are now, parents before children."""
+    return [row for turn in chat.every_turn() for row in (turn_row(turn), *map(reply_row, turn.replies))]
+
+
 def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Recorded) -> Conversation:
     """The chat that the rows hold. Rows whose parent is missing are left out.
 

@@ -144,7 +144,8 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite ends it by itself where the disk is full
+            connection.execute("ROLLBACK")
         raise
 
 
@@ -183,6 +184,8 @@ def in_words(error: sqlite3.Error, path: Path | None) -> str:
     match code:
         case sqlite3.SQLITE_FULL:
             return f"The disk is full: chats are not saved until there is room ({name})."
+        case sqlite3.SQLITE_IOERR:
+            return f"The chats cannot be read or written: the disk is full or fails. Make room on it ({name})."
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return f"The chats are locked by another program. Close that one ({name})."
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN:

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,14 @@ from specchat.clean import clean, one_line
 
 _OPEN, _CLOSE = "\x02", "\x03"
 _WORDS = re.compile(r"\w+")
+_UNFIT = re.compile("[\x00\ud800-\udfff]")
+"""What SQLite cannot look for: the end of a text, and halves of characters."""
+_SPACELESS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
+)
+"""Scripts without spaces: Thai, Lao, Burmese, Khmer, Japanese and Chinese."""
+_LONGEST = 10_000
+"""Characters that are looked for as they are written; SQLite takes no more than 50,000 bytes."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,10 @@ _MESSAGES = """
     FROM message_words JOIN message ON message.id = message_words.rowid JOIN chat ON chat.key = message.chat
     WHERE message_words MATCH ? AND deleted IS NULL ORDER BY rank * (CASE role WHEN 'user' THEN 2 ELSE 1 END) LIMIT ?
 """
+_PLAIN_TITLES = """
+    SELECT key, title, updated, NULL, 'title', title FROM chat
+    WHERE title LIKE ? ESCAPE '\\' AND deleted IS NULL ORDER BY updated DESC LIMIT ?
+"""
 _PLAIN = """
     SELECT chat.key, chat.title, chat.updated, message.key, role,
         substr(text, max(instr(lower(text), lower(?)) - 30, 1), 120)
@@ -48,18 +61,22 @@ _PLAIN = """
 def find(db: sqlite3.Connection, text: str, limit: int) -> list[Hit]:
     """Titles first, then messages by rank, prompts above replies. The last word may be unfinished.
 
-    Scripts without spaces, and signs, are found as they are written where the words find nothing.
+    Scripts without spaces are also found as they are written, and so is what has no words or none that are found.
     """
-    query = match_expression(text)
+    text = unicodedata.normalize("NFC", _UNFIT.sub(" ", text))
+    query, written = match_expression(text), text.strip()
     hits: list[Hit] = []
     if query:
         for statement in (_TITLES, _MESSAGES):
             rows = db.execute(statement, (_OPEN, _CLOSE, query, limit)).fetchall()
             hits += [_hit(*row) for row in rows]
-    if not hits and text.strip():
-        pattern = re.sub(r"([\\%_])", r"\\\1", text.strip())
-        rows = db.execute(_PLAIN, (text.strip(), f"%{pattern}%", limit)).fetchall()
-        hits = [_hit(*row) for row in rows]
+    if written and len(written) <= _LONGEST and (not hits or _SPACELESS.search(written)):
+        known = {(hit.chat, hit.message) for hit in hits}
+        pattern = "%" + re.sub(r"([\\%_])", r"\\\1", written) + "%"
+        rows = db.execute(_PLAIN_TITLES, (pattern, limit)).fetchall()
+        rows += db.execute(_PLAIN, (written, pattern, limit)).fetchall()
+        hits += [hit for hit in (_hit(*row) for row in rows) if (hit.chat, hit.message) not in known]
+        hits.sort(key=lambda hit: hit.message is not None)
     return hits[:limit]
 
 

@@ -19,17 +19,16 @@ ABANDONED_S = 10.0
 
 
 def put_chat(db: sqlite3.Connection, row: ChatRow) -> None:
-    """Add or change a chat; whether it is pinned, and a name given meanwhile elsewhere, stay."""
+    """Add or change a chat. What `pin` and `rename` change stays: another copy may have done that meanwhile."""
     db.execute(
         "INSERT INTO chat (key, name, title, system, pinned, created, updated, view) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (key) DO UPDATE SET system = excluded.system, updated = excluded.updated, view = excluded.view, "
-        "name = CASE WHEN excluded.name = '' THEN name ELSE excluded.name END, "
-        "title = CASE WHEN excluded.name = '' AND name <> '' THEN title ELSE excluded.title END",
+        "title = CASE WHEN name = '' THEN excluded.title ELSE title END",
         (
             row.key,
-            _whole(row.name),
-            _whole(row.title),
-            _whole(row.system),
+            whole(row.name),
+            whole(row.title),
+            whole(row.system),
             row.pinned,
             row.created,
             row.updated,
@@ -47,11 +46,12 @@ def put_message(db: sqlite3.Connection, chat: str, row: MessageRow) -> None:
         "INSERT INTO message (key, chat, parent, role, text, created, state, flushed, meta) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
         "text = excluded.text, state = excluded.state, flushed = excluded.flushed, meta = excluded.meta",
-        (row.key, chat, row.parent, row.role, _whole(row.text), row.created, row.state, time.time(), row.meta),
+        (row.key, chat, row.parent, row.role, whole(row.text), row.created, row.state, time.time(), row.meta),
     )
 
 
-def _whole(text: str) -> str:
+def whole(text: str) -> str:
+    """`text` as the database holds it."""
     return _LONE.sub("\ufffd", text)
 
 
@@ -64,7 +64,7 @@ def drop_message(db: sqlite3.Connection, key: str) -> None:
 
 
 def rename(db: sqlite3.Connection, key: str, name: str) -> None:
-    db.execute("UPDATE chat SET name = ?, title = ? WHERE key = ?", (_whole(name), _whole(name), key))
+    db.execute("UPDATE chat SET name = ?, title = ? WHERE key = ?", (whole(name), whole(name), key))
 
 
 def pin(db: sqlite3.Connection, key: str, pinned: bool) -> None:
@@ -79,7 +79,8 @@ def tidy(db: sqlite3.Connection, deleted_before: float) -> None:
     """Remove chats deleted long ago, and close replies that a killed process left open."""
     db.execute("DELETE FROM chat WHERE deleted < ?", (deleted_before,))
     db.execute(
-        "UPDATE message SET state = 'failed', meta = json_set(meta, '$.error', ?) "
+        "UPDATE message SET state = 'failed', "
+        "meta = json_set(CASE WHEN json_valid(meta) THEN meta ELSE '{}' END, '$.error', ?) "
         "WHERE state = 'writing' AND flushed < ?",
         ("interrupted: specchat ended while this was being written", time.time() - ABANDONED_S),
     )

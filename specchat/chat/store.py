@@ -87,12 +87,18 @@ class Store:
         self._writer.put(lambda db: sql.put_view(db, key, system, kept), f"view {key}")
 
     def add_turn(self, chat: Conversation, turn: Turn, view: Mapping[str, Any]) -> bool:
-        """A prompt, before anything answers it; False when it is not safe within a quarter of a second."""
-        chat_row, message = rows.chat_row(chat, time.time(), view), rows.turn_row(turn)
+        """A prompt, before anything answers it; False when it is not safe within a quarter of a second.
+
+        A chat that another copy deleted meanwhile comes back with it, also where it was removed since.
+        """
+        chat_row = rows.chat_row(chat, time.time(), view)
+        messages = [rows.turn_row(turn)] if turn.parent is None or self._has(chat.key) else rows.message_rows(chat)
 
         def change(db: sqlite3.Connection) -> None:
             sql.put_chat(db, chat_row)
-            sql.put_message(db, chat_row.key, message)
+            sql.delete(db, chat_row.key, None)
+            for message in messages:
+                sql.put_message(db, chat_row.key, message)
 
         return self._writer.put(change).wait(SHOWN_SOON_S)
 
@@ -211,6 +217,12 @@ class Store:
     def search(self, text: str, limit: int = 50) -> list[search.Hit]:
         """Chats whose title or messages hold the words of `text`, best first."""
         return search.find(self._reader, text, limit)
+
+    def _has(self, key: str) -> bool:
+        try:
+            return sql.has_chat(self._reader, key)
+        except sqlite3.Error:  # the writer meets it as well, and tells
+            return True
 
     def _known(self, keys: Iterable[str]) -> bool:
         return any(sql.has_message(self._reader, key) for key in keys)

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Condition, Event, Thread
+from typing import TypeGuard
 
 from specchat.chat.schema import in_words
 
@@ -78,17 +79,18 @@ class Writer:
     def _save(self, batch: list[tuple[str, Change, Event]]) -> bool:
         try:
             self._transact([change for _, change, _ in batch])
-        except sqlite3.OperationalError as error:
-            self.problem = in_words(error, self._path)
-            return False
-        except Exception:  # one of them can never be saved, such as a message of a chat that another copy removed
+        except Exception as error:
+            if _of_file(error):
+                self.problem = in_words(error, self._path)
+                return False
+            # one of them can never be saved, such as a message of a chat that another copy removed
             for _, change, _ in batch:
                 try:
                     self._transact([change])
-                except sqlite3.OperationalError as error:
-                    self.problem = in_words(error, self._path)
-                    return False
                 except Exception as error:
+                    if _of_file(error):
+                        self.problem = in_words(error, self._path)
+                        return False
                     logging.getLogger(__name__).warning("a change was given up: %s", error)
         self.problem = ""
         return True
@@ -102,3 +104,8 @@ class Writer:
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+
+
+def _of_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
+    """Whether the file is at fault, for now or for good, rather than what was to be saved."""
+    return type(error) in (sqlite3.OperationalError, sqlite3.DatabaseError)

@@ -118,7 +118,7 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
         try:
-            piped = sys.stdin.buffer.read().decode("utf-8").rstrip("\n")
+            piped = sys.stdin.buffer.read().decode("utf-8-sig").rstrip("\n")
         except UnicodeDecodeError as error:
             raise Problem(
                 f"Standard input is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv.",

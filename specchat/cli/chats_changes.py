@@ -7,7 +7,7 @@ import click
 
 from specchat.clean import one_line
 from specchat.cli.chat_store import by_title, find_chat, opened_store, saved
-from specchat.cli.completion import complete_chats
+from specchat.cli.completion import complete_chats, complete_deleted
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Output, Problem, quiet_pipe, told
 
@@ -21,7 +21,7 @@ def delete(chat: str, yes: bool) -> None:
     with opened_store() as store, quiet_pipe():
         entry = find_chat(store, chat)
         title = one_line(entry.title, 80)
-        asks = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+        asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
         if asks and not yes:
             click.confirm(f'Delete "{title}"?', abort=True, err=True)
         saved(store, store.delete(entry.key))
@@ -29,7 +29,7 @@ def delete(chat: str, yes: bool) -> None:
 
 
 @click.command()
-@click.argument("chat", required=False)
+@click.argument("chat", required=False, shell_complete=complete_deleted)
 @told
 def restore(chat: str | None) -> None:
     """Bring back the deleted CHAT, by its key or how its title begins; without CHAT the one deleted last."""

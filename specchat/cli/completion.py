@@ -3,7 +3,14 @@
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ZshComplete,
+    add_completion_class,
+    get_completion_class,
+)
 
 from specchat.cli.output import Output, quiet_pipe
 
@@ -13,6 +20,95 @@ if TYPE_CHECKING:
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SPECCHAT_COMPLETE"
 """The environment variable by which click tells a call for completion."""
+
+
+@add_completion_class
+class Bash(BashComplete):
+    """bash takes `--option=value` for three words."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        args, incomplete = super().get_completion_args()
+        words: list[str] = []
+        for word in (*args, incomplete):
+            if words and words[-1].startswith("--") and (word == "=" or words[-1].endswith("=")):
+                words[-1] += word
+            else:
+                words.append(word)
+        return words[:-1], words[-1]
+
+
+@add_completion_class
+class Zsh(ZshComplete):
+    """As click's, but completes the value of `--option=value` rather than the whole word."""
+
+    source_template = """\
+#compdef %(prog_name)s
+
+%(complete_func)s() {
+    local -a names described response
+    local kind name said
+    (( ! $+commands[%(prog_name)s] )) && return 1
+
+    response=("${(@f)$(env COMP_WORDS="${words[*]}" COMP_CWORD=$((CURRENT-1)) \
+%(complete_var)s=zsh_complete %(prog_name)s)}")
+    compset -P 1 '--*='
+
+    for kind name said in ${response}; do
+        if [[ "$kind" == "plain" ]]; then
+            if [[ "$said" == "_" ]]; then
+                names+=("$name")
+            else
+                described+=("$name":"$said")
+            fi
+        elif [[ "$kind" == "dir" ]]; then
+            _path_files -/
+        elif [[ "$kind" == "file" ]]; then
+            _path_files -f
+        fi
+    done
+
+    if [ -n "$described" ]; then
+        _describe -V unsorted described
+    fi
+
+    if [ -n "$names" ]; then
+        compadd -V unsorted -a names
+    fi
+}
+
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    %(complete_func)s "$@"
+else
+    compdef %(complete_func)s %(prog_name)s
+fi
+"""
+
+
+@add_completion_class
+class Fish(FishComplete):
+    """As click's, but completes that as well, and what is said of a name does not end at a comma."""
+
+    source_template = """\
+function %(complete_func)s;
+    set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) \
+COMP_CWORD=(commandline -t) %(prog_name)s);
+    set -l option (string match -r -- '^--[^=]+=' (commandline -t));
+
+    for completion in $response;
+        set -l metadata (string split -m 1 "," $completion);
+
+        if test $metadata[1] = "dir";
+            printf '%%s\\n' "$option"(__fish_complete_directories $metadata[2]);
+        else if test $metadata[1] = "file";
+            printf '%%s\\n' "$option"(__fish_complete_path $metadata[2]);
+        else if test $metadata[1] = "plain";
+            echo "$option$metadata[2]";
+        end;
+    end;
+end;
+
+complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)";
+"""
 
 
 @click.command()
@@ -49,30 +145,47 @@ def complete_pairs(ctx: click.Context, param: click.Parameter, incomplete: str) 
 def complete_themes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of theme files' themes that begin like `incomplete`."""
     del ctx, param
+    from specchat.config.errors import ConfigError
     from specchat.config.paths import shipped, user_paths
     from specchat.config.themes import load_themes
 
-    themes, _ = load_themes([shipped("themes"), user_paths().themes])
+    try:
+        themes, _ = load_themes([shipped("themes"), user_paths().themes])
+    except ConfigError:
+        return []
     return [theme.name for theme in themes if theme.name.startswith(incomplete)]
 
 
 def complete_chats(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Keys of chats that begin like `incomplete`, with their titles; none where they cannot be read."""
     del ctx, param
+    last = [CompletionItem("last", help="the latest chat")] if "last".startswith(incomplete) else []
+    keys = _keys(incomplete, deleted=False)
+    return [] if keys is None else [*keys, *last]
+
+
+def complete_deleted(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """The same of deleted chats."""
+    del ctx, param
+    return _keys(incomplete, deleted=True) or []
+
+
+def _keys(incomplete: str, *, deleted: bool) -> list[CompletionItem[str]] | None:
+    """None where they cannot be read."""
     import sqlite3
     from contextlib import closing
 
     from specchat.chat import sql
     from specchat.clean import one_line
+    from specchat.config.errors import ConfigError
     from specchat.config.paths import user_paths
 
     try:
         with closing(sqlite3.connect(f"{user_paths().chats.as_uri()}?mode=ro", uri=True)) as database:
-            entries = sql.chats(database)
-    except sqlite3.Error:
-        return []
-    known = [CompletionItem(key, help=one_line(title, 60)) for key, title, *_ in entries if key.startswith(incomplete)]
-    return [*known, *([CompletionItem("last", help="the latest chat")] if "last".startswith(incomplete) else [])]
+            entries = (sql.deleted if deleted else sql.chats)(database)
+    except (sqlite3.Error, ConfigError):
+        return None
+    return [CompletionItem(key, help=one_line(title, 60)) for key, title, *_ in entries if key.startswith(incomplete)]
 
 
 def _catalog(ctx: click.Context) -> "Catalog | None":

@@ -10,7 +10,7 @@ import click
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import PAIR_OPTIONS, Asked, with_options
-from specchat.cli.output import Output, Progress, quiet_pipe
+from specchat.cli.output import Output, Progress, quiet_pipe, told
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @with_options(PAIR_OPTIONS)
 @click.option("--engine", "with_engine", is_flag=True, help="Also load the pair in the engine process and measure it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@told
 def doctor(with_engine: bool, as_json: bool, **options: Any) -> None:
     """Look at versions, terminal, folders, configuration and GPU, and say what is wrong.
 

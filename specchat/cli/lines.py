@@ -29,7 +29,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.is_terminal = sys.stdin is not None and sys.stdin.isatty()
-        self._screen = sys.stdout if sys.stdout.isatty() else sys.stderr
+        self._screen = sys.stdout if sys.stdout is not None and sys.stdout.isatty() else sys.stderr
 
     def entries(self) -> Iterator[Entry]:
         """Until the input ends.
@@ -79,7 +79,7 @@ class Lines:
             self._show("\n")
             return None
         try:
-            text = data.decode("utf-8", errors="replace" if self.is_terminal else "strict")
+            text = data.decode("utf-8-sig", errors="replace" if self.is_terminal else "strict")
         except UnicodeDecodeError:
             raise Problem(
                 "Standard input is not UTF-8 text. Convert it first, for example with iconv.", ExitCode.USAGE
@@ -93,6 +93,6 @@ class Lines:
                 pass
 
     def _show(self, text: str) -> None:
-        if self.is_terminal and self._screen.isatty():
+        if self.is_terminal and self._screen is not None and self._screen.isatty():
             self._screen.write(text)
             self._screen.flush()

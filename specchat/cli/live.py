@@ -1,6 +1,7 @@
 """Themes and models.toml, read again when they change while the app runs."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,10 @@ class LiveFiles:
         return tuple(self._stamp_all())
 
     def _stamp_all(self) -> Iterator[Stamp]:
-        for path in (self._models or self._paths.models_file, *sorted(self._paths.themes.glob("*.toml"))):
+        themes: list[Path] = []
+        with suppress(OSError):
+            themes = sorted(self._paths.themes.glob("*.toml"))
+        for path in (self._models or self._paths.models_file, *themes):
             try:
                 found = path.stat()
             except OSError:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from io import TextIOWrapper
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TextIO, TypeVar
 
 import click
 
@@ -44,25 +44,36 @@ def told(command: Callable[P, R]) -> Callable[P, R]:
 
 
 class Output:
-    """Standard output for results. On a terminal control codes are taken out; a pipe or file gets UTF-8 as it is."""
+    """Standard output for results. On a terminal control codes are taken out; a pipe or file gets UTF-8 as it is.
+
+    File names of other encodings are written as they are. Where standard output is closed, nothing is written.
+    """
 
     def __init__(self) -> None:
-        self._stream = sys.stdout
-        self.is_terminal = self._stream.isatty()
+        self._stream: TextIO | None = sys.stdout
+        self.is_terminal = self._stream is not None and self._stream.isatty()
         if isinstance(self._stream, TextIOWrapper):
             if self.is_terminal:
                 self._stream.reconfigure(errors="replace")
             else:
-                self._stream.reconfigure(encoding="utf-8")
+                self._stream.reconfigure(encoding="utf-8", errors="surrogateescape")
 
     def write(self, text: str) -> None:
         """Write and flush.
 
         Raises:
             BrokenPipeError: nobody reads any more.
+            Problem: it cannot be written, as to a full disk.
         """
-        self._stream.write(clean(text) if self.is_terminal else text)
-        self._stream.flush()
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(clean(text) if self.is_terminal else text)
+            self._stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise Problem(f"Standard output cannot be written ({error.strerror}).", ExitCode.USAGE) from None
 
 
 class Progress:

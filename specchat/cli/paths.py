@@ -4,11 +4,12 @@ import json
 
 import click
 
-from specchat.cli.output import Output, quiet_pipe
+from specchat.cli.output import Output, quiet_pipe, told
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@told
 def paths(as_json: bool) -> None:
     """Show where configuration, themes, logs and shipped files are."""
     from specchat.config.paths import demo_model, shipped, user_paths

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -26,13 +27,28 @@ from specchat.cli.options import (
     refuse_options_before_command,
     with_options,
 )
+from specchat.cli.output import quiet_pipe
 from specchat.cli.paths import paths
 from specchat.cli.plain import run_plain
 
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 
-@click.group(invoke_without_command=True, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+class _Quiet(click.Group):
+    """Ends quietly also where the reader of a help text is gone."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with quiet_pipe():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with quiet_pipe():
+            return super().invoke(ctx)
+
+
+@click.group(
+    cls=_Quiet, invoke_without_command=True, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @with_options(PAIR_OPTIONS, DECODING_OPTIONS)
 @click.option(
     "--theme",
@@ -74,7 +90,8 @@ def _run() -> int:
     try:
         result = specchat.main(prog_name="specchat", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):  # nobody reads it
+            error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED

@@ -1,5 +1,6 @@
 """models.toml: pairs of a target and its draft, as docs/models-toml.md describes them."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,7 +95,7 @@ def _title(folder: Path) -> str:
 
 
 def _folder(folder: Path) -> ModelSource:
-    return ModelSource(path=str(folder.expanduser().absolute()))
+    return ModelSource(path=str(Path(os.path.expanduser(folder)).absolute()))
 
 
 def _read(path: Path, base: Catalog | None) -> Catalog:
@@ -171,7 +172,7 @@ def _source(table: ModelTable, folder: Path) -> ModelSource:
     if table.builtin is not None:
         path = str(demo_model(table.builtin))
     elif table.path is not None:
-        path = str(folder.absolute() / Path(table.path).expanduser())
+        path = str(folder.absolute() / os.path.expanduser(table.path))
     return ModelSource(path, table.repo, table.revision, table.quant, table.device)
 
 

@@ -1,6 +1,9 @@
 """TOML files read and checked against a pydantic model, every mistake told with file, key and nearest valid key."""
 
+import errno
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,7 +42,7 @@ def read_toml(path: Path, *, optional: bool = False) -> dict[str, Any]:
         ConfigError: the file is missing, unreadable or not TOML; a syntax error is told with its line.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(_read(path))
     except FileNotFoundError:
         if optional:
             return {}
@@ -50,6 +53,25 @@ def read_toml(path: Path, *, optional: bool = False) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8 text (byte {error.start}). Save it as UTF-8.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from None
+    except ValueError:  # of Python's, for integers of thousands of digits
+        raise ConfigError(f"{path} is not valid TOML: it holds a number that is too long.") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is not valid TOML: it is nested too deeply.") from None
+
+
+def _read(path: Path) -> str:
+    """All of a file; a pipe is read as well, but not waited for where nobody writes to it."""
+    with open(path, encoding="utf-8-sig", opener=_open) as file:
+        if hasattr(os, "set_blocking"):
+            os.set_blocking(file.fileno(), True)
+        text = file.read()
+        if not text and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EPIPE, "nobody writes to this pipe")
+        return text
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def checked(model: type[Model], data: Mapping[str, Any], path: Path) -> Model:

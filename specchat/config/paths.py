@@ -58,10 +58,13 @@ class Paths:
 
 
 def user_paths(environ: Mapping[str, str] = os.environ) -> Paths:
-    """The folders by platform and environment."""
-    home = environ.get("SPECCHAT_HOME")
-    if home:
-        root = Path(home).expanduser().absolute()
+    """The folders by platform and environment.
+
+    Raises:
+        ConfigError: the environment names the home of a user that there is not.
+    """
+    if environ.get("SPECCHAT_HOME"):
+        root = _named(environ, "SPECCHAT_HOME")
         config, data, cache, state = (root / name for name in ("config", "data", "cache", "state"))
     else:
         from platformdirs import PlatformDirs
@@ -73,9 +76,17 @@ def user_paths(environ: Mapping[str, str] = os.environ) -> Paths:
             dirs.user_cache_path,
             dirs.user_state_path,
         )
-    named = environ.get("SPECCHAT_CONFIG_FILE")
-    settings = Path(named).expanduser().absolute() if named else config / "config.toml"
+    settings = (
+        _named(environ, "SPECCHAT_CONFIG_FILE") if environ.get("SPECCHAT_CONFIG_FILE") else config / "config.toml"
+    )
     return Paths(config, data, cache, state, settings)
+
+
+def _named(environ: Mapping[str, str], variable: str) -> Path:
+    try:
+        return Path(environ[variable]).expanduser().absolute()
+    except RuntimeError:
+        raise ConfigError(f"{variable} is {environ[variable]}, but there is no such home folder. Correct it.") from None
 
 
 def private_folder(folder: Path) -> Path:

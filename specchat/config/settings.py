@@ -50,7 +50,7 @@ def save_setting(path: Path, key: str, value: str) -> None:
         ConfigError: the file is wrong already, there is no such setting, or the file cannot be written.
     """
     settings = load_settings(path)
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
     line = f"{key} = {json.dumps(value, ensure_ascii=False)}"
     pattern = re.compile(rf"^{re.escape(key)}\s*=.*$", re.MULTILINE)
     text = pattern.sub(lambda _: line, text, count=1) if pattern.search(text) else f"{line}\n{text}"

@@ -73,7 +73,12 @@ def load_themes(folders: Sequence[Path]) -> tuple[list[Theme], list[str]]:
     themes: dict[str, Theme] = {}
     problems: list[str] = []
     for folder in folders:
-        for path in sorted(folder.glob("*.toml")):
+        try:
+            files = sorted(folder.glob("*.toml"))
+        except OSError as error:
+            problems.append(f"{folder} cannot be read ({error.strerror}).")
+            continue
+        for path in files:
             try:
                 theme = read_theme(path)
             except ConfigError as error:

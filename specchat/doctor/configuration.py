@@ -1,5 +1,6 @@
 """The user's files: settings, pairs, themes and keys."""
 
+import os
 from pathlib import Path
 
 from specchat.config.catalog import Catalog
@@ -16,7 +17,7 @@ def settings(path: Path) -> Finding:
         given = load_settings(path).model_dump(exclude_none=True)
     except ConfigError as error:
         return problem("settings", error.message)
-    if not path.exists():
+    if not os.path.exists(path):
         return ok("settings", f"no {path}: all as shipped")
     return ok("settings", f"{path}: {', '.join(given) or 'nothing set'}")
 
@@ -39,4 +40,4 @@ def keys(path: Path) -> Finding:
         changed = read_keymap(path)
     except ConfigError as error:
         return note("keymap", f"{error.message} All actions keep their keys.")
-    return ok("keymap", f"{path}: {', '.join(changed) or 'nothing changed'}" if path.exists() else "as shipped")
+    return ok("keymap", f"{path}: {', '.join(changed) or 'nothing changed'}" if os.path.exists(path) else "as shipped")

@@ -1,5 +1,6 @@
 """ChatGPT's export: its trees, what is left out, and its zip."""
 
+import contextlib
 import json
 import zipfile
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from specchat.chat import chatgpt
 from specchat.chat.files import ChatFileError
-from specchat.chat.importing import import_file
+from specchat.chat.importing import import_file, read_chats
 from specchat.chat.rows import WholeChat
 from specchat.chat.store import Store
 
@@ -154,6 +155,39 @@ def test_loops_and_odd_values_do_no_harm() -> None:
     assert result.notes == ("left out: messages that hang on nothing (2)",)
 
 
+def test_a_date_that_no_number_can_hold_is_left_out() -> None:
+    chat = read(conversation(node("q", None, "user", "hi", create_time=10**400), current="q", create_time=10**400))
+    assert chat.chats[0].row.created == 0.0
+
+
+def test_branches_of_a_reply_at_the_start_share_its_empty_prompt(store: Store, tmp_path: Path) -> None:
+    branched = conversation(
+        node("a", None, "assistant", "hello"),
+        node("b", "a", "assistant", "there"),
+        node("c", "a", "assistant", "you"),
+        node("q", "a", "user", "hm"),
+        current="b",
+    )
+    assert told(read(branched).chats[0]) == [
+        ("user", "", ""),
+        ("assistant", "hello", ""),
+        ("assistant", "hello\n\nthere", ""),
+        ("assistant", "hello\n\nyou", ""),
+        ("user", "hm", "hello"),
+    ]
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([branched]))
+    import_file(store, path)
+    assert import_file(store, path).known == 1
+
+
+def test_halves_of_characters_are_the_same_chat_again(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps([conversation(node("q", None, "user", "hi \ud83d"), current="q")]))
+    import_file(store, path)
+    assert import_file(store, path).known == 1
+
+
 def test_an_empty_conversation_is_counted() -> None:
     result = read(conversation(node("root", None), current="root"), BRANCHED)
     assert len(result.chats) == 1
@@ -210,6 +244,19 @@ def test_a_zip_bomb_stops_early(store: Store, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(chatgpt, "MAX_BYTES", 1_000_000)
     with pytest.raises(ChatFileError, match="unpacks to over"):
         import_file(store, path)
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_zip_is_refused(tmp_path: Path, packing: int) -> None:
+    path = tmp_path / "export.zip"
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        archive.writestr("conversations.json", json.dumps([BRANCHED]))
+        archive.writestr("é.txt", "x")
+    data = path.read_bytes()
+    for place in range(4, len(data)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 0xC3]) + data[place + 1 :])
+        with contextlib.suppress(ChatFileError):
+            read_chats(path)
 
 
 def test_another_zip_is_refused(store: Store, tmp_path: Path) -> None:

@@ -3,17 +3,25 @@
 import json
 import time
 from collections.abc import Callable
+from contextlib import closing
+from functools import reduce
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from specchat.attachments import Attachment
 from specchat.chat.exporting import export
 from specchat.chat.files import ChatFileError, write_new
 from specchat.chat.importing import import_file, read_chats
 from specchat.chat.store import Store
-from specchat.chat.tree import Conversation
+from specchat.chat.tree import Conversation, Turn
 from specchat.clean import clean
+from specchat.engine.api import Failed, Finished, Stats
 
 from .conftest import a_chat, answer, flush, save
 
@@ -103,6 +111,7 @@ def extend(*path: str | int, to: Any) -> Callable[[Any], None]:
 CHAT = ("chats", 0)
 FIRST = (*CHAT, "messages", 0)
 SECOND = (*CHAT, "messages", 1)
+DEEP: Any = reduce(lambda inner, _: {"a": inner}, range(400), 0)
 MESSAGE = {"key": "x", "parent": "y", "role": "user", "text": "", "created": 0, "state": "sent", "meta": {}}
 
 
@@ -126,6 +135,9 @@ MESSAGE = {"key": "x", "parent": "y", "role": "user", "text": "", "created": 0, 
         (change(*SECOND, "parent", to="nowhere"), r'messages\[1\]: its parent "nowhere" does not stand before it'),
         (extend(*CHAT, "messages", to=MESSAGE | {"parent": "x"}), r'its parent "x" does not stand before it'),
         (lambda data: data["chats"][0]["messages"].append(data["chats"][0]["messages"][0]), "is used twice"),
+        (change(*CHAT, "view", "more", to=DEEP), r"chats\[0\]\.view: it is nested too deeply"),
+        (change(*FIRST, "meta", to={"more": DEEP}), r"messages\[0\]\.meta: it is nested too deeply"),
+        (lambda data: next(iter(data["chats"][0]["traces"].values())).update(x=DEEP), r"traces\..*: it is nested too"),
         (change(*CHAT, "traces", "nobody", to={}), r'chats\[0\]\.traces: there is no reply "nobody"'),
     ],
 )  # fmt: skip
@@ -257,3 +269,67 @@ def test_the_format_may_be_named(tmp_path: Path) -> None:
     assert read_chats(path, "md")[0][0].messages[0].text == "hi"
     with pytest.raises(ChatFileError, match="damaged or not complete"):
         read_chats(path, "json")
+
+
+PIECES = (
+    "a",
+    "word ",
+    "\n",
+    "\r\n",
+    "<!-- specchat: user -->",
+    "\\",
+    "\x00",
+    "\x1b[2J",
+    "狐",
+    "🦊",
+    "\u202e",
+    "\u2028",
+    "```",
+    '"',
+)
+
+
+def grown(random: Random) -> Conversation:
+    """A tree of prompts with files, and of replies in every state."""
+
+    def text(most: int = 6) -> str:
+        return "".join(random.choices(PIECES, k=random.randrange(most)))
+
+    chat = Conversation(text())
+    turns: list[Turn] = []
+    for _ in range(random.randrange(1, 7)):
+        files = tuple(Attachment(text(), text()) for _ in range(random.randrange(2)))
+        if turns and random.random() < 0.4:
+            turns.append(chat.edit(random.choice(turns), text(), files))
+        else:
+            turns.append(chat.ask(text(), files))
+        for _ in range(random.randrange(3)):
+            reply = answer(chat, turns[-1], text(12) or "x", ended=False)
+            reply.prefill = text()
+            end: Any = random.choice((None, "stop", "length", "context", "cancelled", "failed"))
+            if end == "failed":
+                reply.failed(Failed(1, "memory", text()))
+            elif end:
+                reply.finished(Finished(1, end, reply.raw, (), Stats()))
+    chat.show(random.choice(turns))
+    return chat
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_any_chat_comes_back_identical(random: Random) -> None:
+    here, there = Store(), Store()
+    with TemporaryDirectory() as folder, closing(here), closing(there):
+        chat = grown(random)
+        save(here, chat)
+        if random.random() < 0.5:
+            here.rename(chat.key, "mine")
+            here.pin(chat.key, True)
+            flush(here)
+        text = exported(here, chat.key)
+        path = written(Path(folder) / "chat.json", text)
+        assert import_file(there, path).keys == [chat.key]
+        assert exported(there, chat.key) == text
+        assert import_file(there, path).known == 1
+        shown = there.load(chat.key)[0]
+        assert [turn.key for turn in shown.turns] == [turn.key for turn in chat.turns]

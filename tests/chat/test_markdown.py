@@ -97,3 +97,21 @@ def test_neighbours_become_one_and_a_chat_begins_with_a_prompt() -> None:
 def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(ChatFileError, match=r"notes\.md holds no chat"):
         from_markdown(text, "notes.md", 0.0)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "line",
+    [f"# {' ' * 50_000}x*y", f"**{' ' * 50_000}x#y", f"## {'a: ' * 20_000}*x", f"# x{'#' * 50_000} y"],
+    ids=["heading", "bold", "colons", "signs"],
+)
+def test_a_long_line_that_is_no_heading_takes_no_time(line: str) -> None:
+    read = from_markdown(f"## You\nhi\n{line}\n", "chat.md", 0.0)
+    assert texts(read) == [f"hi\n{line}"]
+
+
+@pytest.mark.timeout(20)
+def test_a_large_file_is_read_in_a_moment() -> None:
+    text = "a line of a text that goes on for a while\n" * 200_000
+    assert texts(from_markdown(f"## You\n{text}", "chat.md", 0.0)) == [text.rstrip("\n")]
+    assert len(texts(from_markdown("## You\nand on it goes\n" * 100_000, "chat.md", 0.0))) == 1

@@ -3,6 +3,8 @@
 import os
 import re
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -159,7 +161,24 @@ def test_search_finds_titles_first_then_prompts(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ['"', "fox*", "a OR b", "NEAR(", "title:fox", "-", "%", "_", "\\", "'", "", "  ", "\x00"]
+    "query",
+    [
+        '"',
+        "fox*",
+        "a OR b",
+        "NEAR(",
+        "title:fox",
+        "-",
+        "%",
+        "_",
+        "\\",
+        "'",
+        "",
+        "  ",
+        "\x00",
+        "fo\udce9",
+        "x" * 100_000,
+    ],
 )
 def test_no_query_is_an_error(store: Store, query: str) -> None:
     save(store, a_chat())
@@ -170,9 +189,31 @@ def test_search_finds_scripts_without_spaces_and_signs(store: Store) -> None:
     chat = Conversation()
     turn = chat.ask("狐狸和灯的故事 50%")
     store.add_turn(chat, turn, {})
-    assert [hit.role for hit in store.search("灯的")] == ["user"]
-    assert [hit.role for hit in store.search("%")] == ["user"]
+    assert [hit.role for hit in store.search("灯的")] == ["title", "user"]
+    assert [hit.role for hit in store.search("%")] == ["title", "user"]
     assert store.search("$") == []
+
+
+def test_search_finds_scripts_without_spaces_anywhere_and_in_titles(store: Store) -> None:
+    at_start, within = Conversation(), Conversation()
+    for chat, text in ((at_start, "東京は大きい"), (within, "私は東京に行く")):
+        store.add_turn(chat, chat.ask(text), {})
+        store.rename(chat.key, "x")
+    assert {hit.chat for hit in store.search("東京")} == {at_start.key, within.key}
+    store.rename(within.key, "私の東京旅行").wait(5)
+    assert [hit.chat for hit in store.search("東京") if hit.role == "title"] == [within.key]
+    assert [hit.role for hit in store.search("東京")] == ["title", "user", "user"]
+
+
+def test_search_takes_accents_as_any_keyboard_writes_them(store: Store) -> None:
+    chat = Conversation()
+    store.add_turn(chat, chat.ask("a r\u00e9sum\u00e9"), {})
+    assert store.search("re\u0301sum")
+
+
+def test_a_search_for_nothing_that_can_be_found_finds_nothing(store: Store) -> None:
+    save(store, a_chat())
+    assert store.search("\x00") == []
 
 
 def test_a_snippet_is_safe_to_show(store: Store) -> None:
@@ -394,3 +435,95 @@ def test_a_change_that_fails_in_any_way_does_not_end_the_saving(store: Store) ->
     save(store, a_chat())
     assert len(store.chats()) == 1
     assert store.problem == ""
+
+
+def test_a_name_given_in_another_copy_outlives_an_older_one(store: Store, tmp_path: Path) -> None:
+    chat = a_chat()
+    save(store, chat)
+    store.rename(chat.key, "first").wait(5)
+    here, _ = store.load(chat.key)
+    other = Store(tmp_path / "chats.db")
+    other.rename(chat.key, "second").wait(5)
+    other.close()
+    assert here.name == "first"
+    store.add_turn(here, here.ask("And now?"), {})
+    store.save_chat(here, {})
+    flush(store)
+    row = store.row(chat.key)
+    assert row is not None
+    assert (row.name, row.title) == ("second", "second")
+
+
+def test_a_chat_deleted_in_another_copy_comes_back_with_the_next_prompt(store: Store, tmp_path: Path) -> None:
+    chat = a_chat()
+    save(store, chat)
+    other = Store(tmp_path / "chats.db")
+    other.delete(chat.key).wait(5)
+    store.save_chat(chat, {})
+    flush(store)
+    assert store.chats() == []
+    assert store.add_turn(chat, chat.ask("Are you there?"), {})
+    assert [entry.key for entry in other.chats()] == [chat.key]
+    other.close()
+
+
+def test_a_chat_removed_by_another_copy_comes_back_whole(store: Store, tmp_path: Path) -> None:
+    chat = a_chat()
+    save(store, chat)
+    with closing(sqlite3.connect(tmp_path / "chats.db")) as db:
+        db.execute("PRAGMA foreign_keys = ON")
+        db.execute("DELETE FROM chat")
+        db.commit()
+    assert store.add_turn(chat, chat.ask("Are you there?"), {})
+    loaded, _ = store.load(chat.key)
+    assert [turn.prompt for turn in loaded.turns] == ["Tell me about a fox", "And a lamp?", "Are you there?"]
+    assert len(list(loaded.every_turn())) == 4
+
+
+def test_damage_that_shows_while_the_file_is_open_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    store = Store(path)
+    save(store, a_chat())
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with open(path, "r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    chat = Conversation()
+    assert not store.add_turn(chat, chat.ask("hello"), {})
+    assert "damaged" in store.problem
+    assert not store.close(0.3)
+
+
+def test_a_reply_cut_off_whose_figures_are_damaged_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chats.db")
+    chat = a_chat()
+    save(store, chat)
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "chats.db")) as db:
+        db.execute("UPDATE message SET meta = '{', state = 'writing', flushed = 0 WHERE role = 'assistant'")
+        db.commit()
+    store = Store(tmp_path / "chats.db")
+    flush(store)
+    loaded = store.load(chat.key)[0].turns[0].reply
+    assert loaded is not None
+    assert loaded.error == INTERRUPTED
+    store.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit to the size of files there")
+def test_a_file_that_cannot_grow_is_told(tmp_path: Path) -> None:
+    code = f"""
+import resource
+from pathlib import Path
+from specchat.chat.schema import StoreError
+from specchat.chat.store import Store
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+try:
+    Store(Path({str(tmp_path / "chats.db")!r}))
+except StoreError as error:
+    print(error)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Make room on it" in result.stdout
+    assert result.stderr == ""

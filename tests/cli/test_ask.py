@@ -32,6 +32,11 @@ def test_what_is_piped_in_is_added(run: Run, engines: list[FakeEngine]) -> None:
     assert asked(engines).messages[-1].content == "Summarise:\n\none\n\ntwo é"
 
 
+def test_a_byte_order_mark_is_not_asked(run: Run, engines: list[FakeEngine]) -> None:
+    run("ask", input="\ufeffone\n")
+    assert asked(engines).messages[-1].content == "one"
+
+
 def test_files_are_added_in_order(run: Run, engines: list[FakeEngine], tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     (tmp_path / "b").write_text("```")

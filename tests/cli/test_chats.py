@@ -1,8 +1,11 @@
 """`specchat chats`: the saved chats from the command line."""
 
 import json
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from tests.chat.conftest import a_chat, answer, flush, save
 from tests.cli.conftest import Run
 from tests.cli.test_completion import complete
 from tests.cli.test_imports import imported
-from tests.cli.test_processes import SCRIPTED, Terminal
+from tests.cli.test_processes import ROOT, SCRIPTED, Terminal
 
 
 @pytest.fixture
@@ -107,6 +110,16 @@ def test_what_is_exported_can_be_imported(run: Run, store: Store, tmp_path: Path
     assert "already here" in run("chats", "import", str(path)).stdout
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="file names are always UTF-8 there")
+def test_a_file_name_of_another_encoding_is_written_as_it_is(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/caf\xe9.json"
+    for arguments in (("export", "--all", "--format", "json", "--output", path), ("import", path)):
+        command = [sys.executable, "-m", "specchat", "chats", *arguments]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True)
+        assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout.startswith(path + b": 0 chats imported")
+
+
 def test_markdown_is_written_by_default_and_never_over_a_file(run: Run, store: Store, tmp_path: Path) -> None:
     chat = chat_about(store, "Owls")
     assert "## You\n\nOwls\n" in run("chats", "export", chat.key).stdout
@@ -177,6 +190,13 @@ def test_keys_complete(store: Store) -> None:
     chat = chat_about(store, "Owls")
     assert complete("chats", "show", chat.key[:3]) == [chat.key]
     assert complete("chats", "delete", "la") == ["last"]
+
+
+def test_keys_of_deleted_chats_complete(store: Store) -> None:
+    kept, gone = chat_about(store, "kept"), chat_about(store, "gone")
+    store.delete(gone.key).wait(5)
+    assert complete("chats", "restore", "") == [gone.key]
+    assert complete("chats", "delete", "") == [kept.key, "last"]
 
 
 def test_completion_makes_no_database(home: Path) -> None:

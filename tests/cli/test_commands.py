@@ -135,3 +135,19 @@ def test_schemas_of_files_are_printed(run: Run, file: str, keys: set[str]) -> No
 def test_the_schema_of_settings_names_the_strategies(run: Run) -> None:
     strategy = json.loads(run("config", "schema", "settings").stdout)["properties"]["strategy"]
     assert strategy["anyOf"][0] == {"enum": list(STRATEGIES), "type": "string"}
+
+
+@pytest.mark.parametrize("command", [("paths",), ("doctor",), ("chats", "list"), ("models",), ("ask", "hi")])
+def test_the_home_of_nobody_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> None:
+    monkeypatch.setenv("SPECCHAT_HOME", "~nobody-here/x")
+    result = run(*command)
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert result.stderr.startswith("Error: SPECCHAT_HOME is ~nobody-here/x")
+
+
+def test_a_home_of_too_long_a_name_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / ("x" * 300)))
+    result = run("doctor")
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "cannot be read (File name too long)" in result.stdout
+    assert run("chats", "list").exit_code == ExitCode.UNUSABLE

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from specchat.chat.rows import ChatRow
+from specchat.chat.store import Store
 from tests.cli.conftest import Run, configure
+from tests.cli.test_processes import Terminal
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,7 +63,76 @@ def test_the_script_names_the_command(run: Run, shell: str) -> None:
     assert f"_SPECCHAT_COMPLETE={shell}_complete" in result.stdout
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.fixture
+def program(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is on PATH with the command in it, and with a file; there is a chat of key `abc`."""
+    path = tmp_path / "here" / "specchat"
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m specchat "$@"\n')
+    path.chmod(0o755)
+    (path.parent / "my notes.txt").touch()
+    (home / "data").mkdir(parents=True)
+    store = Store(home / "data" / "chats.db")
+    store.insert(ChatRow("abc", "", "A fox, an owl: 'both'"), [], {})[1].wait(5)
+    store.close()
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return path.parent
+
+
+def needs(shell: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
+
+
+LINES = {
+    "specchat comp": "specchat completion",
+    "specchat chats sh": "specchat chats show",
+    "specchat ask --strat": "specchat ask --strategy",
+    "specchat ask --strategy l": "specchat ask --strategy lookup",
+    "specchat ask --strategy=l": "specchat ask --strategy=lookup",
+    "specchat --strategy=plain --the": "specchat --strategy=plain --theme",
+    "specchat --strategy=plain --pair=dem": "specchat --strategy=plain --pair=demo",
+    "specchat ask --pair dem": "specchat ask --pair demo",
+    "specchat chats export ab": "specchat chats export abc",
+    "specchat ask --file my": "specchat ask --file my notes.txt",
+    "specchat ask --file=my": "specchat ask --file=my notes.txt",
+}
+"""What is typed, and what it becomes, as the shell passes it on."""
+SETUP = {
+    "bash": ("--norc", "bind 'set enable-bracketed-paste off'"),
+    "zsh": ("-f", "autoload -U compinit; compinit -u -D"),
+}
+
+
+@pytest.mark.parametrize("shell", [pytest.param(shell, marks=needs(shell)) for shell in SETUP])
+def test_bash_and_zsh_complete_what_is_typed(shell: str, program: Path) -> None:
+    flag, setup = SETUP[shell]
+    terminal = Terminal(shutil.which(shell) or "", flag, "-i")
+    terminal.type(f'cd {program}; {setup}; eval "$(specchat completion {shell})"; echo rea""dy\n'.encode())
+    terminal.until(b"ready\r\n")
+    for typed, becomes in LINES.items():
+        terminal.type(typed.encode() + b"\t\x01echo @\x05\r")
+        terminal.until(f"@{becomes}\r\n".encode())
+    terminal.type(b"exit\n")
+    terminal.end()
+
+
+@needs("fish")
+def test_fish_completes_what_is_typed(program: Path) -> None:
+    def offered(line: str) -> list[str]:
+        script = f'specchat completion fish | source; complete -C "{line}"'
+        command = ["fish", "--no-config", "-c", script]
+        result = subprocess.run(command, cwd=program, capture_output=True, text=True, check=True)
+        assert result.stderr == ""
+        return result.stdout.splitlines()
+
+    for typed, becomes in LINES.items():
+        word = becomes.removeprefix(typed.rpartition(" ")[0] + " ")
+        assert [line.partition("\t")[0] for line in offered(typed)] == [word], typed
+    assert offered("specchat chats show ab") == ["abc\tA fox, an owl: 'both'"]
+
+
+@needs("bash")
 def test_bash_completes_with_the_script(tmp_path: Path) -> None:
     program = tmp_path / "specchat"
     program.write_text(f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m specchat "$@"\n')

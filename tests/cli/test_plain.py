@@ -72,6 +72,7 @@ def test_each_line_is_answered_with_all_before_it(run: Run, engine: FakeEngine) 
         ('"""\n"""\n', []),
         (" /new\r\n", [" /new"]),
         ("/new\n", []),
+        ("\ufeff/new\na\n", ["a"]),
     ],
 )
 def test_messages_may_go_over_lines(run: Run, engine: FakeEngine, typed: str, messages: list[str]) -> None:

@@ -167,7 +167,7 @@ def test_a_closed_pipe_ends_it_quietly() -> None:
     assert process.wait(PATIENCE_S) == 0
 
 
-@pytest.mark.parametrize("command", [["models"], ["paths"], ["models", "--json"]])
+@pytest.mark.parametrize("command", [["models"], ["paths"], ["models", "--json"], ["-h"], ["ask", "-h"]])
 def test_a_pipe_closed_from_the_start_is_no_error(command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -176,6 +176,31 @@ def test_a_pipe_closed_from_the_start_is_no_error(command: list[str]) -> None:
     )
     os.close(writer)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_an_error_that_nobody_reads_keeps_its_code() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "specchat", "chats", "show", "nothing"]
+    result = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=writer)
+    os.close(writer)
+    assert result.returncode == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("command", ["chats list", "paths", "--help", "--version", "ask hello", "--plain"])
+def test_a_closed_standard_output_is_no_error(command: str) -> None:
+    line = f'"{sys.executable}" -m tests.cli.scripted_specchat {command} >&- <&-'
+    result = subprocess.run(["sh", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("command", ["models", "ask hello"])
+def test_a_full_disk_behind_standard_output_is_told(command: str) -> None:
+    line = f'"{sys.executable}" -m tests.cli.scripted_specchat {command} >/dev/full </dev/null'
+    result = subprocess.run(["sh", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert result.stderr == "Error: Standard output cannot be written (No space left on device).\n"
+    assert result.returncode == ExitCode.USAGE
 
 
 def test_an_engine_that_dies_is_told_with_what_was_written() -> None:

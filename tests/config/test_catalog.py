@@ -209,3 +209,9 @@ def test_a_pair_of_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert pair.spec.target.path == str(tmp_path / "big")
     assert (pair.name, pair.strategy) == ("big + small", "draft")
     assert local_pair(Path("big"), None).strategy == "lookup"
+
+
+def test_a_folder_in_the_home_of_nobody_is_left_as_it_is_written(write: Write, tmp_path: Path) -> None:
+    pair = load_catalog(write("models.toml", HEAD + '    target = { path = "~nobody-here/t" }\n')).find("mine")
+    assert pair.spec.target.path == str(tmp_path / "~nobody-here" / "t")
+    assert local_pair(Path("~nobody-here"), None).spec.target.path == str(Path("~nobody-here").absolute())

@@ -51,3 +51,9 @@ def test_installed_files_come_before_the_checkout(tmp_path: Path, monkeypatch: p
     (package / "_shipped").mkdir(parents=True)
     (package / "_shipped" / "models.toml").write_text("")
     assert paths.shipped("models.toml") == package / "_shipped" / "models.toml"
+
+
+@pytest.mark.parametrize("variable", ["SPECCHAT_HOME", "SPECCHAT_CONFIG_FILE"])
+def test_the_home_of_nobody_is_told(variable: str) -> None:
+    with pytest.raises(ConfigError, match=f"{variable} is ~nobody-here/x"):
+        paths.user_paths({variable: "~nobody-here/x"})

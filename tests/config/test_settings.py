@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -29,6 +30,8 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         ('acceptance = "lossy"', 'acceptance must be "coupled" or "ratio"'),
         ("max_tokens = 0", "max_tokens should be"),
         ("theme", "line 1"),
+        (f"seed = {'9' * 5000}", "number that is too long"),
+        (f"seed = {'[' * 5000}", "nested too deeply"),
     ],
 )
 def test_mistakes_are_told(write: Write, line: str, words: str) -> None:
@@ -37,6 +40,29 @@ def test_mistakes_are_told(write: Write, line: str, words: str) -> None:
         load_settings(path)
     assert str(path) in caught.value.message
     assert words in caught.value.message
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+@pytest.mark.timeout(10)
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.toml")
+    with pytest.raises(ConfigError, match="nobody writes to this pipe"):
+        load_settings(tmp_path / "config.toml")
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="open files have no names here")
+def test_a_pipe_that_somebody_writes_to_is_read() -> None:
+    reading, writing = os.pipe()
+    with open(reading), open(writing, "w") as file:
+        Timer(0.2, lambda: (file.write("seed = 7"), file.close())).start()
+        assert load_settings(Path(f"/dev/fd/{reading}")).seed == 7
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(write: Write) -> None:
+    path = write("config.toml", '\ufefftheme = "ink"\nseed = 7\n')
+    assert load_settings(path) == Settings(theme="ink", seed=7)
+    save_setting(path, "theme", "paper")
+    assert load_settings(path) == Settings(theme="paper", seed=7)
 
 
 def test_saving_keeps_the_rest_of_the_file(write: Write) -> None:

@@ -1,6 +1,7 @@
 """Chats to and from files."""
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Iterator
 from itertools import count
@@ -49,7 +50,7 @@ def _write(chat: "ChatScreen", path: Path, kind: str = "") -> None:
     from specchat.chat.markdown import as_markdown
 
     as_json = (kind or path.suffix.lower().lstrip(".")) == "json"
-    path = path.expanduser()
+    path = Path(os.path.expanduser(path))
     try:
         write_new(path, _all(chat) if as_json else [as_markdown(chat.session.conversation)])
     except ChatFileError as error:
@@ -74,7 +75,7 @@ def _import(chat: "ChatScreen", argument: str) -> None:
     def named(text: str | None) -> None:
         if text is not None and text.strip():
             chat.say(f"reading {one_line(text)}")
-            chat.run_worker(_read(chat, Path(text.strip()).expanduser()), group="import")
+            chat.run_worker(_read(chat, Path(os.path.expanduser(text.strip()))), group="import")
 
     if argument.strip():
         named(argument)
