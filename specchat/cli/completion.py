@@ -41,74 +41,23 @@ class Bash(BashComplete):
 class Zsh(ZshComplete):
     """As click's, but completes the value of `--option=value` rather than the whole word."""
 
-    source_template = """\
-#compdef %(prog_name)s
-
-%(complete_func)s() {
-    local -a names described response
-    local kind name said
-    (( ! $+commands[%(prog_name)s] )) && return 1
-
-    response=("${(@f)$(env COMP_WORDS="${words[*]}" COMP_CWORD=$((CURRENT-1)) \
-%(complete_var)s=zsh_complete %(prog_name)s)}")
-    compset -P 1 '--*='
-
-    for kind name said in ${response}; do
-        if [[ "$kind" == "plain" ]]; then
-            if [[ "$said" == "_" ]]; then
-                names+=("$name")
-            else
-                described+=("$name":"$said")
-            fi
-        elif [[ "$kind" == "dir" ]]; then
-            _path_files -/
-        elif [[ "$kind" == "file" ]]; then
-            _path_files -f
-        fi
-    done
-
-    if [ -n "$described" ]; then
-        _describe -V unsorted described
-    fi
-
-    if [ -n "$names" ]; then
-        compadd -V unsorted -a names
-    fi
-}
-
-if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
-    %(complete_func)s "$@"
-else
-    compdef %(complete_func)s %(prog_name)s
-fi
-"""
+    source_template = ZshComplete.source_template.replace(
+        "    for type key", "    compset -P 1 '--*='\n\n    for type key", 1
+    ).replace(" -U", "")
 
 
 @add_completion_class
 class Fish(FishComplete):
     """As click's, but completes that as well, and what is said of a name does not end at a comma."""
 
-    source_template = """\
-function %(complete_func)s;
-    set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) \
-COMP_CWORD=(commandline -t) %(prog_name)s);
-    set -l option (string match -r -- '^--[^=]+=' (commandline -t));
-
-    for completion in $response;
-        set -l metadata (string split -m 1 "," $completion);
-
-        if test $metadata[1] = "dir";
-            printf '%%s\\n' "$option"(__fish_complete_directories $metadata[2]);
-        else if test $metadata[1] = "file";
-            printf '%%s\\n' "$option"(__fish_complete_path $metadata[2]);
-        else if test $metadata[1] = "plain";
-            echo "$option$metadata[2]";
-        end;
-    end;
-end;
-
-complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)";
-"""
+    source_template = (
+        FishComplete.source_template.replace('split "," ', 'split -m 1 "," ')
+        .replace("    for ", "    set -l option (string match -r -- '^--[^=]+=' (commandline -t));\n\n    for ", 1)
+        .replace("__fish_complete_directories $", "printf '%%s\\n' \"$option\"(__fish_complete_directories $")
+        .replace("__fish_complete_path $", "printf '%%s\\n' \"$option\"(__fish_complete_path $")
+        .replace("$metadata[2];\n        else", "$metadata[2]);\n        else")
+        .replace("echo $metadata[2]", 'echo "$option$metadata[2]"')
+    )
 
 
 @click.command()
