@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "done; also when the reader of the output closed it early",
     ExitCode.ERROR: "an error that specchat did not expect; the message names the file with the details",
-    ExitCode.USAGE: "an option, argument, input or strategy that cannot be used",
+    ExitCode.USAGE: "an option, argument, input, output or strategy that cannot be used",
     ExitCode.UNUSABLE: "a configuration file, the chats' database, a pair or a model that cannot be used",
     ExitCode.CONTEXT: "the prompt does not fit the model's context",
     ExitCode.DIED: "the engine process ended by itself",
