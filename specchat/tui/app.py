@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
-from textual.command import CommandPalette
 from textual.screen import Screen
 
 from specchat.clean import clean
@@ -19,6 +18,7 @@ from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Launch
 from specchat.tui.live import watch
 from specchat.tui.screens.chat import ChatScreen
+from specchat.tui.screens.palette import Palette
 from specchat.tui.session import Session
 from specchat.tui.text.code import highlight
 from specchat.tui.text.markdown import parse
@@ -100,8 +100,8 @@ class SpecchatApp(App[None]):
 
     def action_command_palette(self) -> None:
         """Show the palette; without the id that Textual gives it, which one that is still closing has too."""
-        if not isinstance(self.screen, CommandPalette):
-            self.push_screen(CommandPalette())
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         del screen

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from conftest import CATALOG, LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
 from textual import events
-from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
@@ -16,6 +15,7 @@ from specchat.engine.fake import INFO, FakeEngine
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.pairs import PairsScreen
+from specchat.tui.screens.palette import Palette
 from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
@@ -574,12 +574,35 @@ async def test_the_palette_opens_again_while_it_is_still_closing() -> None:
     app = make_app(FakeEngine())
     async with app.run_test(size=(100, 30)) as pilot:
         app.action_command_palette()
-        await wait_until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await wait_until(pilot, lambda: isinstance(app.screen, Palette))
         app.pop_screen()
         app.action_command_palette()
         app.action_command_palette()
         await pilot.pause()
-        assert [type(screen) for screen in app.screen_stack[1:]] == [CommandPalette]
+        assert [type(screen) for screen in app.screen_stack[1:]] == [Palette]
+
+
+@pytest.mark.parametrize("dialog", ["choose-message", "search-prompts", "models", "what-if", "rename-chat"])
+async def test_keys_that_come_together_close_a_dialog_once(dialog: str) -> None:
+    async with answered(STORY, (100, 30)) as (app, pilot):
+        await app.chat.do(dialog)
+        await pilot.pause(0.1)
+        for _ in range(3):
+            app.post_message(events.Key("enter", "\r"))
+        await pilot.pause(0.2)
+        assert app.screen is app.chat
+
+
+async def test_keys_that_come_together_run_a_command_once() -> None:
+    async with answered(STORY, (100, 30)) as (app, pilot):
+        await pilot.press("ctrl+p", *"token")
+        await until_shown(pilot, app, "Token view")
+        await pilot.pause(0.3)
+        for _ in range(2):
+            app.post_message(events.Key("enter", "\r"))
+        await wait_until(pilot, lambda: len(app.screen_stack) == 1)
+        await pilot.pause(0.3)
+        assert app.chat.transcript.token_view
 
 
 async def test_help_and_palette_open_and_close() -> None:
