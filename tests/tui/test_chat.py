@@ -593,6 +593,17 @@ async def test_keys_that_come_together_close_a_dialog_once(dialog: str) -> None:
         assert app.screen is app.chat
 
 
+async def test_enters_that_come_together_run_a_slash_command_once() -> None:
+    async with answered(STORY, (100, 30)) as (app, pilot):
+        app.chat.prompt.insert("/tokens")
+        await pilot.press("escape")
+        for _ in range(2):
+            app.chat.prompt.post_message(events.Key("enter", "\r"))
+        await wait_until(pilot, lambda: not app.chat.prompt.text)
+        await pilot.pause(0.1)
+        assert app.chat.transcript.token_view
+
+
 async def test_keys_that_come_together_run_a_command_once() -> None:
     async with answered(STORY, (100, 30)) as (app, pilot):
         await pilot.press("ctrl+p", *"token")

@@ -185,7 +185,7 @@ class ChatScreen(Screen[None]):
 
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
-        if event.text.strip():
+        if event.text.strip() and event.text == self.prompt.prompt:  # not of a second enter that came with the first
             await self._composer.enter(event.text)
 
     def send(self, text: str, attachments: tuple[Attachment, ...]) -> None:
