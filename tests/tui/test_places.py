@@ -1,0 +1,48 @@
+"""What is being read stays in view, and the cursor on it, whatever happens around it."""
+
+import pytest
+from conftest import ask, loaded, make_app, screen_text, wait_until
+from test_chat import slow
+
+LINES = "\n".join(f"This is line {n} of them." for n in range(60))
+
+
+@pytest.mark.parametrize("size", [(3, 3), (39, 30), (100, 11), (1, 1)])
+async def test_a_window_too_small_for_a_moment_keeps_what_is_read(size: tuple[int, int]) -> None:
+    engine, clock = slow(LINES)
+    app = make_app(engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 300
+        await wait_until(pilot, lambda: "line 40 of" in screen_text(app))
+        transcript = app.chat.transcript
+        transcript.scroll_to(y=5, animate=False, immediate=True)
+        await pilot.pause()
+        shown = screen_text(app).splitlines()[5]
+        await pilot.resize_terminal(*size)
+        clock.now = 340
+        await pilot.pause(0.2)
+        await pilot.resize_terminal(100, 30)
+        await pilot.pause(0.1)
+        assert (round(transcript.scroll_y), transcript.following) == (5, False)
+        assert screen_text(app).splitlines()[5] == shown
+
+
+async def test_the_list_of_chats_over_a_growing_reply_keeps_what_is_read() -> None:
+    engine, clock = slow(LINES)
+    app = make_app(engine)
+    async with app.run_test(size=(80, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 300
+        await wait_until(pilot, lambda: "line 40 of" in screen_text(app))
+        transcript = app.chat.transcript
+        transcript.scroll_to(y=5, animate=False, immediate=True)
+        await pilot.press("ctrl+b")
+        rows = len(transcript.chat_rows.rows)
+        clock.now = 340
+        await wait_until(pilot, lambda: len(transcript.chat_rows.rows) > rows)
+        await pilot.press("ctrl+b")
+        await pilot.pause(0.1)
+        assert (round(transcript.scroll_y), transcript.following) == (5, False)
