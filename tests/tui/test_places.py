@@ -4,6 +4,9 @@ import pytest
 from conftest import ask, loaded, make_app, screen_text, wait_until
 from test_chat import slow
 
+from specchat.engine.fake import FakeEngine
+from specchat.tui.text.chat_rows import Said
+
 LINES = "\n".join(f"This is line {n} of them." for n in range(60))
 
 
@@ -46,3 +49,32 @@ async def test_the_list_of_chats_over_a_growing_reply_keeps_what_is_read() -> No
         await pilot.press("ctrl+b")
         await pilot.pause(0.1)
         assert (round(transcript.scroll_y), transcript.following) == (5, False)
+
+
+async def test_the_cursor_stays_on_the_message_whose_version_is_shown() -> None:
+    app = make_app(FakeEngine((LINES,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        for n in range(3):
+            await ask(app, pilot, f"prompt {n}")
+        transcript, turns = app.chat.transcript, app.session.conversation.turns
+        transcript.focus()
+        await pilot.pause()
+        transcript.go_to_said(Said(turns[1], "model"))
+        await pilot.press("r")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        for key in "<><":
+            transcript.go_to_said(Said(turns[1], "model"))
+            await pilot.press("j", key)
+            assert transcript.said == Said(turns[1], "model")
+            assert transcript.cursor in range(round(transcript.scroll_y), round(transcript.scroll_y) + 24)
+        transcript.go_to_said(Said(turns[0], "you"))
+        await pilot.press("e")
+        await ask(app, pilot, " in other words")
+        other = app.session.conversation.turns[0]
+        transcript.focus()
+        await pilot.pause()
+        for key, turn in (("<", turns[0]), (">", other)):
+            transcript.go_to_said(Said(app.session.conversation.turns[0], "you"))
+            await pilot.press(key)
+            assert transcript.said == Said(turn, "you")

@@ -178,9 +178,13 @@ class Chats:
         self._chat.feed.expect()
 
     def show_version(self, step: int) -> None:
-        """Show the version before (-1) or after (1)."""
-        turn = self._turn if self._chat.transcript.has_focus else None
-        if refusal := self._chat.session.show_branch(step, turn):
-            self._chat.say(refusal, bad=True)
+        """Show the version before (-1) or after (1); the cursor stays on the message it is of."""
+        chat, transcript = self._chat, self._chat.transcript
+        said = transcript.said if transcript.has_focus else None
+        turn = self._turn if transcript.has_focus else None
+        if refusal := chat.session.show_branch(step, turn):
+            chat.say(refusal, bad=True)
             return
         self.show_conversation()
+        if said is not None and (shown := chat.session.conversation.siblings(said.turn).shown) is not None:
+            transcript.go_to_said(Said(shown, said.by), at_top=False)
