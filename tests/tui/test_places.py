@@ -78,3 +78,24 @@ async def test_the_cursor_stays_on_the_message_whose_version_is_shown() -> None:
             transcript.go_to_said(Said(app.session.conversation.turns[0], "you"))
             await pilot.press(key)
             assert transcript.said == Said(turn, "you")
+
+
+async def test_versions_are_those_of_the_message_under_the_cursor() -> None:
+    app = make_app(FakeEngine(("An answer.",)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "one")
+        await pilot.press("f5")
+        await ask(app, pilot, " and two")
+        await pilot.press("ctrl+r")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        turn = app.session.conversation.turns[0]
+        assert (len(turn.replies), turn.replies.number) == (2, 2)
+        app.chat.transcript.focus()
+        await pilot.pause()
+        app.chat.transcript.go_to_said(Said(turn, "model"))
+        await pilot.press("<")
+        assert (app.session.conversation.turns, turn.replies.number) == ([turn], 1)
+        app.chat.transcript.go_to_said(Said(turn, "you"))
+        await pilot.press("<")
+        assert app.session.conversation.turns[0].prompt == "one"

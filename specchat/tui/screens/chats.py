@@ -181,8 +181,9 @@ class Chats:
         """Show the version before (-1) or after (1); the cursor stays on the message it is of."""
         chat, transcript = self._chat, self._chat.transcript
         said = transcript.said if transcript.has_focus else None
-        turn = self._turn if transcript.has_focus else None
-        if refusal := chat.session.show_branch(step, turn):
+        turn = said.turn if said is not None else None
+        of_prompt = said is not None and said.by == "you"
+        if refusal := chat.session.show_branch(step, turn, of_prompt=of_prompt):
             chat.say(refusal, bad=True)
             return
         self.show_conversation()
