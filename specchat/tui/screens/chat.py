@@ -131,9 +131,10 @@ class ChatScreen(Screen[None]):
         self.draw_rows()
 
     def draw_text(self) -> None:
-        """The chat, and in the token view its steps."""
+        """The chat, and in the token view its steps and what is known of the token under the cursor."""
         self.transcript.sync()
         self.draw_steps()
+        self.reading.show_token()
 
     def draw_steps(self) -> None:
         if self.transcript.token_view:
@@ -276,6 +277,7 @@ class ChatScreen(Screen[None]):
         token_view = not self.transcript.token_view
         self.set_class(token_view, "-tokens")
         self.transcript.show(self.session.conversation, token_view=token_view)
+        self.reading.show_token()
         self.call_after_refresh(self.draw_steps)
         self.say("token view: ctrl+t goes back" if token_view else "")
 

@@ -82,6 +82,16 @@ class Inspector(Plain):
         "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
     }  # fmt: skip
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = ""
+
+    def tell(self, words: Content) -> None:
+        """Show `words`; nothing is laid out where they are shown already."""
+        if words.markup != self._told:
+            self._told = words.markup
+            self.show(words, layout=True)
+
 
 class Legend(Plain):
     """What the colours and styles of the token view mean."""

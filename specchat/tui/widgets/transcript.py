@@ -66,11 +66,18 @@ class Transcript(CursorView):
     def sync(self) -> None:
         super().sync()
         self._keep_token()
+        if self.has_focus:
+            self.arrived()
 
     def relaid(self) -> None:
         self._found.clear()
         self._keep_token()
+        if self.token is not None and self.has_focus and not self.following:
+            row = self._row_of_token(*self.token)
+            self.cursor = self.cursor if row is None else row
         super().relaid()
+        if self.has_focus:
+            self.arrived()
 
     # Tokens
 
@@ -125,11 +132,15 @@ class Transcript(CursorView):
             None,
         )
 
-    def _take_token(self, section: TokenSection, token: Token) -> None:
+    def _row_of_token(self, section: TokenSection, token: Token) -> int | None:
+        """The first row that shows a token, where it is laid out."""
         start = self.chat_rows.window.start_of(self.chat_rows.window.sections.index(section))
         cells = cells_of(section, token, section.lines(self._text_width))
-        if start is not None:
-            self.go_to(start + (cells[0][0] if cells else 0))
+        return start + (cells[0][0] if cells else 0) if start is not None else None
+
+    def _take_token(self, section: TokenSection, token: Token) -> None:
+        if (row := self._row_of_token(section, token)) is not None:
+            self.go_to(row)
             self.token = section, token
             self.moved()
 
