@@ -78,6 +78,17 @@ class Chats:
         self._chat.prompt.focus()
         self.redraw()
 
+    def delete(self, key: str) -> None:
+        """Delete a saved chat; an empty one is shown where it is the open one."""
+        chat = self._chat
+        if key == chat.session.conversation.key:
+            chat.reading.end_find()
+            if not self._sidebar.has_focus_within:
+                chat.prompt.focus()
+        chat.session.delete_chat(key).wait(1)
+        self.show_conversation()
+        self.redraw()
+
     def open(self, key: str, message: str | None = None) -> None:
         """Show a saved chat, at `message` if one is given, else where it was left."""
         chat = self._chat

@@ -145,7 +145,7 @@ class Reading:
         self._chat.app.push_screen(MessagesScreen(turns), self._message_chosen)
 
     def _message_chosen(self, said: Said | None) -> None:
-        if said is not None:
+        if said is not None and said.turn in self._chat.session.conversation.turns:
             self._transcript.focus()
             self._transcript.go_to_said(said)
 
