@@ -30,3 +30,20 @@ async def test_a_message_chosen_after_its_chat_was_left_is_not_gone_to() -> None
         await pilot.pause(0.1)
         assert app.screen is app.chat
         assert app.chat.prompt.has_focus
+
+
+async def test_the_chat_that_was_chosen_is_opened_though_the_list_changes_at_once() -> None:
+    app = make_app(FakeEngine(("An answer.",)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        for prompt in ("one", "two", "three"):
+            await ask(app, pilot, prompt)
+            await pilot.press("ctrl+n")
+        await pilot.press("ctrl+b", "home", "down")
+        sidebar, key = app.chat.sidebar, app.chat.sidebar.marked
+        last = app.session.chat.saving.store.chats()[0].key
+        sidebar.list.action_select()
+        app.session.delete_chat(last).wait(1)
+        sidebar.reload(app.session.conversation)
+        await wait_until(pilot, lambda: app.session.conversation.turns)
+        assert app.session.conversation.key == key
