@@ -99,3 +99,46 @@ async def test_versions_are_those_of_the_message_under_the_cursor() -> None:
         app.chat.transcript.go_to_said(Said(turn, "you"))
         await pilot.press("<")
         assert app.session.conversation.turns[0].prompt == "one"
+
+
+async def test_letters_to_jump_end_when_the_rows_are_others() -> None:
+    app = make_app(FakeEngine(("\n\n".join(f"Paragraph {n}." for n in range(300)), "Short, " * 30)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "long")
+        await ask(app, pilot, "short")
+        transcript = app.chat.transcript
+        await pilot.press("ctrl+up", "f")
+        assert transcript.labelled
+        await pilot.resize_terminal(60, 30)
+        await pilot.pause(0.1)
+        assert not transcript.labelled
+        await pilot.press("f")
+        assert transcript.labelled
+        assert not transcript.chat_rows.at_start
+        transcript.scroll_to(y=3, animate=False, immediate=True)
+        await wait_until(pilot, lambda: not transcript.labelled)
+
+
+async def test_the_match_gone_to_stays_marked_while_its_line_grows() -> None:
+    engine, clock = slow(" ".join(f"word{n}" for n in range(400)))
+    app = make_app(engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 60
+        await wait_until(pilot, lambda: "word35" in screen_text(app))
+        await pilot.press("ctrl+f", *"word21", "enter")
+        transcript = app.chat.transcript
+        mark = transcript.get_visual_style("found-current").rich_style
+
+        def marked() -> str:
+            cells = [cell for y in range(transcript.size.height) for cell in transcript.render_line(y)]
+            return "".join(cell.text for cell in cells if cell.style and cell.style.bgcolor == mark.bgcolor)
+
+        assert marked() == "word21"
+        clock.now = 90
+        await wait_until(pilot, lambda: "word50" in screen_text(app))
+        assert marked() == "word21"
+        await pilot.press("t")
+        assert marked() == "word21"
