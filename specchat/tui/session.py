@@ -256,9 +256,11 @@ class Session:
             self.new_chat()
         return self.chat.delete(key)
 
-    def show_branch(self, step: int, turn: Turn | None = None) -> str:
+    def show_branch(self, step: int, turn: Turn | None = None, *, of_prompt: bool = False) -> str:
         """Show another version of a prompt or reply; gives a refusal."""
-        return "a reply is running: esc stops it" if self.running is not None else self.chat.show_branch(step, turn)
+        if self.running is not None:
+            return "a reply is running: esc stops it"
+        return self.chat.show_branch(step, turn, of_prompt=of_prompt)
 
     def close(self) -> None:
         """The app ends: save how the chat is shown, and what was written of the replies that run."""

@@ -78,13 +78,13 @@ class ShownChat:
         self.conversation.system = text
         self.saving.looked(self.conversation)
 
-    def show_branch(self, step: int, turn: Turn | None = None) -> str:
+    def show_branch(self, step: int, turn: Turn | None = None, *, of_prompt: bool = False) -> str:
         """Show the version `step` places beside: of `turn`'s reply or prompt, or of the latest with several.
 
-        Gives a sentence where there is none.
+        Where both have several it is the reply, or the prompt if `of_prompt`. Gives a sentence where there is none.
         """
         for at in [turn] if turn is not None else reversed(self.conversation.turns):
-            for fork in (at.replies, self.conversation.siblings(at)):
+            for fork in (at.replies, self.conversation.siblings(at))[:: -1 if of_prompt else 1]:
                 if len(fork) > 1:
                     beside = fork.beside(step)
                     if beside is None:

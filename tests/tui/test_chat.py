@@ -606,6 +606,40 @@ async def test_the_palette_opens_again_while_it_is_still_closing() -> None:
         assert [type(screen) for screen in app.screen_stack[1:]] == [Palette]
 
 
+@pytest.mark.parametrize("dialog", ["choose-message", "search-prompts", "models", "what-if", "rename-chat"])
+async def test_keys_that_come_together_close_a_dialog_once(dialog: str) -> None:
+    async with answered(STORY, (100, 30)) as (app, pilot):
+        await app.chat.do(dialog)
+        await pilot.pause(0.1)
+        for _ in range(3):
+            app.post_message(events.Key("enter", "\r"))
+        await pilot.pause(0.2)
+        assert app.screen is app.chat
+
+
+async def test_enters_that_come_together_run_a_slash_command_once() -> None:
+    async with answered(STORY, (100, 30)) as (app, pilot):
+        app.chat.prompt.insert("/tokens")
+        await pilot.press("escape")
+        for _ in range(2):
+            app.chat.prompt.post_message(events.Key("enter", "\r"))
+        await wait_until(pilot, lambda: not app.chat.prompt.text)
+        await pilot.pause(0.1)
+        assert app.chat.transcript.token_view
+
+
+async def test_keys_that_come_together_run_a_command_once() -> None:
+    async with answered(STORY, (100, 30)) as (app, pilot):
+        await pilot.press("ctrl+p", *"token")
+        await until_shown(pilot, app, "Token view")
+        await pilot.pause(0.3)
+        for _ in range(2):
+            app.post_message(events.Key("enter", "\r"))
+        await wait_until(pilot, lambda: len(app.screen_stack) == 1)
+        await pilot.pause(0.3)
+        assert app.chat.transcript.token_view
+
+
 async def test_help_and_palette_open_and_close() -> None:
     app = make_app(FakeEngine())
     async with app.run_test(size=(120, 40)) as pilot:

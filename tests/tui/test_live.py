@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCH, loaded, make_app, wait_until
+from conftest import CATALOG, LAUNCH, loaded, make_app, screen_text, wait_until
 
 from specchat.cli.live import LiveFiles
+from specchat.config.catalog import Catalog
 from specchat.config.paths import user_paths
 from specchat.engine.fake import FakeEngine
 from specchat.tui.themes import textual_theme
@@ -71,3 +72,15 @@ async def test_the_app_takes_them_in(files: tuple[LiveFiles, Path]) -> None:
         write(config / "models.toml", "[[pair]]\n")
         await wait_until(pilot, lambda: len(app._notifications) == 1)
         assert "fresh" in [pair.spec.id for pair in app.chat.catalog.pairs]
+
+
+async def test_the_pair_that_is_loaded_is_marked_after_the_file_was_read_again() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        read_again = [replace(pair, sampling=replace(pair.sampling, temperature=0.1)) for pair in CATALOG.pairs]
+        app.chat.catalog = Catalog((read_again[1], read_again[0]), "demo")
+        await pilot.press("f3")
+        await wait_until(pilot, lambda: "demo · loaded" in screen_text(app))
+        await pilot.press("enter")
+        assert app.session.loaded.pair is read_again[0]

@@ -67,9 +67,7 @@ def _duplicate(chat: "ChatScreen", _: str) -> None:
 
 def _delete(chat: "ChatScreen", _: str) -> None:
     if (key := _target(chat)) is not None:
-        chat.session.delete_chat(key).wait(1)
-        chat.chats.show_conversation()
-        chat.chats.redraw()
+        chat.chats.delete(key)
         chat.say("chat deleted; undo with /undelete or u in the list")
 
 

@@ -132,9 +132,10 @@ class ChatScreen(Screen[None]):
         self.reading.count()
 
     def draw_text(self) -> None:
-        """The chat, and in the token view its steps."""
+        """The chat, and in the token view its steps and what is known of the token under the cursor."""
         self.transcript.sync()
         self.draw_steps()
+        self.reading.show_token()
 
     def draw_steps(self) -> None:
         if self.transcript.token_view:
@@ -186,7 +187,7 @@ class ChatScreen(Screen[None]):
 
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
-        if event.text.strip():
+        if event.text.strip() and event.text == self.prompt.prompt:  # not of a second enter that came with the first
             await self._composer.enter(event.text)
 
     def send(self, text: str, attachments: tuple[Attachment, ...]) -> None:
@@ -277,6 +278,7 @@ class ChatScreen(Screen[None]):
         token_view = not self.transcript.token_view
         self.set_class(token_view, "-tokens")
         self.transcript.show(self.session.conversation, token_view=token_view)
+        self.reading.show_token()
         self.call_after_refresh(self.draw_steps)
         self.say("token view: ctrl+t goes back" if token_view else "")
 

@@ -78,6 +78,17 @@ class Chats:
         self._chat.prompt.focus()
         self.redraw()
 
+    def delete(self, key: str) -> None:
+        """Delete a saved chat; an empty one is shown where it is the open one."""
+        chat = self._chat
+        if key == chat.session.conversation.key:
+            chat.reading.end_find()
+            if not self._sidebar.has_focus_within:
+                chat.prompt.focus()
+        chat.session.delete_chat(key).wait(1)
+        self.show_conversation()
+        self.redraw()
+
     def open(self, key: str, message: str | None = None) -> None:
         """Show a saved chat, at `message` if one is given, else where it was left."""
         chat = self._chat
@@ -178,9 +189,14 @@ class Chats:
         self._chat.feed.expect()
 
     def show_version(self, step: int) -> None:
-        """Show the version before (-1) or after (1)."""
-        turn = self._turn if self._chat.transcript.has_focus else None
-        if refusal := self._chat.session.show_branch(step, turn):
-            self._chat.say(refusal, bad=True)
+        """Show the version before (-1) or after (1); the cursor stays on the message it is of."""
+        chat, transcript = self._chat, self._chat.transcript
+        said = transcript.said if transcript.has_focus else None
+        turn = said.turn if said is not None else None
+        of_prompt = said is not None and said.by == "you"
+        if refusal := chat.session.show_branch(step, turn, of_prompt=of_prompt):
+            chat.say(refusal, bad=True)
             return
         self.show_conversation()
+        if said is not None and (shown := chat.session.conversation.siblings(said.turn).shown) is not None:
+            transcript.go_to_said(Said(shown, said.by), at_top=False)

@@ -3,6 +3,7 @@
 from typing import ClassVar, Generic, TypeVar
 
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -27,6 +28,10 @@ class Dialog(ModalScreen[Result], Generic[Result]):
     def compose_content(self) -> ComposeResult:
         """The widgets in the box."""
         raise NotImplementedError
+
+    def dismiss(self, result: Result | None = None) -> AwaitComplete:
+        """Close, once: of two keys that come together the second would close what is behind."""
+        return super().dismiss(result) if self.is_active else AwaitComplete()
 
     def action_close(self) -> None:
         self.dismiss(None)

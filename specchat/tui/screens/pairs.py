@@ -32,12 +32,13 @@ class PairsScreen(Dialog[Pair | None]):
 
     def on_mount(self) -> None:
         options = self.query_one(OptionList)
-        current = self._session.loaded.pair
-        options.highlighted = self._pairs.index(current) if current in self._pairs else 0
+        ids = [pair.spec.id for pair in self._pairs]
+        current = self._session.loaded.id
+        options.highlighted = ids.index(current) if current in ids else 0
         options.focus()
 
     def _entry(self, pair: Pair) -> Content:
-        loaded = self._session.loaded.pair is pair and self._session.loaded.info is not None
+        loaded = self._session.loaded.id == pair.spec.id and self._session.loaded.info is not None
         name = Content.styled(one_line(pair.spec.name, 60), "bold") + Content.styled(" · loaded" * loaded, "$accent")
         words = f"not here: {pair.unsupported}" if pair.unsupported else needs(pair)
         return name + Content.styled("\n" + one_line(words), "$foreground 60%")

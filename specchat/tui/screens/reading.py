@@ -65,15 +65,18 @@ class Reading:
         return True
 
     def cursor_moved(self) -> None:
-        """Say below the transcript what is under the cursor."""
+        """Something else is under the cursor, or the focus came or went."""
+        self.show_token()
+        if not self._transcript.has_focus:
+            self._link = ""
+
+    def show_token(self) -> None:
+        """Say below the transcript what is known of the token under the cursor."""
         transcript = self._transcript
-        reading = transcript.has_focus
-        token = transcript.token if reading else None
+        token = transcript.token if transcript.has_focus else None
         self._chat.set_class(token is not None, "-inspecting")
         if token is not None and token[0].reply is not None:
-            self._chat.query_one(Inspector).show(inspected(token[0].reply, token[1]), layout=True)
-        if not reading:
-            self._link = ""
+            self._chat.query_one(Inspector).show(inspected(token[0].reply, token[1]))
 
     # Finding
 
@@ -147,7 +150,7 @@ class Reading:
         self._chat.app.push_screen(MessagesScreen(turns), self._message_chosen)
 
     def _message_chosen(self, said: Said | None) -> None:
-        if said is not None:
+        if said is not None and said.turn in self._chat.session.conversation.turns:
             self._transcript.focus()
             self._transcript.go_to_said(said)
 

@@ -74,12 +74,10 @@ class ChatView(ScrollView, can_focus=False):
 
     def sync(self) -> None:
         """Take in what changed in the last turn, and new turns."""
-        if not self._width:
-            self._laid_out_at = 0
         if self.chat_rows.stale:
             self.show(self.chat_rows.conversation)
             return
-        changed, grown = self.chat_rows.sync(self._text_width if self._width else 0)
+        changed, grown = self.chat_rows.sync(self._text_width if self._known else 0)
         if grown:
             self._following = True
         if changed is not None:
@@ -124,8 +122,14 @@ class ChatView(ScrollView, can_focus=False):
         return 1 if self.token_view else 2
 
     @property
+    def _known(self) -> bool:
+        """Whether there is a width to lay out at."""
+        return bool(self._width or self._laid_out_at)
+
+    @property
     def _text_width(self) -> int:
-        return max(self._width - self._beside, 8)
+        """Of the rows; while the view is hidden, what it was last: what is read is found again when it is back."""
+        return max(self._width - self._beside, 8) if self._width else self._laid_out_at or 8
 
     def _place(self) -> Place | None:
         """What is at the top of the screen, None while the end is followed."""
@@ -133,7 +137,7 @@ class ChatView(ScrollView, can_focus=False):
 
     def _lay_out(self, place: Place | None, cursor: Place | None = None) -> None:
         """Start again at the current width, with `place` at the top where there is one."""
-        width = self._laid_out_at = self._text_width if self._width else 0
+        width = self._laid_out_at = self._text_width if self._known else 0
         row = self.chat_rows.row_at(place, width, anew=True) if place else None
         if row is None:
             self.chat_rows.open_end(width)
@@ -212,6 +216,8 @@ class ChatView(ScrollView, can_focus=False):
             self.call_after_refresh(self._extend_down)
 
     def on_resize(self) -> None:
+        if not self._width:
+            return
         if self._laid_out_at == self._text_width:
             self._strips.clear()
             self._resized()
@@ -261,6 +267,8 @@ class ChatView(ScrollView, can_focus=False):
         ]
         # Measured piece by piece, as the compositor does: a style may end inside of what is one glyph elsewhere.
         strip = Strip(segments).adjust_cell_length(self._width - self._beside, background)
+        # Again, because what was cut inside of a glyph may be narrower than it says.
+        strip = Strip(list(strip)).adjust_cell_length(self._width - self._beside, background)
         beside = [mark] if self.token_view else [mark, heat_cells["" if heat is None else glyph_of(heat)]]
         return Strip([*strip.apply_offsets(0, row), *beside], self._width)
 

@@ -79,11 +79,11 @@ class CursorView(ChatView, can_focus=True):
         self.follow()
         self.go_to(len(self.chat_rows.rows) - 1)
 
-    def go_to_said(self, said: Said) -> None:
-        """Put the cursor on the first row of a message, at the top of the screen."""
+    def go_to_said(self, said: Said, *, at_top: bool = True) -> None:
+        """Put the cursor on the first row of a message, at the top of the screen if that is wanted."""
         before = self.chat_rows.rows
         row = self.chat_rows.row_of(said, self._text_width)
-        self._arrive(row, before, at_top=True)
+        self._arrive(row, before, at_top=at_top)
 
     def go_to_next_message(self, direction: int) -> None:
         before = self.chat_rows.rows

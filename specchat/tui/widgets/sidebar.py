@@ -24,6 +24,14 @@ from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.options import Options
 
 
+class Entry(Option):
+    """A row of the list. It stays what was chosen when the list is filled anew before that is heard of."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(row.content, disabled=row.key is None)
+        self.row = row
+
+
 class ChatList(Options):
     """Its keys are those of the actions of `where` "chats"."""
 
@@ -88,7 +96,7 @@ class Sidebar(Vertical):
         except sqlite3.Error as error:
             self._rows = [Row(styled(in_words(error, self._store.path)))]
         self.list.clear_options()
-        self.list.add_options([Option(row.content, disabled=row.key is None) for row in self._rows])
+        self.list.add_options([Entry(row) for row in self._rows])
         self.list.highlighted = self._nearest(at or 0, marked)
 
     def _chats(self) -> Sequence[ChatEntry]:
@@ -127,6 +135,6 @@ class Sidebar(Vertical):
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        row = self._rows[event.option_index]
-        if row.key is not None:
-            self.post_message(self.Chosen(row.key, row.message))
+        entry = event.option
+        if isinstance(entry, Entry) and entry.row.key is not None:
+            self.post_message(self.Chosen(entry.row.key, entry.row.message))

@@ -55,7 +55,10 @@ class Transcript(CursorView):
         self.token: tuple[TokenSection, Token] | None = None
         """The token under the cursor, in the token view."""
         self._pattern: re.Pattern[str] | None = None
+        self._match: Match | None = None
+        """The one gone to last."""
         self._current: tuple[Section, int] | None = None
+        """The section that shows it, and the how manieth it is there."""
         self._found: dict[Section, list[list[Span]]] = {}
         self._labels: dict[str, Target] = {}
         self._typed = ""
@@ -66,11 +69,27 @@ class Transcript(CursorView):
     def sync(self) -> None:
         super().sync()
         self._keep_token()
+        self._keep_match()
+        if self.has_focus:
+            self.arrived()
 
     def relaid(self) -> None:
         self._found.clear()
+        self._labels = {}
         self._keep_token()
+        self._keep_match()
+        if self.token is not None and self.has_focus and not self.following:
+            row = self._row_of_token(*self.token)
+            self.cursor = self.cursor if row is None else row
         super().relaid()
+        if self.has_focus:
+            self.arrived()
+
+    def _extend_up(self) -> None:
+        before = len(self.chat_rows.rows)
+        super()._extend_up()
+        if len(self.chat_rows.rows) != before:
+            self.end_labels()
 
     # Tokens
 
@@ -125,11 +144,15 @@ class Transcript(CursorView):
             None,
         )
 
-    def _take_token(self, section: TokenSection, token: Token) -> None:
+    def _row_of_token(self, section: TokenSection, token: Token) -> int | None:
+        """The first row that shows a token, where it is laid out."""
         start = self.chat_rows.window.start_of(self.chat_rows.window.sections.index(section))
         cells = cells_of(section, token, section.lines(self._text_width))
-        if start is not None:
-            self.go_to(start + (cells[0][0] if cells else 0))
+        return start + (cells[0][0] if cells else 0) if start is not None else None
+
+    def _take_token(self, section: TokenSection, token: Token) -> None:
+        if (row := self._row_of_token(section, token)) is not None:
+            self.go_to(row)
             self.token = section, token
             self.moved()
 
@@ -181,7 +204,7 @@ class Transcript(CursorView):
 
     def mark(self, pattern: re.Pattern[str] | None) -> None:
         """Draw the matches of `pattern` in all rows; None draws none."""
-        self._pattern, self._current, self._found = pattern, None, {}
+        self._pattern, self._match, self._current, self._found = pattern, None, None, {}
         self._strips.clear()
         self.refresh()
 
@@ -206,11 +229,27 @@ class Transcript(CursorView):
             self.toggle_thought(row)
             self.go_to_match(match)
             return
+        self._match, self._current = match, self._shown_in(section, match)
+        inside = self._matches_of(section)[self._current[1]][0][0] if self._current else 0
+        self._arrive(row + inside, before)
+
+    def _shown_in(self, section: Section, match: Match) -> tuple[Section, int] | None:
+        """Which of the matches that `section` shows is `match`; None where it shows none."""
         shown = self._matches_of(section)
-        earlier = sum(1 for _ in pattern.finditer(match.said.text, section.start, match.start))
-        nth = min(earlier, len(shown) - 1)
-        self._current = (section, nth) if shown else None
-        self._arrive(row + (shown[nth][0][0] if shown else 0), before)
+        if self._pattern is None or not shown:
+            return None
+        earlier = sum(1 for _ in self._pattern.finditer(match.said.text, section.start, match.start))
+        return section, min(earlier, len(shown) - 1)
+
+    def _keep_match(self) -> None:
+        """The block being written is another section with every step: find the match in its present one."""
+        sections, match = self.chat_rows.window.sections, self._match
+        if self._current is None or match is None or self._current[0] in sections:
+            return
+        reply = match.said.turn.reply if match.said.by == "model" else None
+        holds = (section for section in sections if section.reply is reply is not None and section.end > match.start)
+        section = next(holds, None)
+        self._current = self._shown_in(section, match) if section is not None else None
 
     def _matches_of(self, section: Section) -> list[list[Span]]:
         if self._pattern is None:
