@@ -1,8 +1,8 @@
-"""The chat to read: tokens, matches and labels drawn over its rows, and clicks."""
+"""The chat to read: matches and labels drawn over its rows, and clicks."""
 
 import re
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, cast
+from dataclasses import dataclass
+from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
@@ -10,22 +10,17 @@ from textual.content import Content
 from textual.message import Message
 from textual.style import Style
 
-from specchat.chat.reply import Reply
 from specchat.chat.tree import Conversation
 from specchat.tui.actions.table import ACTIONS
-from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.find import Match, Span, found_in
-from specchat.tui.text.heat import Stretch
-from specchat.tui.text.inspect import cells_of, token_at
 from specchat.tui.text.labels import Target, labels, overlaid, targets
 from specchat.tui.text.lines import Section
 from specchat.tui.text.markdown import is_web_link
 from specchat.tui.text.thoughts import is_fold
-from specchat.tui.text.tokens import Token, TokenSection
-from specchat.tui.widgets.cursor_view import CursorView
+from specchat.tui.widgets.token_cursor import TokenCursor
 
 
-class Transcript(CursorView):
+class Transcript(TokenCursor):
     """What its keys do stands in `specchat.tui.actions.reading`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,13 +47,11 @@ class Transcript(CursorView):
 
     def __init__(self, conversation: Conversation, *, id: str | None = None) -> None:
         super().__init__(conversation, id=id)
-        self.token: tuple[TokenSection, Token] | None = None
-        """The token under the cursor, in the token view."""
         self._pattern: re.Pattern[str] | None = None
         self._match: Match | None = None
         """The one gone to last."""
         self._current: tuple[Section, int] | None = None
-        """The section that shows it, and the how manieth it is there."""
+        """The section that shows it, and its number among the matches there."""
         self._found: dict[Section, list[list[Span]]] = {}
         self._labels: dict[str, Target] = {}
         self._typed = ""
@@ -68,137 +61,19 @@ class Transcript(CursorView):
 
     def sync(self) -> None:
         super().sync()
-        self._keep_token()
         self._keep_match()
-        if self.has_focus:
-            self.arrived()
 
     def relaid(self) -> None:
         self._found.clear()
         self._labels = {}
-        self._keep_token()
         self._keep_match()
-        if self.token is not None and self.has_focus and not self.following:
-            row = self._row_of_token(*self.token)
-            self.cursor = self.cursor if row is None else row
         super().relaid()
-        if self.has_focus:
-            self.arrived()
 
     def _extend_up(self) -> None:
         before = len(self.chat_rows.rows)
         super()._extend_up()
         if len(self.chat_rows.rows) != before:
             self.end_labels()
-
-    # Tokens
-
-    def move_token(self, direction: Literal[-1, 1]) -> None:
-        """Go to the token before or after the one under the cursor, in this line or the next one with any.
-
-        From a row without tokens, to the nearest one that way, or the other way where there is none.
-        """
-        if self.token is None:
-            if not self._enter_tokens(direction):
-                self._enter_tokens(-direction)
-            return
-        (section, token), sections = self.token, self.chat_rows.window.sections
-        index, at = sections.index(section), section.tokens.index(token) + direction
-        while self.chat_rows.window.start_of(index) is not None:
-            other = sections[index]
-            tokens = other.tokens if isinstance(other, TokenSection) else ()
-            at = at if other is section else (0 if direction > 0 else len(tokens) - 1)
-            while 0 <= at < len(tokens):
-                if (tokens[at].step, tokens[at].part) != (token.step, token.part):
-                    self._take_token(cast(TokenSection, other), tokens[at])
-                    return
-                at += direction
-            index += direction
-
-    def _enter_tokens(self, direction: int) -> bool:
-        """Go to the nearest token above (-1) or below the cursor's row; False without any there."""
-        found, window = self.chat_rows.window.section_at(self.cursor), self.chat_rows.window
-        index = found[0] if found else 0
-        while window.start_of(index) is not None:
-            section = window.sections[index]
-            if isinstance(section, TokenSection) and section.tokens:
-                self._take_token(section, section.tokens[0 if direction > 0 else -1])
-                return True
-            index += direction
-        return False
-
-    def _keep_token(self) -> None:
-        """The line being written is another section with every step: find the token in its present one."""
-        sections = self.chat_rows.window.sections
-        if self.token is None or self.token[0] in sections:
-            return
-        before, kept = self.token
-        self.token = next(
-            (
-                (section, token)
-                for section in sections
-                if isinstance(section, TokenSection) and section.reply is before.reply
-                for token in section.tokens
-                if (token.step, token.part) == (kept.step, kept.part)
-            ),
-            None,
-        )
-
-    def _row_of_token(self, section: TokenSection, token: Token) -> int | None:
-        """The first row that shows a token, where it is laid out."""
-        start = self.chat_rows.window.start_of(self.chat_rows.window.sections.index(section))
-        cells = cells_of(section, token, section.lines(self._text_width))
-        return start + (cells[0][0] if cells else 0) if start is not None else None
-
-    def _take_token(self, section: TokenSection, token: Token) -> None:
-        if (row := self._row_of_token(section, token)) is not None:
-            self.go_to(row)
-            self.token = section, token
-            self.moved()
-
-    def move_step(self, direction: Literal[-1, 1]) -> None:
-        """Go to the first token of the verify step before or after the one under the cursor."""
-        if self.token is None or self.token[0].reply is None:
-            self.move_token(direction)
-            return
-        reply, step = self.token[0].reply, self.token[1].step + direction
-        if 0 <= step < len(reply.steps):
-            self.go_to_step(reply, step)
-
-    def go_to_step(self, reply: Reply, step: int) -> None:
-        """Put the cursor on the first token that verify step number `step` of a reply wrote."""
-        if reply.turn is None:
-            return
-        self.go_to_text(Said(reply.turn, "model"), reply.offsets[step])
-        found, sections = self.chat_rows.window.section_at(self.cursor), self.chat_rows.window.sections
-        for section in sections[found[0] :] if found else ():
-            if isinstance(section, TokenSection) and section.reply is reply:
-                token = next((token for token in section.tokens if token.step >= step), None)
-                if token is not None:
-                    self._take_token(section, token)
-                    return
-
-    def stretch(self) -> Stretch | None:
-        if self.token is not None and self.has_focus and (reply := self.token[0].reply) is not None:
-            offset = reply.offsets[self.token[1].step]
-            found = super().stretch()
-            if found is None or found.reply is not reply:
-                found = Stretch(reply, offset, offset + 1)
-            return replace(found, step=self.token[1].step)
-        return super().stretch()
-
-    def arrived(self) -> None:
-        found = self.chat_rows.window.section_at(self.cursor)
-        section = self.chat_rows.window.sections[found[0]] if found else None
-        if found is None or not isinstance(section, TokenSection):
-            self.token = None
-            return
-        lines = section.lines(self._text_width)
-        cells = cells_of(section, self.token[1], lines) if self.token and self.token[0] is section else []
-        if any(row == found[1] for row, _, _ in cells):
-            return
-        token = token_at(section, found[1], lines)
-        self.token = (section, token) if token else None
 
     # Matches
 
@@ -299,7 +174,7 @@ class Transcript(CursorView):
     # Drawing and clicks
 
     def decorated(self, row: int, content: Content) -> Content:
-        found = self.chat_rows.window.section_at(row)
+        content, found = super().decorated(row, content), self.chat_rows.window.section_at(row)
         if found is None:
             return content
         section, inside = self.chat_rows.window.sections[found[0]], found[1]
@@ -312,10 +187,6 @@ class Transcript(CursorView):
                 for at, start, end in spans:
                     if at == inside:
                         content = content.stylize(style, start, end)
-        if self.token is not None and self.token[0] is section and self.has_focus:
-            for at, start, end in cells_of(*self.token, section.lines(self._text_width)):
-                if at == inside:
-                    content = content.stylize(".token-cursor", start, end)
         for label, target in self._labels.items():
             if target.row == row and label.startswith(self._typed):
                 content = overlaid(content, target.column, label, self.get_visual_style("label"))
