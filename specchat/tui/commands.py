@@ -29,10 +29,10 @@ def commands(app: "SpecchatApp") -> Iterable[SystemCommand]:
             yield SystemCommand(action.label, action.help + shown, partial(chat.do, action.id))
     for strategy in STRATEGIES.values():
         yield SystemCommand(
-            f"Strategy: {strategy.title}", strategy.description, partial(chat.choose_strategy, strategy.name)
+            f"Strategy: {strategy.title}", strategy.description, partial(chat.choosing.strategy, strategy.name)
         )
     for pair in app.catalog.pairs:
-        yield SystemCommand(f"Model: {_literal(pair.spec.name)}", "Load this pair.", partial(chat.choose_pair, pair))
+        yield SystemCommand(f"Model: {_literal(pair.spec.name)}", "Load this pair.", partial(chat.choosing.pair, pair))
     for persona in app.launch.personas:
         about = _literal(persona.system)
         yield SystemCommand(f"Persona: {persona.name}", about, partial(choose_persona, chat, persona.name))

@@ -277,7 +277,7 @@ async def test_a_pair_that_cannot_run_here_says_why() -> None:
         options = app.screen.query_one(OptionList)
         assert options.get_option_at_index(1).disabled
         await pilot.press("escape")
-        app.chat.choose_pair(catalog.pairs[1])
+        app.chat.choosing.pair(catalog.pairs[1])
         assert "cannot be loaded: no [GPU] here" in status(app)
         assert app.session.loaded.info is not None
 
@@ -289,7 +289,7 @@ async def test_a_load_that_fails_says_why_and_offers_others() -> None:
         await loaded(app, pilot)
         await ask(app, pilot, "hi")
         engine.fail_load("model", "no such folder: [/models]\x1b]52;c;x\x07")
-        app.chat.choose_pair(CATALOG.pairs[1])
+        app.chat.choosing.pair(CATALOG.pairs[1])
         await until_shown(pilot, app, "no such folder: [/models]␛]52;c;x")
         assert "small fox" in screen_text(app)
         app.chat.say("")
@@ -575,7 +575,7 @@ async def test_a_list_without_room_turns_no_page() -> None:
     app = make_app(FakeEngine())
     async with app.run_test(size=(100, 30)) as pilot:
         await loaded(app, pilot)
-        app.chat.open_settings()
+        app.chat.choosing.settings()
         while not app.screen.query(OptionList):
             await asyncio.sleep(0)
         strategies = app.screen.query_one(OptionList)

@@ -145,7 +145,7 @@ async def test_error_messages(kind: str) -> None:
             await ask(app, pilot, "hi")
         elif kind == "load":
             engine.fail_load("model", EVIL)
-            app.chat.choose_pair(app.catalog.pairs[0])
+            app.chat.choosing.pair(app.catalog.pairs[0])
         else:
             app.session._deaths = 5
             engine._ready.append(Failed(None, "died", EVIL))

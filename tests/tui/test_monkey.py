@@ -147,7 +147,7 @@ class Monkey:
 
     async def _switch(self) -> None:
         self.done.append("switch")
-        self._app.chat.choose_pair(self._chance.choice(CATALOG.pairs))
+        self._app.chat.choosing.pair(self._chance.choice(CATALOG.pairs))
 
     async def _wait(self) -> None:
         self.done.append("wait")
@@ -189,7 +189,7 @@ async def rest(app: SpecchatApp, engine: FakeEngine, pilot: Pilot[None]) -> None
     engine.tokens_per_second = 300
     engine._failures.clear()
     engine._load_failures.clear()
-    app.chat.choose_pair(CATALOG.pairs[0])
+    app.chat.choosing.pair(CATALOG.pairs[0])
     await wait_until(pilot, lambda: app.session.loaded.info is not None and app.session.reply is None)
     await pilot.press("ctrl+n", "escape")
     app.chat.prompt.focus()

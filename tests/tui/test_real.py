@@ -49,7 +49,7 @@ async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(en
         texts = []
         for strategy in ("plain", "draft", "lookup"):
             app.chat.chats.new()
-            app.chat.choose_strategy(strategy)
+            app.chat.choosing.strategy(strategy)
             await ask(app, pilot, PROMPT, wait=False)
             await wait_until(pilot, lambda: app.session.reply is None, 60)
             reply = app.session.last_reply
@@ -64,7 +64,7 @@ async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(en
             await wait_until(
                 pilot, lambda at=at: app.session.reply is None or len(app.session.reply.steps) > at + 3, 60
             )
-            app.chat.choose_strategy(strategy)
+            app.chat.choosing.strategy(strategy)
         await wait_until(pilot, lambda: app.session.reply is None, 60)
         assert app.session.last_reply is not None
         texts.append(app.session.last_reply.text)

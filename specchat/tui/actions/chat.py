@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 def _strategy(chat: "ChatScreen", argument: str) -> None:
     if argument in STRATEGIES:
-        chat.choose_strategy(argument)
+        chat.choosing.strategy(argument)
     elif argument:
         chat.prompt.restore(f"/strategy {argument}")
         chat.say(f"there is no strategy {one_line(argument, 40)}{nearest(argument, STRATEGIES)}", bad=True)
     else:
-        chat.open_settings()
+        chat.choosing.settings()
 
 
 def _model(chat: "ChatScreen", name: str) -> None:
     pairs = {pair.spec.id: pair for pair in chat.catalog.pairs}
     if name in pairs:
-        chat.choose_pair(pairs[name])
+        chat.choosing.pair(pairs[name])
     elif name:
         chat.prompt.restore(f"/model {name}")
         chat.say(f"there is no pair {one_line(name, 40)}{nearest(name, pairs)}", bad=True)
     else:
-        chat.open_pairs()
+        chat.choosing.pairs()
 
 
 CHAT = (
@@ -48,7 +48,7 @@ CHAT = (
         "settings",
         "Settings",
         "Strategy, draft length, sampling, seed and theme.",
-        lambda chat, _: chat.open_settings(),
+        lambda chat, _: chat.choosing.settings(),
         ("ctrl+o", "f2"),
         hint="settings",
         slash="settings",
@@ -64,7 +64,13 @@ CHAT = (
     ),
     Action("commands", "Commands", "Search all commands.", keys=("ctrl+p",), hint="commands"),
     Action(
-        "help", "Help", "All keys and what they do.", lambda chat, _: chat.open_help(), ("f1",), "help", slash="help"
+        "help",
+        "Help",
+        "All keys and what they do.",
+        lambda chat, _: chat.choosing.help(),
+        ("f1",),
+        hint="help",
+        slash="help",
     ),
     Action(
         "models",

@@ -92,7 +92,7 @@ def choose_persona(chat: "ChatScreen", name: str) -> None:
         loaded = session.loaded.pair.spec.id if session.loaded.pair else ""
         pair = next((pair for pair in chat.catalog.pairs if pair.spec.id == persona.pair), None)
         if pair is not None and pair.spec.id != loaded:
-            chat.choose_pair(pair)
+            chat.choosing.pair(pair)
 
 
 def _system(chat: "ChatScreen", text: str) -> None:
@@ -176,7 +176,7 @@ COMPOSING = (
     Action("theme", "Theme", "Use other colours.", _theme, slash="theme", argument="name",
            values=lambda chat: [(theme, "") for theme in sorted(chat.app.available_themes)]),
     Action("search-prompts", "Search prompts", "Search earlier prompts and put one into the box.",
-           lambda chat, _: chat.search_prompts(), ("ctrl+s",), slash="history"),
+           lambda chat, _: chat.choosing.earlier_prompt(), ("ctrl+s",), slash="history"),
     Action("unfold-paste", "Unfold paste", "Put a folded paste at the cursor into the box, to edit it.", _unfold,
            ("ctrl+g",), where="prompt"),
 )  # fmt: skip

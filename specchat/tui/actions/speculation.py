@@ -16,7 +16,7 @@ def _use(chat: "ChatScreen", strategy: str, length: int, label: str) -> None:
     session = chat.session
     status = session.loaded.strategy_status(strategy)
     if status is not None and not status.available:
-        chat.choose_strategy(strategy)
+        chat.choosing.strategy(strategy)
         return
     drafting = strategy != "plain"
     session.change(replace(session.settings, strategy=strategy, draft_length=length if drafting else None))

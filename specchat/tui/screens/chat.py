@@ -20,8 +20,9 @@ from specchat.tui.composing.completer import Completer
 from specchat.tui.composing.composer import Composer
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
-from specchat.tui.launch import Catalog, Pair
+from specchat.tui.launch import Catalog
 from specchat.tui.screens.chats import Chats
+from specchat.tui.screens.choosing import Choosing
 from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.reading import Reading
 from specchat.tui.session import Session
@@ -55,13 +56,14 @@ class ChatScreen(Screen[None]):
     def __init__(self, session: Session, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
         super().__init__()
         self.themes = session.launch.themes
-        self._keys = keys
+        self.keys = keys
         self.session: Session = session
         self.catalog: Catalog = catalog
         self.reading: Reading = Reading(self)
         self.chats: Chats = Chats(self)
+        self.choosing: Choosing = Choosing(self)
         self.feed: Feed = Feed(self)
-        self._history = history
+        self.history = history
         self._composer = Composer(self)
         self._completer = Completer(self)
         self._message = ""
@@ -88,8 +90,8 @@ class ChatScreen(Screen[None]):
         yield TwoSided(id="status")
         with Horizontal(id="entry"):
             yield Plain("❯", id="arrow")
-            yield Prompt(self._history)
-        yield Hints(self._keys)
+            yield Prompt(self.history)
+        yield Hints(self.keys)
         yield Plain("specchat needs a window of at least 40 x 12 cells", id="too-small")
 
     def on_mount(self) -> None:
@@ -319,51 +321,3 @@ class ChatScreen(Screen[None]):
     @on(FindBar.Accepted)
     def _found(self) -> None:
         self.reading.accept()
-
-    def open_settings(self) -> None:
-        from specchat.tui.screens.settings import SettingsScreen
-
-        self.app.push_screen(SettingsScreen(self.session, self.themes), lambda _: self.redraw())
-
-    def open_pairs(self) -> None:
-        from specchat.tui.screens.pairs import PairsScreen
-
-        self.app.push_screen(PairsScreen(self.session, self.catalog), self._pair_chosen)
-
-    def _pair_chosen(self, chosen: Pair | None) -> None:
-        if chosen is not None:
-            self.choose_pair(chosen)
-
-    def choose_pair(self, pair: Pair) -> None:
-        """Load another pair; the chat stays. One that cannot run here says why and changes nothing."""
-        if pair.unsupported:
-            self.say(f"{one_line(pair.spec.name, 40)} cannot be loaded: {pair.unsupported}", bad=True)
-            return
-        stopped = self.session.elsewhere
-        self.session.load(pair)
-        if stopped is not None:
-            self.say(f"the reply in “{one_line(stopped.title, 30)}” is stopped: its pair is given up")
-        self.redraw()
-        self.chats.redraw()
-        self.feed.expect()
-
-    def choose_strategy(self, name: str) -> None:
-        """Draft differently from the next step on."""
-        if refusal := self.session.choose_strategy(name):
-            self.say(refusal, bad=True)
-        self.redraw()
-
-    def search_prompts(self) -> None:
-        from specchat.tui.screens.history import HistoryScreen
-
-        self.app.push_screen(HistoryScreen(self._history), self._prompt_found)
-
-    def _prompt_found(self, number: int | None) -> None:
-        if number is not None:
-            self.prompt.fill(self._history.go_to(number, self.prompt.prompt))
-        self.prompt.focus()
-
-    def open_help(self) -> None:
-        from specchat.tui.screens.help import HelpScreen
-
-        self.app.push_screen(HelpScreen(self._keys, self.place))
