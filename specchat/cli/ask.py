@@ -17,7 +17,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, Asked, with_options
-from specchat.cli.output import Output, Problem, Progress, quiet_pipe, told
+from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.reply import answer, load
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Finished, Generate
@@ -82,7 +82,7 @@ def _answer(
     transcript = begin(prepared.system)
     engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
     out, progress = Output(), Progress()
-    with quiet_pipe(), Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         try:
             engine.start()
             info = load(engine, pair.spec, progress.show, interrupt)

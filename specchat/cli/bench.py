@@ -23,7 +23,7 @@ from specchat.cli.options import (
     refuse_options_before_command,
     with_options,
 )
-from specchat.cli.output import Output, Problem, Progress, quiet_pipe, told
+from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
 from specchat.cli.writable import WRITABLE
 from specchat.engine.api import Sampling, Speculation
@@ -97,7 +97,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     pair = runnable(prepare(Asked.of(options)).pair)
     prompts = _prompts(options["prompts"], options["general"] or pair.id != DEMO, options["limit"])
     sampling = _sampling(options)
-    with quiet_pipe(), Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         progress = Progress()
         progress.show("importing torch")
         from specchat.bench.report import write_json, write_plot
@@ -135,7 +135,7 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
     from specchat.cli.prepare import prepare, runnable
 
     pair = runnable(prepare(Asked.of(options)).pair)
-    with quiet_pipe(), Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         progress = Progress()
         progress.show("importing torch")
         from specchat.bench.machine import describe

@@ -8,7 +8,7 @@ import click
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.output import Output, Problem, Progress, quiet_pipe, told
+from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.writable import WRITABLE
 
 
@@ -21,7 +21,7 @@ def kernels(quick: bool, json_file: Path | None) -> None:
 
     Needs a CUDA GPU. Nothing is loaded: the weights are random.
     """
-    with quiet_pipe(), Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         progress = Progress()
         progress.show("importing torch")
         from specchat.bench.gpu import require_gpu

@@ -13,7 +13,7 @@ from specchat.cli.chat_store import find_chat, opened_store
 from specchat.cli.chats_changes import delete, rename, restore
 from specchat.cli.chats_files import export, import_
 from specchat.cli.completion import complete_chats
-from specchat.cli.output import Output, quiet_pipe, told
+from specchat.cli.output import Output, told
 
 if TYPE_CHECKING:
     from specchat.chat.search import Hit
@@ -35,7 +35,7 @@ def chats() -> None:
 @told
 def list_(limit: int | None, as_json: bool) -> None:
     """List chats: pinned ones (marked *) first, then the latest."""
-    with opened_store() as store, quiet_pipe():
+    with opened_store() as store:
         entries = store.chats()[:limit]
         Output().write(
             json.dumps([asdict(entry) for entry in entries], indent=2) + "\n" if as_json else _table(entries)
@@ -50,7 +50,7 @@ def show(chat: str, as_json: bool) -> None:
     """Print the shown path of CHAT."""
     from specchat.chat.exporting import export
 
-    with opened_store() as store, quiet_pipe():
+    with opened_store() as store:
         key = find_chat(store, chat).key
         out = Output()
         for piece in export(store, [key], "json") if as_json else _said(store.load(key)[0]):
@@ -63,7 +63,7 @@ def show(chat: str, as_json: bool) -> None:
 @told
 def search(words: tuple[str, ...], as_json: bool) -> None:
     """Find chats whose title or messages hold all WORDS; the last may be unfinished."""
-    with opened_store() as store, quiet_pipe():
+    with opened_store() as store:
         hits = store.search(" ".join(words))
         Output().write(_as_json(hits) if as_json else _finds(hits))
 

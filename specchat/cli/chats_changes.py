@@ -9,7 +9,7 @@ from specchat.clean import one_line
 from specchat.cli.chat_store import by_title, find_chat, opened_store, saved
 from specchat.cli.completion import complete_chats, complete_deleted
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.output import Output, Problem, quiet_pipe, told
+from specchat.cli.output import Output, Problem, told
 
 
 @click.command()
@@ -18,7 +18,7 @@ from specchat.cli.output import Output, Problem, quiet_pipe, told
 @told
 def delete(chat: str, yes: bool) -> None:
     """Delete CHAT. For a day, restore brings it back."""
-    with opened_store() as store, quiet_pipe():
+    with opened_store() as store:
         entry = find_chat(store, chat)
         title = one_line(entry.title, 80)
         asks = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
@@ -33,7 +33,7 @@ def delete(chat: str, yes: bool) -> None:
 @told
 def restore(chat: str | None) -> None:
     """Bring back the deleted CHAT, by its key or how its title begins; without CHAT the one deleted last."""
-    with opened_store() as store, quiet_pipe():
+    with opened_store() as store:
         entries = store.deleted()
         if not entries:
             raise Problem("No chat was deleted within a day.", ExitCode.USAGE)

@@ -7,7 +7,7 @@ import click
 
 from specchat.cli.chat_store import find_chat, opened_store
 from specchat.cli.completion import complete_chats
-from specchat.cli.output import Output, quiet_pipe, told
+from specchat.cli.output import Output, told
 
 if TYPE_CHECKING:
     from specchat.chat.importing import Format
@@ -38,7 +38,7 @@ def export(chats: tuple[str, ...], everything: bool, format: str | None, output:
     from specchat.chat.exporting import export as exported
     from specchat.chat.files import write_new
 
-    with opened_store() as store, quiet_pipe():
+    with opened_store() as store:
         keys = [entry.key for entry in store.chats()] if everything else [find_chat(store, chat).key for chat in chats]
         keys = list(dict.fromkeys(keys))
         if chosen == "md" and len(keys) > 1:
@@ -70,7 +70,7 @@ def import_(files: tuple[Path, ...], format: str) -> None:
     """
     from specchat.chat.importing import import_file
 
-    with opened_store() as store, quiet_pipe():
+    with opened_store() as store:
         out = Output()
         for path in files:
             imported = import_file(store, path, None if format == "auto" else cast("Format", format))

@@ -9,7 +9,7 @@ import click
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, Asked, with_options
-from specchat.cli.output import Output, Progress, quiet_pipe, told
+from specchat.cli.output import Output, Progress, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
 from specchat.engine.api import Count, PairSpec
 
@@ -36,7 +36,7 @@ def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -
     pair = runnable(prepare(Asked.of(options)).pair)
     known = read_prompts(prompts or demo_model("target").parent / "prompts.jsonl")
     chosen = spread(known, limit or (len(known) if full else LIMIT))
-    with quiet_pipe(), Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         results = _run(pair.spec, chosen, full, Output(), interrupt)
     if not all(result.identical for result in results):
         raise click.exceptions.Exit(ExitCode.DIFFERENT)

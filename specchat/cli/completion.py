@@ -12,7 +12,7 @@ from click.shell_completion import (
     get_completion_class,
 )
 
-from specchat.cli.output import Output, quiet_pipe
+from specchat.cli.output import Output
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Catalog
@@ -73,8 +73,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     completer = get_completion_class(shell)
     assert completer is not None
-    with quiet_pipe():
-        Output().write(completer(ctx.find_root().command, {}, "specchat", VARIABLE).source())
+    Output().write(completer(ctx.find_root().command, {}, "specchat", VARIABLE).source())
 
 
 def complete_pairs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:

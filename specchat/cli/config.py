@@ -4,7 +4,7 @@ import json
 
 import click
 
-from specchat.cli.output import Output, quiet_pipe
+from specchat.cli.output import Output
 
 FILES = ("settings", "models", "theme", "personas", "presets")
 
@@ -33,5 +33,4 @@ def schema(file: str) -> None:
         "presets": PresetsFile,
     }
     found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **tables[file].model_json_schema()}
-    with quiet_pipe():
-        Output().write(json.dumps(found, indent=2) + "\n")
+    Output().write(json.dumps(found, indent=2) + "\n")

@@ -10,7 +10,7 @@ import click
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import PAIR_OPTIONS, Asked, with_options
-from specchat.cli.output import Output, Progress, quiet_pipe, told
+from specchat.cli.output import Output, Progress, told
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
@@ -48,12 +48,11 @@ def doctor(with_engine: bool, as_json: bool, **options: Any) -> None:
     if with_engine and pair is not None:
         findings += _engine(pair, paths)
     usable = all(finding.status != "problem" for finding in findings)
-    with quiet_pipe():
-        if as_json:
-            report = {"usable": usable, "findings": [asdict(finding) for finding in findings]}
-            Output().write(json.dumps(report, indent=2) + "\n")
-        else:
-            Output().write(_as_text(findings, usable))
+    if as_json:
+        report = {"usable": usable, "findings": [asdict(finding) for finding in findings]}
+        Output().write(json.dumps(report, indent=2) + "\n")
+    else:
+        Output().write(_as_text(findings, usable))
     if not usable:
         raise click.exceptions.Exit(ExitCode.UNUSABLE)
 

@@ -9,7 +9,7 @@ import click
 
 from specchat.clean import one_line
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, quiet_pipe, told
+from specchat.cli.output import Output, told
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Catalog, Pair
@@ -25,8 +25,7 @@ def models(models: Path | None, as_json: bool) -> None:
     from specchat.config.paths import user_paths
 
     catalog = read_catalog(user_paths(), models)
-    with quiet_pipe():
-        Output().write(json.dumps(_as_json(catalog), indent=2) + "\n" if as_json else _as_text(catalog))
+    Output().write(json.dumps(_as_json(catalog), indent=2) + "\n" if as_json else _as_text(catalog))
 
 
 def _as_json(catalog: "Catalog") -> dict[str, Any]:

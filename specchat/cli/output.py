@@ -1,9 +1,8 @@
 """What commands write: results to standard output, everything else to standard error."""
 
-import contextlib
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import wraps
 from io import TextIOWrapper
 from typing import ParamSpec, TextIO, TypeVar
@@ -103,12 +102,3 @@ class Progress:
         if self._on:
             sys.stderr.write(clean(text) + "\n")
             sys.stderr.flush()
-
-
-@contextlib.contextmanager
-def quiet_pipe() -> Iterator[None]:
-    """End quietly when the reader of standard output is gone."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise click.exceptions.Exit(ExitCode.OK) from None

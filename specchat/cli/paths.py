@@ -4,7 +4,7 @@ import json
 
 import click
 
-from specchat.cli.output import Output, quiet_pipe, told
+from specchat.cli.output import Output, told
 
 
 @click.command()
@@ -35,9 +35,8 @@ def paths(as_json: bool) -> None:
         "shipped_themes": shipped("themes"),
         "demo": demo_model("target").parent,
     }
-    with quiet_pipe():
-        if as_json:
-            Output().write(json.dumps({name: str(path) for name, path in places.items()}, indent=2) + "\n")
-        else:
-            width = max(map(len, places))
-            Output().write("".join(f"{name:<{width}}  {path}\n" for name, path in places.items()))
+    if as_json:
+        Output().write(json.dumps({name: str(path) for name, path in places.items()}, indent=2) + "\n")
+    else:
+        width = max(map(len, places))
+        Output().write("".join(f"{name:<{width}}  {path}\n" for name, path in places.items()))

@@ -16,7 +16,7 @@ from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.lines import Lines
 from specchat.cli.options import Asked
-from specchat.cli.output import Output, Problem, quiet_pipe, told
+from specchat.cli.output import Output, Problem, told
 from specchat.cli.plain_commands import obey
 from specchat.cli.reply import answer, load
 from specchat.cli.transcript import Transcript
@@ -51,7 +51,6 @@ def run_plain(asked: Asked, continued: bool = False, chat: str | None = None) ->
         prepared = prepare(asked)
         engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
         stack.callback(engine.close)
-        stack.enter_context(quiet_pipe())
         plain = PlainChat(engine, asked, prepared, kept.transcript(prepared.system))
         for warning in warnings:
             plain.say(warning)

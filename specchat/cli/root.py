@@ -2,7 +2,8 @@
 
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -27,7 +28,6 @@ from specchat.cli.options import (
     refuse_options_before_command,
     with_options,
 )
-from specchat.cli.output import quiet_pipe
 from specchat.cli.paths import paths
 from specchat.cli.plain import run_plain
 
@@ -35,15 +35,23 @@ EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, mea
 
 
 class _Quiet(click.Group):
-    """Ends quietly also where the reader of a help text is gone."""
+    """Ends quietly when the reader of standard output is gone, be it of a result or of a help text."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with quiet_pipe():
+        with _quiet_pipe():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with quiet_pipe():
+        with _quiet_pipe():
             return super().invoke(ctx)
+
+
+@contextmanager
+def _quiet_pipe() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise click.exceptions.Exit(ExitCode.OK) from None
 
 
 @click.group(
