@@ -1,12 +1,14 @@
 """The chat through the keyboard, over the scripted engine."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import CATALOG, LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
+from test_session import Clock
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import OptionList
@@ -26,18 +28,25 @@ STORY = "Once there was a small fox.\n\nShe kept a lamp.\n\n```python\nprint('la
 LONG = " ".join(f"word{n}" for n in range(400))
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def slow(text: str = LONG) -> tuple[FakeEngine, Clock]:
     """An engine whose tokens come when the clock is moved, one a second."""
     clock = Clock()
     return FakeEngine((text,), tokens_per_second=1, clock=clock), clock
+
+
+@asynccontextmanager
+async def being_answered(
+    reply: str, size: tuple[int, int], now: float, shown: str
+) -> AsyncIterator[tuple[SpecchatApp, Pilot[None], Clock]]:
+    """The app while `reply` is written, a token a second, when the clock says `now` and `shown` is on the screen."""
+    engine, clock = slow(reply)
+    app = make_app(engine)
+    async with app.run_test(size=size) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = now
+        await until_shown(pilot, app, shown)
+        yield app, pilot, clock
 
 
 def status(app: SpecchatApp) -> str:

@@ -1,13 +1,11 @@
 """The row about the token under the cursor tells of that token, as things are now."""
 
-from conftest import answered, ask, loaded, make_app, screen_text, wait_until
-from test_chat import slow
+from conftest import answered, screen_text, wait_until
+from test_chat import LONG, being_answered
 
 from specchat.tui.app import SpecchatApp
 from specchat.tui.text.inspect import cells_of
 from specchat.tui.widgets.rows import Inspector
-
-ONE_LINE = " ".join(f"word{n}" for n in range(400))
 
 
 def told(app: SpecchatApp) -> str:
@@ -25,13 +23,7 @@ def token_rows(app: SpecchatApp) -> set[int]:
 
 
 async def test_it_counts_the_steps_of_a_growing_reply() -> None:
-    engine, clock = slow(ONE_LINE)
-    app = make_app(engine)
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 100
-        await wait_until(pilot, lambda: "word60" in screen_text(app))
+    async with being_answered(LONG, (100, 30), 100, "word60") as (app, pilot, clock):
         await pilot.press("ctrl+t", "ctrl+up", "k", "k", "k", "l")
         before, reply = told(app), app.session.last_reply
         assert reply is not None
@@ -42,13 +34,7 @@ async def test_it_counts_the_steps_of_a_growing_reply() -> None:
 
 
 async def test_the_cursor_that_follows_the_end_is_on_the_token_told_of() -> None:
-    engine, clock = slow(ONE_LINE)
-    app = make_app(engine)
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 60
-        await wait_until(pilot, lambda: "word35" in screen_text(app))
+    async with being_answered(LONG, (100, 30), 60, "word35") as (app, pilot, clock):
         await pilot.press("ctrl+t", "ctrl+up", "G")
         for now, word in ((120, "word70"), (180, "word105")):
             clock.now = now
@@ -58,7 +44,7 @@ async def test_the_cursor_that_follows_the_end_is_on_the_token_told_of() -> None
 
 
 async def test_the_cursor_stays_on_the_token_when_the_width_changes() -> None:
-    async with answered(ONE_LINE, (120, 30)) as (app, pilot):
+    async with answered(LONG, (120, 30)) as (app, pilot):
         await pilot.press("ctrl+t", "ctrl+up", "k", "k", "k", "k", "l", "l")
         token = app.chat.transcript.token
         for width in (60, 140):
@@ -69,7 +55,7 @@ async def test_the_cursor_stays_on_the_token_when_the_width_changes() -> None:
 
 
 async def test_nothing_is_told_of_a_token_that_is_not_shown_any_more() -> None:
-    async with answered(ONE_LINE, (100, 30)) as (app, pilot):
+    async with answered(LONG, (100, 30)) as (app, pilot):
         await pilot.press("ctrl+up", "t", "h")
         assert "step" in told(app)
         await pilot.press("ctrl+t")

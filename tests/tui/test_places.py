@@ -2,7 +2,7 @@
 
 import pytest
 from conftest import ask, loaded, make_app, screen_text, wait_until
-from test_chat import slow
+from test_chat import LONG, being_answered
 
 from specchat.engine.fake import FakeEngine
 from specchat.tui.text.chat_rows import Said
@@ -12,13 +12,7 @@ LINES = "\n".join(f"This is line {n} of them." for n in range(60))
 
 @pytest.mark.parametrize("size", [(3, 3), (39, 30), (100, 11), (1, 1)])
 async def test_a_window_too_small_for_a_moment_keeps_what_is_read(size: tuple[int, int]) -> None:
-    engine, clock = slow(LINES)
-    app = make_app(engine)
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 300
-        await wait_until(pilot, lambda: "line 40 of" in screen_text(app))
+    async with being_answered(LINES, (100, 30), 300, "line 40 of") as (app, pilot, clock):
         transcript = app.chat.transcript
         transcript.scroll_to(y=5, animate=False, immediate=True)
         await pilot.pause()
@@ -33,13 +27,7 @@ async def test_a_window_too_small_for_a_moment_keeps_what_is_read(size: tuple[in
 
 
 async def test_the_list_of_chats_over_a_growing_reply_keeps_what_is_read() -> None:
-    engine, clock = slow(LINES)
-    app = make_app(engine)
-    async with app.run_test(size=(80, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 300
-        await wait_until(pilot, lambda: "line 40 of" in screen_text(app))
+    async with being_answered(LINES, (80, 30), 300, "line 40 of") as (app, pilot, clock):
         transcript = app.chat.transcript
         transcript.scroll_to(y=5, animate=False, immediate=True)
         await pilot.press("ctrl+b")
@@ -121,13 +109,7 @@ async def test_letters_to_jump_end_when_the_rows_are_others() -> None:
 
 
 async def test_the_match_gone_to_stays_marked_while_its_line_grows() -> None:
-    engine, clock = slow(" ".join(f"word{n}" for n in range(400)))
-    app = make_app(engine)
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 60
-        await wait_until(pilot, lambda: "word35" in screen_text(app))
+    async with being_answered(LONG, (100, 30), 60, "word35") as (app, pilot, clock):
         await pilot.press("ctrl+f", *"word21", "enter")
         transcript = app.chat.transcript
         mark = transcript.get_visual_style("found-current").rich_style

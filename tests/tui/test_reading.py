@@ -4,7 +4,7 @@ from time import perf_counter
 
 import pytest
 from conftest import answered, ask, loaded, make_app, screen_text, wait_until
-from test_chat import slow, status, until_shown
+from test_chat import being_answered, slow, status, until_shown
 from test_chat_rows import a_chat
 from textual.pilot import Pilot
 
@@ -177,13 +177,8 @@ async def test_messages_and_code_are_copied() -> None:
 
 
 async def test_a_selection_is_copied_and_survives_streaming() -> None:
-    engine, clock = slow("\n\n".join(f"word{n}" for n in range(300)))
-    app = make_app(engine)
-    async with app.run_test(size=(100, 24)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 6
-        await until_shown(pilot, app, "word3")
+    text = "\n\n".join(f"word{n}" for n in range(300))
+    async with being_answered(text, (100, 24), 6, "word3") as (app, pilot, clock):
         rows = screen_text(app).split("\n")
         y = next(i for i, row in enumerate(rows) if "word0" in row)
         await pilot.mouse_down(offset=(2, y))
@@ -233,13 +228,7 @@ async def test_words_are_found_in_all_of_a_long_chat() -> None:
 
 
 async def test_matches_are_counted_again_when_the_reply_has_ended() -> None:
-    engine, clock = slow("a lamp and a fox " * 20)
-    app = make_app(engine)
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "a story", wait=False)
-        clock.now = 12
-        await until_shown(pilot, app, "a lamp and a fox")
+    async with being_answered("a lamp and a fox " * 20, (100, 30), 12, "a lamp and a fox") as (app, pilot, clock):
         await pilot.press("ctrl+f", *"lamp")
         await until_shown(pilot, app, "1 of ")
         assert "of 20" not in screen_text(app)

@@ -3,10 +3,10 @@
 from bisect import bisect_right
 
 import pytest
-from conftest import answered, ask, loaded, make_app, screen_text, wait_until
+from conftest import answered, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
-from test_chat import slow
+from test_chat import LONG, being_answered
 from test_text import a_reply, step
 from textual.pilot import Pilot
 
@@ -17,7 +17,6 @@ from specchat.tui.widgets.rows import Inspector
 from specchat.tui.widgets.step_strip import StepStrip
 
 LINES = "\n".join(f"This is line {n} of them." for n in range(60))
-ONE_LINE = " ".join(f"word{n}" for n in range(400))
 
 
 def strip_of(app: SpecchatApp) -> StepStrip:
@@ -102,7 +101,7 @@ async def test_a_short_reply_has_a_cell_for_each_of_its_steps() -> None:
 
 
 async def test_the_strip_cuts_nothing_off() -> None:
-    async with answered(ONE_LINE, (100, 30)) as (app, pilot):
+    async with answered(LONG, (100, 30)) as (app, pilot):
         for _ in range(2):
             await pilot.press("ctrl+t")
             await pilot.pause(0.1)
@@ -158,13 +157,7 @@ async def test_keys_go_from_step_to_step() -> None:
 
 
 async def test_the_line_being_written_can_be_walked() -> None:
-    engine, clock = slow(ONE_LINE)
-    app = make_app(engine)
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 100
-        await wait_until(pilot, lambda: "word60" in screen_text(app))
+    async with being_answered(LONG, (100, 30), 100, "word60") as (app, pilot, clock):
         await tokens_shown(app, pilot)
         await pilot.press("ctrl+up", "k", "k", "k", "h")
         before = step_under_cursor(app)

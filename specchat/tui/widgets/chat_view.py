@@ -266,9 +266,10 @@ class ChatView(ScrollView, can_focus=False):
             Segment(text, style.rich_style) for text, style in content.render(base, end="", parse_style=self._get_style)
         ]
         # Measured piece by piece, as the compositor does: a style may end inside of what is one glyph elsewhere.
-        strip = Strip(segments).adjust_cell_length(self._width - self._beside, background)
-        # Again, because what was cut inside of a glyph may be narrower than it says.
-        strip = Strip(list(strip)).adjust_cell_length(self._width - self._beside, background)
+        strip, room = Strip(segments), self._width - self._beside
+        if strip.cell_length > room:  # what is cut inside of a glyph may be narrower than it says
+            strip = Strip(list(strip.adjust_cell_length(room)))
+        strip = strip.adjust_cell_length(room, background)
         beside = [mark] if self.token_view else [mark, heat_cells["" if heat is None else glyph_of(heat)]]
         return Strip([*strip.apply_offsets(0, row), *beside], self._width)
 
