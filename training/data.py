@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from training.corpus.mixture import dialogues
+from training.corpus.mixture import LONG_SHARE, dialogues
 from training.tokenizer import PAD, encode, token_id
 
 POOL = 128
@@ -70,9 +70,18 @@ def _rows(
         yield row[0] + [pad] * room, row[1] + [False] * room
 
 
-def pack(tokenizer: Tokenizer, seed: int, count: int, length: int, *, evaluation: bool = False) -> Rows:
+def pack(
+    tokenizer: Tokenizer,
+    seed: int,
+    count: int,
+    length: int,
+    *,
+    evaluation: bool = False,
+    long_share: float = LONG_SHARE,
+) -> Rows:
     """The mixture's dialogues in rows."""
-    encoded = (encode(tokenizer, dialogue.messages) for dialogue in dialogues(seed, count, evaluation=evaluation))
+    made = dialogues(seed, count, evaluation=evaluation, long_share=long_share)
+    encoded = (encode(tokenizer, dialogue.messages) for dialogue in made)
     return pack_encoded(encoded, length, token_id(tokenizer, PAD))
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 
-from training import measure
+from training import judge, measure
 from training.corpus.base import Dialogue, Message
 from training.corpus.mixture import WEIGHTS, dialogues
-from training.export import load
+from training.data import pack
+from training.export import CONTEXT, load
 from training.make_demo import DEMO
 from training.tokenizer import END, encode, token_id
 from training.tokenizer import load as load_tokenizer
@@ -20,6 +21,7 @@ PAGE = DEMO.parents[1] / "docs" / "demo-model.md"
 BEGIN, FINISH = "<!-- measured: begin -->", "<!-- measured: end -->"
 DRAFT_LENGTH = 5
 EVALUATION_SEED = 11
+DEPTH_SEED = 13
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
@@ -79,6 +81,21 @@ class Evaluation:
         ]
         return table(["category", "reply tokens", f"draft, length {DRAFT_LENGTH}", "prompt lookup"], rows)
 
+    def depth(self) -> str:
+        """How often draft and target agree early and late in long chats."""
+        rows = pack(self.tokenizer, DEPTH_SEED, 150, CONTEXT, evaluation=True, long_share=1.0)
+        spans = [(50, 150), (250, 350), (450, 550), (650, 750), (850, 950)]
+        found = measure.agreement(self.target, self.draft, rows, spans)
+        return table(
+            ["tokens before", *(f"{low}-{high}" for low, high in spans)],
+            [["draft and target agree", *(f"{100 * share:.0f} %" for share in found)]],
+        )
+
+    def by_hand(self) -> str:
+        """How many of the prompts written by hand are met."""
+        sums = judge.counts(judge.answers(self.target, self.tokenizer))
+        return table(["kind", "met", "of"], [[name, str(met), str(count)] for name, (met, count) in sums.items()])
+
     def exactness(self) -> str:
         """The share of replies that are word for word as asked."""
         rows = []
@@ -125,6 +142,8 @@ def main() -> None:
         ("Size and cost of a step", run.sizes()),
         ("Held-out perplexity of the replies", run.perplexity()),
         ("Tokens for each pass of the target, greedy, on the held-out prompts", run.acceptance()),
+        ("Draft and target in long chats", run.depth()),
+        ("Prompts written by hand", run.by_hand()),
         ("Replies that are right word for word, greedy, on held-out dialogues", run.exactness()),
         ("Thirty held-out prompts with unedited greedy replies", run.examples()),
     ]

@@ -22,8 +22,8 @@ class Guide:
     following: dict[int, int]
 
 
-TARGET_GUIDE = Guide({0: (1, 1, 2, 2)}, {2: 4, 4: 4})
-DRAFT_GUIDE = Guide({0: (1, 2)}, {1: 3})
+TARGET_GUIDE = Guide({0: (1, 2)}, {2: 2, 4: 2})
+DRAFT_GUIDE = Guide({0: (1,)}, {1: 1})
 
 
 def _attention(part: Attention, x: Tensor, rope: tuple[Tensor, Tensor], heads: int) -> Tensor:

@@ -11,15 +11,17 @@ from tokenizers import Tokenizer
 
 from training import prompts, tokenizer
 from training.corpus import public
+from training.corpus.mixture import LONG_SHARE
 from training.data import Rows, pack
 from training.distil import distillation_loss, sample_rows
-from training.export import export
+from training.export import CONTEXT, export
 from training.heads import DRAFT_GUIDE, TARGET_GUIDE, guided_loss
 from training.model import DRAFT, TARGET, Llama
 from training.train import Lessons, Recipe, train
 
 HERE = Path(__file__).resolve().parent
 DEMO = HERE.parent / "specchat" / "demo"
+DECAY_LONG_SHARE = 0.4
 STAGES = ("tokenizer", "corpus", "target", "sample", "draft", "export")
 
 
@@ -42,11 +44,13 @@ class Build:
             tokenizer.train().save(str(path))
         return tokenizer.load(path)
 
-    def rows(self, name: str, seed: int, count: int, length: int, *, evaluation: bool = False) -> Rows:
+    def rows(
+        self, name: str, seed: int, count: int, length: int, *, evaluation: bool = False, long_share: float = LONG_SHARE
+    ) -> Rows:
         """Packed rows of so many dialogues, made the first time."""
         path = self.folder / f"{name}.npz"
         if not path.exists():
-            pack(self.tokenizer(), seed, count, length, evaluation=evaluation).save(path)
+            pack(self.tokenizer(), seed, count, length, evaluation=evaluation, long_share=long_share).save(path)
         return Rows.load(path)
 
     @property
@@ -55,11 +59,11 @@ class Build:
         return tokenizer.token_id(self.tokenizer(), tokenizer.PAD)
 
     def corpus(self) -> tuple[Rows, Rows, Rows]:
-        """Rows of 512 tokens for the constant phase, of 1024 for the decay, and the held-out rows."""
+        """Rows of 512 tokens for the constant phase, of 1024 and mostly long chats for the decay, and held-out rows."""
         return (
             self.rows("short", 1, self.dialogues, 512),
-            self.rows("long", 2, self.dialogues // 3, 1024),
-            self.rows("held-out", 3, 600, 512, evaluation=True),
+            self.rows("long", 2, self.dialogues // 6, CONTEXT, long_share=DECAY_LONG_SHARE),
+            self.rows("held-out", 3, 500, 512, evaluation=True),
         )
 
     def target(self) -> Llama:
@@ -67,21 +71,21 @@ class Build:
         short, long, held_out = self.corpus()
         recipe = Recipe(self.steps, self.tokens_a_step)
         guided = guided_loss(TARGET_GUIDE)
-        lessons = Lessons(short, long, held_out, constant_loss=guided, decay_loss=guided)
+        lessons = Lessons(short, long, held_out, constant_loss=guided)
         return train(TARGET, recipe, lessons, self.folder / "target", self.device, self.pad).eval()
 
     def sample(self) -> Rows:
         """Rows of the target's own replies."""
         path = self.folder / "sampled.npz"
         if not path.exists():
-            sample_rows(self.target(), self.tokenizer(), 5, self.samples, 512, self.device).save(path)
+            sample_rows(self.target(), self.tokenizer(), 5, self.samples, CONTEXT, self.device).save(path)
         return Rows.load(path)
 
     def draft(self) -> Llama:
         """The draft: the corpus, then the target's probabilities on its own replies and on more of the corpus."""
-        short, _, held_out = self.corpus()
+        short, long, held_out = self.corpus()
         sampled = self.sample()
-        answers = sampled.with_last(2 * len(sampled.tokens), short)
+        answers = sampled.with_last(2 * len(sampled.tokens), long)
         guided, taught = guided_loss(DRAFT_GUIDE), distillation_loss(self.target())
         lessons = Lessons(short, answers, held_out, constant_loss=guided, decay_loss=taught)
         recipe = Recipe(self.draft_steps, self.tokens_a_step, decay=0.4)
@@ -98,7 +102,9 @@ def main() -> None:
     """Runs the stages up to the one asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--until", choices=STAGES, default="export", help="the last stage to run")
-    parser.add_argument("--name", default="demo", help="the folder under training/runs")
+    parser.add_argument(
+        "--folder", type=Path, default=HERE / "runs" / "demo", help="where checkpoints and rows are kept"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--steps", type=int, default=1400, help="steps of the target; a fifth of them decays")
     parser.add_argument("--tokens-a-step", type=int, default=2048)
@@ -110,10 +116,9 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     if not public.chats():
         print(f"No public texts in {public.folder()}: the corpus is generated text alone.")
-    folder = HERE / "runs" / options.name
-    folder.mkdir(parents=True, exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
     build = Build(
-        folder,
+        options.folder,
         options.device,
         options.steps,
         options.tokens_a_step,

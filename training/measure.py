@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer
 
 from training.corpus.base import Dialogue
+from training.data import Rows
 from training.generate import generate
 from training.model import Llama
 from training.tokenizer import END, encode, token_id
@@ -93,6 +94,19 @@ def passes_with_lookup(one: Reply) -> tuple[int, int]:
             same += 1
         at, passes = at + same + 1, passes + 1
     return len(one.reply), passes
+
+
+def agreement(target: Llama, draft: Llama, rows: Rows, spans: list[tuple[int, int]], batch: int = 8) -> list[float]:
+    """For each span of places in a row, the share of reply tokens where both models hold the same one most likely."""
+    same = torch.zeros(rows.tokens.shape[1] - 1)
+    seen = torch.zeros(rows.tokens.shape[1] - 1)
+    with torch.no_grad():
+        for start in range(0, len(rows.tokens), batch):
+            tokens, wanted = rows.tokens[start : start + batch], rows.replies[start : start + batch, 1:]
+            chosen, guessed = (model(tokens[:, :-1])[0].argmax(-1) for model in (target, draft))
+            same += ((chosen == guessed) & wanted).sum(0)
+            seen += wanted.sum(0)
+    return [float(same[low:high].sum() / seen[low:high].sum()) for low, high in spans]
 
 
 def exact(model: Llama, tokenizer: Tokenizer, dialogues: list[Dialogue]) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from training.precision import half_precision
+
 MOMENTUM = 0.9
 ROUNDS = 4
 
@@ -13,11 +15,11 @@ def orthogonal(matrices: Tensor) -> Tensor:
     """Matrices [n, rows, columns] with singular values near one, by Newton and Schulz's iteration."""
     tall = matrices.shape[1] > matrices.shape[2]
     x: Tensor = matrices.mT if tall else matrices
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).to(half_precision(x.device))
     for _ in range(ROUNDS):
         square = x @ x.mT
         x = 3.4445 * x + (-4.7750 * square + 2.0315 * square @ square) @ x
-    return x.mT if tall else x
+    return (x.mT if tall else x).to(matrices.dtype)
 
 
 class Muon(torch.optim.Optimizer):

@@ -6,19 +6,21 @@ import json
 from pathlib import Path
 from random import Random
 
-from training.corpus import about, chat, coding, copying, editing, explain, qa, story
+from training.corpus import about, beyond, chat, coding, copying, editing, explain, facts, qa, story
 from training.corpus.base import Maker, Message
 from training.corpus.mixture import fingerprint, held_out
 
 COUNTS: dict[str, tuple[Maker, int]] = {
-    "chat": (chat.make, 24),
-    "about": (about.make, 24),
-    "explain": (explain.make, 40),
+    "chat": (chat.make, 16),
+    "about": (about.make, 16),
+    "facts": (facts.make, 16),
+    "beyond": (beyond.make, 24),
+    "explain": (explain.make, 32),
     "story": (story.make, 32),
     "code": (coding.make, 32),
-    "qa": (qa.make, 32),
-    "copy": (copying.make, 28),
-    "edit": (editing.make, 28),
+    "qa": (qa.make, 24),
+    "copy": (copying.make, 24),
+    "edit": (editing.make, 24),
 }
 SEED = 2024
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from training.data import Rows
 from training.model import Llama, Shape
 from training.muon import Muon
+from training.precision import half_precision
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,14 @@ def train(shape: Shape, recipe: Recipe, lessons: Lessons, folder: Path, device: 
         start = stored["step"]
     log = (folder / "train.log").open("a", buffering=1)
     began, shown, seen = time.time(), 0.0, 0
+    precision = half_precision(device)
     for step in range(start, recipe.steps):
         late = recipe.decaying(step)
         rows, loss = (lessons.decay, lessons.decay_loss) if late else (lessons.constant, lessons.constant_loss)
         tokens, weights = (part.to(device) for part in batch(rows, step, recipe, pad))
         for tool, full in zip(tools, (recipe.muon_rate, recipe.adam_rate), strict=True):
             tool.param_groups[0]["lr"] = full * recipe.rate(step)
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        with torch.autocast(device, precision, enabled=precision != torch.float32):
             value = loss(model, tokens, weights)
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

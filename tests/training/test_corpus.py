@@ -5,19 +5,23 @@ from random import Random
 
 import pytest
 
-from training.corpus import public
+from training import judge
+from training.corpus import beyond, facts, public, story
 from training.corpus.code_bank import FUNCTIONS
+from training.corpus.coding import with_docstring, with_hints
 from training.corpus.copying import repeat
-from training.corpus.mixture import MAKERS, dialogues, fingerprint, held_out
+from training.corpus.mixture import LONG_LIMIT, MAKERS, dialogues, fingerprint, held_out
+from training.corpus.text_facts import FACTS, fact_passage
 
 
 @pytest.fixture(autouse=True)
 def _no_public_texts(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECCHAT_CORPUS", str(tmp_path))
-    for function in (public.stories, public.chats, public.sentences):
+    functions = (public.stories, public.chats, public.sentences, public.prompts)
+    for function in functions:
         function.cache_clear()
     yield
-    for function in (public.stories, public.chats, public.sentences):
+    for function in functions:
         function.cache_clear()
 
 
@@ -74,3 +78,80 @@ def test_functions_compile_and_examples_hold(function):
         return
     if " or " not in wanted:
         assert eval(call, space) == value
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
+def test_hints_and_docstrings_change_nothing_else(function):
+    for changed in (with_hints(function.source, function.example), with_docstring(function.source, function.goal)):
+        if changed:
+            space: dict[str, object] = {}
+            exec(compile(changed, function.name, "exec"), space)
+            assert function.name in space
+            assert changed.split("\n")[-1] == function.source.split("\n")[-1]
+
+
+def test_most_functions_can_be_given_hints():
+    assert sum(bool(with_hints(function.source, function.example)) for function in FUNCTIONS) > len(FUNCTIONS) / 2
+
+
+def test_small_sums_are_right():
+    rng = Random(3)
+    for _ in range(300):
+        ask, answer = facts.sum_of(rng)
+        left, right = answer.split(" = ")
+        assert eval(left) == int(right)
+        assert not ask.replace(" ", "").isalpha()
+
+
+def test_a_story_has_every_ingredient_of_its_request():
+    rng = Random(4)
+    for _ in range(300):
+        who = story.cast(rng)
+        ask, trait = story.request(rng, who)
+        settled = story.settled(rng, who, ask)
+        told = story.tell(rng, settled, trait=trait)
+        for key in ("name", "hero", "thing", "place"):
+            if who[key].lower() in ask.lower():
+                assert settled[key] == who[key]
+            assert settled[key] in told
+        if who["other"] in ask:
+            assert who["other"] in told
+
+
+def test_answers_about_facts_stand_in_the_text():
+    rng = Random(5)
+    for _ in range(300):
+        passage = fact_passage(rng)
+        for ask, answer in passage.questions:
+            assert "{" not in ask + answer
+            said = set(re.findall(r"\w+", answer.lower()))
+            assert said & set(re.findall(r"\w+", passage.text.lower())), (passage.text, answer)
+    assert len(FACTS) >= 40
+
+
+def test_what_is_beyond_the_model_is_declined_in_words_that_fit():
+    assert beyond.refusal("Who was Mozart?") == beyond.UNKNOWN
+    assert beyond.refusal("Write a poem about tea.") == beyond.UNABLE
+    assert beyond.refusal("I went to the cinema yesterday.") == beyond.NO_REMARK
+
+
+def test_long_chats_are_long_and_fit():
+    lengths = [
+        sum(len(message["content"]) for message in dialogue.messages) for dialogue in dialogues(7, 60, long_share=1.0)
+    ]
+    assert max(lengths) < 1.6 * LONG_LIMIT
+    assert sorted(lengths)[len(lengths) // 2] > LONG_LIMIT / 3
+
+
+def test_prompts_written_by_hand_are_not_generated():
+    asked = {turn.lower() for one in judge.prompts() for turn in one["turns"]}
+    assert len(judge.prompts()) >= 60
+    for dialogue in dialogues(1, 4000):
+        assert not asked & {message["content"].lower() for message in dialogue.messages}
+
+
+def test_a_reply_is_judged_by_its_text_or_its_parts():
+    assert judge.meets(" A b. ", "A b.", [])
+    assert not judge.meets("A b", "A b.", [])
+    assert judge.meets("It is Rome.", None, ["rome|milan", "is"])
+    assert not judge.meets("It is Rome.", None, ["rome", "milan"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from random import Random
 
@@ -42,6 +43,91 @@ _NAMES = (
 _CORRECTION = "|||Thanks. |Nice. |Okay. "
 
 
+_HINTS = (
+    "Add type hints.|add type hints|Can you add type hints?|With type hints, please.|Add types.|Type"
+    " it.|Please annotate"
+    " the types.|type hints?|Now with type annotations."
+)
+_DOCSTRING = "Add a docstring.|With a docstring, please.|Document it.|Can you add a docstring?|add documentation"
+_OTHER_CODE = (
+    "In JavaScript?|Now in Rust.|Can you do it in Java?|And in C?|Write it in Go.|in typescript please|Same in C++?"
+    "|Translate it to Ruby."
+)
+ONLY_PYTHON = "I can only write small Python functions: I am a tiny demo model. F3 gets a real model."
+_UNKNOWN = (
+    "plays chess|sends an email|downloads a web page|trains a neural network|parses JSON|solves a"
+    " sudoku|draws a circle|"
+    "connects to a database|compresses a file|reads a spreadsheet|translates a text|simulates gravity|encrypts a file|"
+    "renders a web page|finds the shortest path in a graph|multiplies two matrices|computes a hash|plays a sound|"
+    "resizes an image|starts a web server|parses HTML|draws a fractal|predicts the weather|recognises faces|builds a"
+    " binary tree|inverts a matrix|schedules jobs|writes a PDF|reads my mail|plots a chart|validates a credit card|"
+    "controls a robot|opens a window|sends a text message|balances a tree|makes coffee|scans a network|finds a route"
+)
+UNKNOWN_FUNCTION = (
+    "I do not know that function: I am a tiny demo model and know about sixty small ones, such as reversing a string,"
+    " computing factorials or counting words. F3 gets a real model."
+)
+
+
+def with_hints(source: str, example: str) -> str:
+    """The function with type hints that follow from its example; "" where the example does not tell the types."""
+    found = re.fullmatch(r"(\w+)\((.*)\) returns (.+?)", example)
+    if not found:
+        return ""
+    try:
+        call = ast.parse(f"{found[1]}({found[2]})", mode="eval").body
+        given = [ast.literal_eval(one) for one in call.args] if isinstance(call, ast.Call) else []
+        result = ast.literal_eval(found[3])
+    except (ValueError, SyntaxError):
+        return ""
+    head, _, body = source.partition("\n")
+    names = head[head.index("(") + 1 : head.rindex(")")].split(", ")
+    if len(names) != len(given) or any("=" in name or ":" in name for name in names):
+        return ""
+    hinted = ", ".join(f"{name}: {type(value).__name__}" for name, value in zip(names, given, strict=True))
+    return f"{head[: head.index('(')]}({hinted}) -> {type(result).__name__}:\n{body}"
+
+
+def with_docstring(source: str, goal: str) -> str:
+    """The function with its goal as docstring."""
+    head, _, body = source.partition("\n")
+    return f'{head}\n    """{goal[0].upper()}{goal[1:]}."""\n{body}'
+
+
+def beyond(rng: Random) -> list[Message]:
+    """A function that the model does not know, or another programming language."""
+    if rng.random() < 0.5:
+        ask = pick(rng, _ASK.split("|Write `")[0]).format(g=pick(rng, _UNKNOWN))
+        return [user(typed(rng, ask)), assistant(UNKNOWN_FUNCTION)]
+    code = pick(rng, "JavaScript|Java|C|C++|Rust|Go|Ruby|PHP|SQL|Haskell|Bash|TypeScript|Swift|Kotlin|Lua")
+    function = rng.choice(FUNCTIONS)
+    ask = pick(
+        rng,
+        "Write a {c} function that {g}.|Write a function in {c} that {g}.|{c} code that {g}, please.|How do I write {f}"
+        " in {c}?|Show me {f} in {c}.|Can you write {c}?",
+    )
+    return [user(typed(rng, ask.format(c=code, g=function.goal, f=function.name))), assistant(ONLY_PYTHON)]
+
+
+_BASE = (
+    "How can I {b} in Python?|I want to {b} with Python.|Python code to {b}, please.|Give me some code"
+    " to {b}.|How would"
+    " you {b}?|Code that can {b}.|Help me {b} in Python.|How do you {b} in Python?|I have to {b}. Can"
+    " you write that?|Show"
+    " me how to {b}.|how to {b} in python|Write something that can {b}.|What is the Python code to {b}?|Let Python {b}."
+)
+
+
+def base_form(goal: str) -> str:
+    """A goal as an order: reverses a string, reverse a string."""
+    first, _, rest = goal.partition(" ")
+    if first.endswith("ies"):
+        first = first[:-3] + "y"
+    else:
+        first = first[:-2] if first.endswith(("shes", "ches", "sses")) else first.removesuffix("s")
+    return f"{first} {rest}"
+
+
 def _rename(text: str, old: str, new: str) -> str:
     """The text with one identifier changed."""
     return re.sub(rf"\b{re.escape(old)}\b", new, text) if old else text
@@ -61,12 +147,16 @@ def _explanation(rng: Random, function: Function, variable: str) -> str:
 
 
 def make(rng: Random) -> list[Message]:
-    """A request for a function, and up to three follow-ups."""
+    """A request for a function, and up to two follow-ups."""
+    if rng.random() < 0.12:
+        return beyond(rng)
     function = rng.choice(FUNCTIONS)
     old, others = function.swap
     variable = pick(rng, others)
     name = function.name
     ask = pick(rng, _ASK).format(g=function.goal, f=name.replace("_", " ") if rng.random() < 0.5 else name)
+    if rng.random() < 0.35:
+        ask = pick(rng, _BASE).format(b=base_form(function.goal))
     chance = rng.random()
     if chance < 0.2:
         name = rng.choice(_NAMES)
@@ -107,17 +197,25 @@ def make(rng: Random) -> list[Message]:
     messages = [user(typed(rng, ask) if "`" not in ask else ask), assistant(answer)]
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
         chance = rng.random()
-        if chance < 0.35:
+        if chance < 0.12:
+            messages += [user(typed(rng, pick(rng, _CORRECTION) + pick(rng, _OTHER_CODE))), assistant(ONLY_PYTHON)]
+        elif chance < 0.3 and (hinted := with_hints(source, example)):
+            source = hinted
+            messages += [user(typed(rng, pick(rng, _CORRECTION) + pick(rng, _HINTS))), assistant(_block(source))]
+        elif chance < 0.4 and '"""' not in source:
+            source = with_docstring(source, function.goal)
+            messages += [user(typed(rng, pick(rng, _CORRECTION) + pick(rng, _DOCSTRING))), assistant(_block(source))]
+        elif chance < 0.55:
             messages += [
                 user(typed(rng, pick(rng, _CORRECTION) + pick(rng, _EXPLAIN))),
                 assistant(_explanation(rng, function, variable)),
             ]
-        elif chance < 0.6:
+        elif chance < 0.7:
             messages += [
                 user(typed(rng, pick(rng, _CORRECTION) + pick(rng, _EXAMPLE))),
                 assistant(f"For example, {example}."),
             ]
-        elif chance < 0.75:
+        elif chance < 0.85:
             messages += [user(typed(rng, pick(rng, _CODE_ONLY))), assistant(_block(source))]
         else:
             new = rng.choice(_NAMES)

@@ -19,17 +19,30 @@ _REPEAT_AFTER = (
 )
 
 
+def _order(rng: Random) -> str:
+    """An order to repeat what follows, put together from a verb, what it is called and how it is to be done."""
+    verb = pick(rng, "Repeat|Copy|Write|Say|Echo|Type|Print|Give me|Return|Write out|Type out|Tell me|Output")
+    what = pick(
+        rng, "this|the following|this sentence|this line|this text|these words|the text below|what follows|it|that"
+    )
+    how = pick(
+        rng, "|||| exactly| again| word for word| for me| unchanged| once| as it is| without changes| please|, please"
+    )
+    return pick(rng, "||||Please |Could you |Can you |Now ") + f"{verb} {what}{how}" + pick(rng, ":|:|:|.|")
+
+
 def _ask(rng: Random, source: str, before: str, after: str) -> str:
     """The text with its instruction before or after it."""
     if rng.random() < 0.75:
-        return typed(rng, pick(rng, before)) + pick(rng, "\n\n|\n\n|\n| ") + source
+        return typed(rng, pick(rng, before)) + pick(rng, "\n\n|\n| | ") + source
     return source + "\n\n" + typed(rng, pick(rng, after))
 
 
 def repeat(rng: Random) -> list[Message]:
     """The whole text again."""
     source = text(rng)
-    messages = [user(_ask(rng, source, _REPEAT, _REPEAT_AFTER)), assistant(source)]
+    before = _REPEAT if rng.random() < 0.4 else _order(rng)
+    messages = [user(_ask(rng, source, before, _REPEAT_AFTER)), assistant(source)]
     if rng.random() < 0.15:
         again = pick(rng, "Again please.|Once more.|And again.|Repeat it once more.")
         messages += [user(typed(rng, again)), assistant(source)]

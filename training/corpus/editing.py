@@ -8,7 +8,8 @@ from random import Random
 from training.corpus.about import with_system
 from training.corpus.base import Message, assistant, pick, typed, user
 from training.corpus.passages import passage
-from training.corpus.sources import lines, paragraph, program, random_words, sentence
+from training.corpus.sources import lines, paragraph, program, public_sentence, public_text, random_words, sentence
+from training.corpus.text_facts import fact_passage
 from training.corpus.words import (
     ADJECTIVES,
     ANIMALS,
@@ -28,9 +29,21 @@ Edit = tuple[str, str, str]
 def _prose(rng: Random) -> str:
     """A paragraph to edit."""
     chance = rng.random()
-    if chance < 0.5:
-        return paragraph(rng, 2, 6)
-    return passage(rng).text if chance < 0.8 else random_words(rng, 6, 30)
+    if chance < 0.25:
+        return paragraph(rng, 1, 5)
+    if chance < 0.65:
+        return public_text(rng)
+    return (passage if chance < 0.75 else fact_passage)(rng).text if chance < 0.88 else random_words(rng, 5, 30)
+
+
+def _sentences(rng: Random, low: int, high: int) -> list[str]:
+    """Sentences of ours, of a passage or of public texts."""
+    kind = rng.random()
+    if kind < 0.35:
+        return [sentence(rng) for _ in range(rng.randint(low, high))]
+    if kind < 0.6:
+        return [fact_passage(rng).sentences[0] for _ in range(rng.randint(low, high))]
+    return [public_sentence(rng) for _ in range(rng.randint(low, high))]
 
 
 def replace(rng: Random) -> Edit:
@@ -65,7 +78,11 @@ def rename(rng: Random) -> Edit:
 
 def upper(rng: Random) -> Edit:
     """A text in capital or small letters."""
-    source = sentence(rng) if rng.random() < 0.6 else random_words(rng, 2, 10)
+    chance = rng.random()
+    if chance < 0.4:
+        source = sentence(rng)
+    else:
+        source = random_words(rng, 2, 10) if chance < 0.6 else public_text(rng).split(". ")[0]
     if rng.random() < 0.6:
         return (
             source,
@@ -83,7 +100,7 @@ def upper(rng: Random) -> Edit:
 
 def remove_sentence(rng: Random) -> Edit:
     """A text without one of its sentences."""
-    units = [sentence(rng) for _ in range(rng.randint(3, 6))]
+    units = _sentences(rng, 3, 5)
     at = rng.choice((0, len(units) - 1, len(units) - 1, 1))
     where = "last" if at == len(units) - 1 else ("first", "second")[at]
     kept = units[:at] + units[at + 1 :]
@@ -139,7 +156,7 @@ def joined(rng: Random) -> Edit:
 
 def split_sentences(rng: Random) -> Edit:
     """Each sentence on its own line."""
-    units = [sentence(rng) for _ in range(rng.randint(2, 5))]
+    units = _sentences(rng, 2, 5)
     return (
         " ".join(units),
         pick(
@@ -214,6 +231,10 @@ EDITS = (
 def _ask(rng: Random, source: str, ask: str) -> str:
     """The request before or after the text."""
     ask = typed(rng, ask) if '"' not in ask else ask
+    if rng.random() < 0.25:
+        ask = pick(rng, "Please |Can you |Could you |Now |I want you to |") + ask[:1].lower() + ask[1:]
+    if rng.random() < 0.35 and "\n" not in source:
+        return ask.rstrip(".?! ") + pick(rng, ": | : |:\n|:\n\n") + source
     return f"{ask}\n\n{source}" if rng.random() < 0.6 else f"{source}\n\n{ask}"
 
 

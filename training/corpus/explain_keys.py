@@ -30,6 +30,9 @@ KEYS: tuple[tuple[str, str, str], ...] = (
         "regenerate the reply|get another answer|try the reply again|redo the answer",
     ),
     ("Ctrl+Y", "copies the last reply", "copy the reply|copy the answer|put the reply on the clipboard"),
+    ("Ctrl+B", "shows your saved chats", "see my chats|open an old chat|find a saved chat|list my chats"),
+    ("F6", "races plain decoding against the draft", "start a race|compare plain and draft|race the strategies"),
+    ("Tab", "goes to the transcript", "read the transcript|scroll with the keyboard|move to the reply"),
     ("Ctrl+Q", "quits specchat", "quit|exit the program|leave specchat|close the app"),
     (
         "Up and Down",

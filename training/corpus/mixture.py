@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterator
 from random import Random
 
-from training.corpus import about, chat, coding, copying, editing, explain, public, qa, story
+from training.corpus import about, beyond, chat, coding, copying, editing, explain, facts, followups, qa, story
 from training.corpus.base import Dialogue, Maker, Message
 
 MAKERS: dict[str, Maker] = {
     "chat": chat.make,
     "about": about.make,
+    "facts": facts.make,
+    "beyond": beyond.make,
     "explain": explain.make,
     "story": story.make,
     "code": coding.make,
@@ -20,10 +22,23 @@ MAKERS: dict[str, Maker] = {
     "copy": copying.make,
     "edit": editing.make,
 }
-WEIGHTS = {"chat": 8, "about": 7, "explain": 12, "story": 9, "code": 12, "qa": 14, "copy": 22, "edit": 13, "public": 3}
+WEIGHTS = {
+    "chat": 6,
+    "about": 6,
+    "facts": 9,
+    "beyond": 6,
+    "explain": 8,
+    "story": 13,
+    "code": 9,
+    "qa": 14,
+    "copy": 14,
+    "edit": 15,
+}
 HELD_OUT_PERCENT = 2
-MIXED_SHARE = 0.05
-LONG_SHARE = 0.04
+FOLLOWED_SHARE = 0.12
+LONG_SHARE = 0.08
+LONG_LIMIT = 3600
+"""Characters of the longest chats: about 1,000 tokens."""
 
 
 def fingerprint(messages: list[Message]) -> str:
@@ -38,30 +53,40 @@ def held_out(messages: list[Message]) -> bool:
     return int(fingerprint(prompt)[:8], 16) % 100 < HELD_OUT_PERCENT
 
 
-def make(rng: Random) -> Dialogue | None:
-    """One dialogue of the mixture."""
-    category = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-    if category == "public":
-        messages = public.make(rng)
-        return Dialogue("public", messages) if messages else None
+def topic(rng: Random) -> str:
+    """A category, as often as its weight says."""
+    return rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+
+
+def long_chat(rng: Random, messages: list[Message]) -> list[Message]:
+    """A chat that goes on with other topics, up to a length between a third and the whole of the longest."""
+    limit = rng.randint(LONG_LIMIT // 3, LONG_LIMIT)
+    while True:
+        added = followups.follow_up(rng) if rng.random() < 0.2 else MAKERS[topic(rng)](rng)
+        grown = messages + [message for message in added if message["role"] != "system"]
+        if sum(len(message["content"]) for message in grown) > limit:
+            return messages
+        messages = grown
+
+
+def make(rng: Random, long_share: float = LONG_SHARE) -> Dialogue:
+    """One dialogue of the mixture; the given share of them are long chats."""
+    category = topic(rng)
     messages = MAKERS[category](rng)
-    if rng.random() < MIXED_SHARE:
-        first = MAKERS[rng.choice(("chat", "about", "explain"))](rng)
-        messages = first + [message for message in messages if message["role"] != "system"]
-    elif rng.random() < LONG_SHARE:
-        for _ in range(rng.randint(2, 6)):
-            following = MAKERS[rng.choices(list(MAKERS), [WEIGHTS[name] for name in MAKERS])[0]](rng)
-            messages = messages + [message for message in following if message["role"] != "system"]
+    if rng.random() < long_share:
+        return Dialogue(category, long_chat(rng, messages))
+    if rng.random() < FOLLOWED_SHARE:
+        messages = messages + followups.follow_up(rng)
     return Dialogue(category, messages)
 
 
-def dialogues(seed: int, count: int, *, evaluation: bool = False) -> Iterator[Dialogue]:
+def dialogues(seed: int, count: int, *, evaluation: bool = False, long_share: float = LONG_SHARE) -> Iterator[Dialogue]:
     """Different dialogues, from the training share or from the held-out share."""
     rng = Random(seed)
     seen: set[str] = set()
     while len(seen) < count:
-        dialogue = make(rng)
-        if dialogue is None or held_out(dialogue.messages) != evaluation:
+        dialogue = make(rng, long_share)
+        if held_out(dialogue.messages) != evaluation:
             continue
         key = fingerprint(dialogue.messages) + dialogue.messages[-1]["content"][:40]
         if key not in seen:

@@ -1,17 +1,18 @@
-"""Public texts from a folder that may be absent: stories and chats for variety, and sentences to copy."""
+"""Public texts from a folder that may be absent: sentences to copy and edit, and requests beyond the model."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from random import Random
 
-from training.corpus.base import Message, assistant, user
+from training.corpus.base import Message
 
 CHATS = ("oasst_en_100", "chatterbot_english", "taskmaster4", "topicalchat_valid", "self_instruct_seed")
+ASKED = ("oasst_en_100", "chatterbot_english", "taskmaster4", "topicalchat_test", "self_instruct_seed", "gsm8k_train")
 
 
 def folder() -> Path:
@@ -27,35 +28,41 @@ def stories() -> tuple[str, ...]:
     return tuple(json.loads(path.read_text("utf-8"))) if path.exists() else ()
 
 
+def _openings(name: str) -> Iterator[tuple[Message, ...]]:
+    """The conversations of one file."""
+    path = folder() / f"{name}.jsonl"
+    if path.exists():
+        for line in path.read_text("utf-8").strip().split("\n"):
+            yield tuple(json.loads(line)["messages"])
+
+
 @cache
 def chats() -> tuple[tuple[Message, ...], ...]:
     """Short conversations of the listed files."""
     found: list[tuple[Message, ...]] = []
     for name in CHATS:
-        path = folder() / f"{name}.jsonl"
-        if not path.exists():
-            continue
-        for line in path.read_text("utf-8").splitlines():
-            messages = json.loads(line)["messages"]
-            if len(messages) >= 2 and [m["role"] for m in messages[:2]] == ["user", "assistant"]:
-                short = messages[: len(messages) // 2 * 2][:6]
-                if sum(len(m["content"]) for m in short) < 1600:
-                    found.append(tuple({"role": m["role"], "content": m["content"].strip()} for m in short))
+        for messages in _openings(name):
+            short = messages[: len(messages) // 2 * 2][:6]
+            if len(short) >= 2 and sum(len(message["content"]) for message in short) < 1600:
+                found.append(short)
     return tuple(found)
 
 
 @cache
 def sentences() -> tuple[str, ...]:
     """Sentences of the stories and chats, in their order."""
-    texts = [*stories(), *(message["content"] for chat in chats() for message in chat)]
+    texts = [*stories(), *(message["content"].strip() for chat in chats() for message in chat)]
     split = (part.strip() for text in texts for part in re.split(r"(?<=[.!?])\s+", text))
     return tuple(part for part in split if 15 < len(part) < 200 and part.isascii())
 
 
-def make(rng: Random) -> list[Message] | None:
-    """A story to a bare request, or one of the chats; None where the folder is absent."""
-    if not chats() and not stories():
-        return None
-    if stories() and (not chats() or rng.random() < 0.4):
-        return [user("Write a story in the style of a children's book."), assistant(rng.choice(stories()))]
-    return list(rng.choice(chats()))
+@cache
+def prompts() -> tuple[tuple[str, ...], ...]:
+    """For each file its opening turns, which are beyond a tiny model; greetings and Python are left out."""
+    found = []
+    for name in ASKED:
+        asked = {messages[0]["content"].strip() for messages in _openings(name)}
+        kept = {text for text in asked if 4 <= len(text.split()) <= 90 and "python" not in text.lower()}
+        if kept:
+            found.append(tuple(sorted(kept)))
+    return tuple(found)

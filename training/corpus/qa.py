@@ -8,9 +8,11 @@ from training.corpus.about import with_system
 from training.corpus.base import Message, assistant, pick, typed, user
 from training.corpus.passages import Passage, passage
 from training.corpus.sources import paragraph, public_text
+from training.corpus.text_facts import fact_passage
 
 _ASK = (
-    "{text}\n\n{q}|Read this text and answer the question.\n\n{text}\n\n{q}|Text: {text}\n\nQuestion:"
+    "{text}\n\n{q}|{text} {q}|{text}\n{q}|Read this text and answer the question.\n\n{text}\n\n{q}|Text:"
+    " {text}\n\nQuestion:"
     " {q}|{q}\n\n{text}|Here is a text:\n\n{text}\n\n{q}|Answer from the text.\n\nText: {text}\nQuestion: {q}|I pasted"
     " a text below. {q}\n\n{text}"
 )
@@ -24,12 +26,12 @@ def _quote(source: Passage, answer: str) -> str:
 
 def make(rng: Random) -> list[Message]:
     """A text with one to four questions about it."""
-    source = passage(rng)
+    source = (fact_passage if rng.random() < 0.6 else passage)(rng)
     questions = rng.sample(source.questions, min(len(source.questions), rng.choice((1, 1, 2, 3, 4))))
     ask, answer = questions[0]
     form = pick(rng, _ASK)
     shown = source.text
-    if rng.random() < 0.25:
+    if rng.random() < 0.2:
         parts = [shown, paragraph(rng, 2, 6) if rng.random() < 0.5 else public_text(rng)]
         rng.shuffle(parts)
         shown = pick(rng, "\n\n| ").join(parts)

@@ -9,6 +9,7 @@ from training.corpus.base import capital, pick
 from training.corpus.code_bank import FUNCTIONS
 from training.corpus.passages import passage
 from training.corpus.public import sentences
+from training.corpus.text_facts import fact_passage
 from training.corpus.words import (
     ADJECTIVES,
     ANIMALS,
@@ -110,17 +111,25 @@ def public_text(rng: Random) -> str:
     return " ".join(known[start : start + rng.randint(1, 6)])
 
 
+def public_sentence(rng: Random) -> str:
+    """One sentence of public text, or of our own."""
+    known = sentences()
+    return rng.choice(known) if known else sentence(rng)
+
+
 def text(rng: Random) -> str:
     """A text of any kind."""
     chance = rng.random()
-    if chance < 0.3:
-        return random_words(rng, 3, rng.choice((8, 25, 40, 110)))
-    if chance < 0.5:
-        return paragraph(rng, 1, rng.choice((3, 6, 12)))
+    if chance < 0.25:
+        return random_words(rng, 2, rng.choice((8, 15, 25, 40, 110)))
+    if chance < 0.4:
+        return paragraph(rng, 1, rng.choice((2, 3, 6, 12)))
+    if chance < 0.56:
+        return public_sentence(rng)
     if chance < 0.68:
         return public_text(rng)
     if chance < 0.76:
-        return passage(rng).text
+        return (passage if rng.random() < 0.4 else fact_passage)(rng).text
     if chance < 0.85:
         return "\n".join(lines(rng))
     if chance < 0.91:

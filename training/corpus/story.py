@@ -1,4 +1,4 @@
-"""Short stories composed from the ingredients that a request names."""
+"""Short stories that are composed from the ingredients a request names."""
 
 from __future__ import annotations
 
@@ -6,76 +6,217 @@ from random import Random
 
 from training.corpus.about import with_system
 from training.corpus.base import Message, article, assistant, capital, pick, typed, user
-from training.corpus.story_plots import ENDINGS, OPENINGS, PLOTS
-from training.corpus.words import ADJECTIVES, ANIMALS, NAMES, OBJECTS, PLACES
+from training.corpus.story_plots import CODA, ENDINGS, OPENINGS, PLOTS, SETTINGS, TRAIT_OPENINGS
+from training.corpus.words import (
+    ADJECTIVES,
+    ANIMALS,
+    COLOURS,
+    MORE_OBJECTS,
+    MORE_PLACES,
+    NAMES,
+    NOUNS,
+    OBJECTS,
+    PEOPLE,
+    PLACES,
+    TRAITS,
+    invented,
+)
 
 Cast = dict[str, str]
 
+_PAST = {
+    "is": "was",
+    "cannot": "could not",
+    "wants": "wanted",
+    "likes": "liked",
+    "loves": "loved",
+    "lives": "lived",
+    "has": "had",
+    "never": "never",
+    "collects": "collected",
+    "talks": "talked",
+    "dreams": "dreamed",
+    "sings": "sang",
+    "learns": "learned",
+}
+
+
+def hero(rng: Random) -> str:
+    """Somebody whom a story can be about; now and then a word that nobody knows."""
+    chance = rng.random()
+    if chance < 0.5:
+        return rng.choice(ANIMALS)
+    return rng.choice(PEOPLE) if chance < 0.88 else invented(rng)
+
+
+def thing(rng: Random) -> str:
+    """Something that a story can be about."""
+    kinds = (lambda: rng.choice(OBJECTS + MORE_OBJECTS), lambda: rng.choice(NOUNS), lambda: invented(rng))
+    noun = rng.choices(kinds, (75, 15, 10))[0]()
+    if " " not in noun and rng.random() < 0.15:
+        return f"{rng.choice((rng.choice(COLOURS), rng.choice(ADJECTIVES)))} {noun}"
+    return noun
+
+
+def place(rng: Random) -> str:
+    """Somewhere."""
+    return invented(rng) if rng.random() < 0.04 else rng.choice(PLACES + MORE_PLACES)
+
+
+def name_of(rng: Random) -> str:
+    """A name; now and then one that nobody has."""
+    return capital(invented(rng)) if rng.random() < 0.12 else rng.choice(NAMES)
+
 
 def cast(rng: Random) -> Cast:
-    """Names and things for one story."""
-    name, friend = rng.sample(NAMES, 2)
-    hero, other = rng.sample(ANIMALS, 2)
-    return {
-        "name": name,
-        "friend": friend,
-        "hero": hero,
-        "other": other,
-        "thing": rng.choice(OBJECTS),
-        "place": rng.choice(PLACES),
-        "mood": rng.choice(ADJECTIVES),
-    }
+    """Names and things for one story, all different."""
+    while True:
+        found = {
+            "name": name_of(rng),
+            "friend": rng.choice(NAMES),
+            "hero": hero(rng),
+            "other": rng.choice(ANIMALS + PEOPLE),
+            "thing": thing(rng),
+            "place": place(rng),
+            "trait": rng.choice(TRAITS),
+        }
+        if len(set(found.values())) == len(found):
+            return found
 
 
-def tell(rng: Random, who: Cast, plot: int | None = None, ending: bool = True) -> str:
+def _past(trait: str) -> str:
+    """A trait in the past tense: likes to paint, liked to paint."""
+    first, _, rest = trait.partition(" ")
+    return f"{_PAST[first]} {rest}".replace("never laughs", "never laughed")
+
+
+def in_place(where: str) -> str:
+    """The place with its preposition."""
+    preposition = "on" if where in ("moon", "roof", "road", "street", "farm", "island", "beach", "hill") else "in"
+    return f"{'at' if where.startswith(('end', 'bottom', 'north')) else preposition} the {where}"
+
+
+def tell(rng: Random, who: Cast, plot: int | None = None, *, trait: bool = False) -> str:
     """A story about the cast."""
     chosen = PLOTS[rng.randrange(len(PLOTS)) if plot is None else plot]
     words = {
         **who,
-        "a_mood_hero": article(f"{who['mood']} {who['hero']}"),
+        "a_hero": article(who["hero"]),
         "a_thing": article(who["thing"]),
         "an_other": article(who["other"]),
+        "in_place": in_place(who["place"]),
+        "did": _past(who["trait"]),
     }
-    parts = [pick(rng, OPENINGS), *(pick(rng, sentence) for sentence in chosen)]
-    if ending:
-        parts.append(pick(rng, ENDINGS))
+    opening = pick(rng, TRAIT_OPENINGS if trait else OPENINGS)
+    parts = [opening]
+    if "{in_place}" not in opening and rng.random() < 0.5:
+        parts.append(pick(rng, SETTINGS))
+    parts += [*(pick(rng, sentence) for sentence in chosen), pick(rng, ENDINGS)]
     half = (len(parts) + 1) // 2
     texts = [capital(part.format(**words)) for part in parts]
     return " ".join(texts[:half]) + "\n\n" + " ".join(texts[half:])
 
 
-_ASK = (
-    "Tell me a story about {hero}.|Tell me a short story about {hero} and {thing}.|Write a story about {hero} in the"
-    " {place}.|Can you tell a story with {hero}, {thing} and a {place}?|I want a story about {hero} named {name}.|Story"
-    " about {name} the {h}, please.|Write a short story. Ingredients: {h}, {t}, {place}.|Make up a tale about {name},"
-    " {hero} who finds {thing}.|A bedtime story about {hero} in the {place}, please.|Please tell me about {name} the"
-    " {h} and {friend}.|Write me a story with {thing} in it.|Tell a story that happens in the {place}.|Once upon a time"
-    " there was {hero}. Go on.|Write a little story about a {mood} {h}."
+def coda(rng: Random, who: Cast) -> str:
+    """How the story goes on."""
+    return " ".join(capital(pick(rng, part).format(**who)) for part in CODA)
+
+
+_LEAD = (
+    "Tell me a story about |Tell me a short story about |Write a story about |Can you tell a story about |I want a"
+    " story about |Write a short story about |Make up a tale about |Please tell me a story about |Story about |story"
+    " about |Could you write a little story about |Let us hear a story about |A bedtime story about |Give me a story"
+    " about |How about a story about |I would love to hear a story about |Invent a story about |write me a tale of "
+    "|Tell us about |A short tale about |Once more a story, this time about |We need a story about"
+    " |Could we hear a tale"
+    " about |Think of a story about |Invent a fairy tale about |Start a story about |Please, a story about |I need a"
+    " children's story about |Do you know a story about |Let me read a story about |My children like stories about "
 )
+_SUBJECTS = (
+    "{a_hero}|{a_hero} and {a_thing}|{a_hero} and {a_thing}|{a_thing} and {a_hero}|{a_hero} {in_place}|{a_hero} who"
+    " finds {a_thing}|{a_hero} named {name}|{a_hero} called {name} and {a_thing}|{name} the"
+    " {hero}|{name} the {hero} and"
+    " {a_thing}|{name} and {friend}|{a_hero} and {an_other}|{name} the {hero} and {friend} the {other}|{a_hero} and"
+    " {a_thing} {in_place}|{a_thing}|{a_thing} {in_place}|{a_hero} with {a_thing}|{a_hero} who lost {a_thing}|{name},"
+    " {a_hero} who finds {a_thing}|the {hero} and the {thing}|the {hero} {in_place}|{name}|the {place}|{a_hero} that"
+    " has {a_thing}|{a_hero}, {an_other} and {a_thing}|my friend {name}|{a_hero} and {a_hero_friend}"
+)
+_TRAIT_SUBJECTS = (
+    "{a_hero} who {trait}|{a_hero} that {trait}|{name}, {a_hero} who {trait}|{a_hero} named {name} who {trait}"
+)
+_LISTED = (
+    "Write a short story. Ingredients: {hero}, {thing}, {place}.|Write a story with {a_hero}, {a_thing}"
+    " and the {place}."
+    "|Story with these words: {hero}, {thing}, {place}.|Use these in a story: {thing}, {hero}.|{hero},"
+    " {thing}, {place}:"
+    " write a story with them.|Tell a story in which {a_hero} meets {an_other}.|Tell a story in which {a_hero} finds"
+    " {a_thing}.|Tell a story that happens {in_place}.|Once upon a time there was {a_hero}. Go on.|Make a story from:"
+    " {hero} / {thing} / {name}|The hero is {a_hero} named {name}. Write the story.|Write a story. The"
+    " main character is"
+    " {name}, {a_hero}."
+    "|A fairy tale with {a_hero} and {a_thing} in it.|Put {a_hero}, {a_thing} and {a_place} into a story."
+    "|In my story there should be {a_hero} and {a_thing}.|What could happen to {a_hero} with {a_thing}?"
+    " Make it a story."
+)
+_POLITE = "||||| please| please.|, please.| for my son.| for my daughter.| for children.| in a few sentences.|!|?"
 _ANY = (
     "Tell me a story.|A story please.|Can you tell me a short story?|I would like to hear a story.|Write a story.|Story"
-    " time!|Make up a story for me."
+    " time!|Make up a story for me.|tell me something nice|Do you know a story?|Read me a bedtime story.|I want a story"
 )
 _AGAIN = (
     "Another one.|Another story please.|One more!|Tell me a different story.|Again, but different.|Can I have another"
-    " one?"
+    " one?|another|A new one please|more stories"
 )
-_TITLE = "Give it a title.|What would be a good title?|Can you name the story?|What is the title of the story?"
+_TITLE = "Give it a title.|What would be a good title?|Can you name the story?|What is the title of the story?|Title?"
+_SHORTER = (
+    "Shorter please.|That is too long.|Tell it in one sentence.|A shorter version?|Sum the story up.|shorter|Make it"
+    " shorter.|Can you make that shorter?|Summarise it.|Summary?|tl;dr|Too long, shorter please|One sentence only."
+)
+_CONTINUE = (
+    "Continue.|Go on.|What happened next?|And then?|continue|Tell me more.|How does it go on?|Please continue the"
+    " story.|more|keep going|What happens after that?|A longer version please.|Make it longer."
+)
 
 
-def request(rng: Random, who: Cast) -> str:
-    """A request that names some of the cast."""
-    if rng.random() < 0.1:
-        return pick(rng, _ANY)
-    return pick(rng, _ASK).format(
-        **{**who, "hero": article(who["hero"]), "thing": article(who["thing"]), "h": who["hero"], "t": who["thing"]}
+def request(rng: Random, who: Cast) -> tuple[str, bool]:
+    """A request that names some of the cast, and whether it names the trait."""
+    chance = rng.random()
+    trait = 0.1 < chance < 0.25
+    if chance < 0.1:
+        return pick(rng, _ANY), False
+    form = pick(rng, _LISTED) if chance > 0.8 else pick(rng, _LEAD) + pick(rng, _TRAIT_SUBJECTS if trait else _SUBJECTS)
+    text = form.format(
+        **who,
+        a_hero=article(who["hero"]),
+        a_thing=article(who["thing"]),
+        a_place=article(who["place"]),
+        an_other=article(who["other"]),
+        a_hero_friend=f"{'his' if rng.random() < 0.5 else 'her'} friend, {article(who['other'])}",
+        in_place=in_place(who["place"]),
     )
+    if text[-1] not in ".?":
+        text += pick(rng, _POLITE) if chance < 0.8 else ""
+    if text[-1].isalnum() and rng.random() < 0.5:
+        text += "?" if text.startswith(("Can", "Could", "How")) else "."
+    return text, trait
+
+
+def settled(rng: Random, who: Cast, ask: str) -> Cast:
+    """The cast, with common words for whatever the request does not name."""
+    common = {"name": NAMES, "hero": ANIMALS + PEOPLE, "thing": OBJECTS, "place": PLACES}
+    found = dict(who)
+    for key, words in common.items():
+        if who[key].lower() not in ask.lower():
+            found[key] = rng.choice([word for word in words if word not in found.values()])
+    return found
 
 
 def swap(rng: Random, who: Cast) -> tuple[str, Cast]:
     """A request to tell the same story with one thing changed, and the new cast."""
-    key, options = rng.choice([("hero", ANIMALS), ("thing", OBJECTS), ("name", NAMES), ("place", PLACES)])
-    new = rng.choice([option for option in options if option not in who.values()])
+    key, make_one = rng.choice([("hero", hero), ("thing", thing), ("name", name_of), ("place", place)])
+    new = make_one(rng)
+    while new in who.values():
+        new = make_one(rng)
     label = {
         "hero": article(new),
         "thing": article(new),
@@ -85,53 +226,59 @@ def swap(rng: Random, who: Cast) -> tuple[str, Cast]:
     ask = pick(
         rng,
         "The same story with {x}, please.|Same story, but with {x}.|Now tell it with {x}.|Can you tell it again with"
-        " {x}?",
+        " {x}?|Again with {x}.|Change it: use {x}.",
     )
     return ask.format(x=label), {**who, key: new}
 
 
-def make(rng: Random) -> list[Message]:
-    """A story, perhaps followed by another one, the same with a change, a short version or a question about it."""
-    who = cast(rng)
-    plot = rng.randrange(len(PLOTS))
-    state = rng.randrange(2**31)
-    messages = [user(typed(rng, request(rng, who))), assistant(tell(Random(state), who, plot))]
+def short(who: Cast) -> str:
+    """The story in one sentence."""
+    where = in_place(who["place"])
+    return f"{who['name']} the {who['hero']} and {who['friend']} had a day with {article(who['thing'])} {where}."
+
+
+def follow_up(rng: Random, who: Cast, plot: int, state: int, trait: bool) -> list[Message]:
+    """What is asked about a story that was just told."""
     chance = rng.random()
-    if chance < 0.12:
+    if chance < 0.16:
         ask, changed = swap(rng, who)
-        messages += [user(typed(rng, ask)), assistant(tell(Random(state), changed, plot))]
-    elif chance < 0.2:
-        messages += [user(typed(rng, pick(rng, _AGAIN))), assistant(tell(rng, cast(rng)))]
-    elif chance < 0.28:
-        ask = pick(
-            rng, "Shorter please.|That is too long.|Tell it in one sentence.|A shorter version?|Sum the story up."
-        )
-        messages += [
-            user(typed(rng, ask)),
-            assistant(f"{who['name']} the {who['hero']} had a day with a {who['thing']} in the {who['place']}."),
+        return [user(typed(rng, ask)), assistant(tell(Random(state), changed, plot, trait=trait))]
+    if chance < 0.26:
+        return [user(typed(rng, pick(rng, _AGAIN))), assistant(tell(rng, cast(rng)))]
+    if chance < 0.44:
+        return [user(typed(rng, pick(rng, _SHORTER))), assistant(short(who))]
+    if chance < 0.6:
+        return [user(typed(rng, pick(rng, _CONTINUE))), assistant(coda(rng, who))]
+    if chance < 0.7:
+        return [user(typed(rng, pick(rng, _TITLE))), assistant(f"**{who['name']} and the {capital(who['thing'])}**")]
+    ask, answer = rng.choice(
+        [
+            (
+                "Who is the story about?|What is the name of the hero?|Who is the hero?|Who is the main character?",
+                f"The story is about {who['name']} the {who['hero']}.",
+            ),
+            (
+                "Where does the story happen?|Where is that?|What is the place in the story?|Where are they?",
+                f"It happens {in_place(who['place'])}.",
+            ),
+            ("What is {name}?|Which creature is {name}?|Who is {name}?", f"{who['name']} is {article(who['hero'])}."),
+            ("Who is {friend}?|What is {friend}?", f"{who['friend']} is {article(who['other'])}."),
+            (
+                "What object is in the story?|Which thing did they find?|What is the thing in the story?",
+                f"It is {article(who['thing'])}.",
+            ),
         ]
-    elif chance < 0.36:
-        messages += [
-            user(typed(rng, pick(rng, _TITLE))),
-            assistant(f"**{who['name']} and the {capital(who['thing'])}**"),
-        ]
-    elif chance < 0.5:
-        ask, answer = rng.choice(
-            [
-                (
-                    "Who is the story about?|What is the name of the hero?|Who is the hero?",
-                    f"The story is about {who['name']} the {who['hero']}.",
-                ),
-                (
-                    "Where does the story happen?|Where is that?|What is the place in the story?",
-                    f"It happens in the {who['place']}.",
-                ),
-                ("What kind of animal is {name}?|Which animal is {name}?", f"{who['name']} is {article(who['hero'])}."),
-                (
-                    "What object is in the story?|Which thing did they find?|What is the thing in the story?",
-                    f"It is {article(who['thing'])}.",
-                ),
-            ]
-        )
-        messages += [user(typed(rng, pick(rng, ask).format(**who))), assistant(answer)]
+    )
+    return [user(typed(rng, pick(rng, ask).format(**who))), assistant(answer)]
+
+
+def make(rng: Random) -> list[Message]:
+    """A story, perhaps with follow-ups."""
+    who = cast(rng)
+    plot, state = rng.randrange(len(PLOTS)), rng.randrange(2**31)
+    ask, trait = request(rng, who)
+    who = settled(rng, who, ask)
+    messages = [user(typed(rng, ask)), assistant(tell(Random(state), who, plot, trait=trait))]
+    for _ in range(rng.choice((0, 0, 1, 1, 2))):
+        messages += follow_up(rng, who, plot, state, trait)
     return with_system(rng, messages, 0.06)

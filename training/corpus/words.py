@@ -7,25 +7,32 @@ from pathlib import Path
 from random import Random
 
 _STORED = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
-_LISTS: dict[str, list[str]] = {name: text.split() for name, text in _STORED.items()}
-NAMES = _LISTS["names"]
-SURNAMES = _LISTS["surnames"]
-ANIMALS = _LISTS["animals"]
-OBJECTS = _LISTS["objects"]
-PLACES = _LISTS["places"]
-ADJECTIVES = _LISTS["adjectives"]
-COLOURS = _LISTS["colours"]
-FOODS = _LISTS["foods"]
-DAYS = _LISTS["days"]
-MONTHS = _LISTS["months"]
-JOBS = _LISTS["jobs"]
-CITIES = _LISTS["cities"]
-HOBBIES = _LISTS["hobbies"]
-NOUNS = _LISTS["nouns"]
-VERBS = _LISTS["verbs"]
-RARE = _LISTS["rare"]
-PYTHON = frozenset(_LISTS["python"])
-_ONSETS, _NUCLEI, _CODAS = _LISTS["onsets"], _LISTS["nuclei"], ["", *_LISTS["codas"]]
+LISTS: dict[str, list[str]] = {
+    name: text.split() if name == "python" else [word.replace("_", " ") for word in text.split()]
+    for name, text in _STORED.items()
+}
+NAMES = LISTS["names"]
+SURNAMES = LISTS["surnames"]
+ANIMALS = LISTS["animals"]
+OBJECTS = LISTS["objects"]
+PLACES = LISTS["places"]
+PEOPLE = LISTS["people"]
+TRAITS = LISTS["traits"]
+MORE_OBJECTS = LISTS["more_objects"]
+MORE_PLACES = LISTS["more_places"]
+ADJECTIVES = LISTS["adjectives"]
+COLOURS = LISTS["colours"]
+FOODS = LISTS["foods"]
+DAYS = LISTS["days"]
+MONTHS = LISTS["months"]
+JOBS = LISTS["jobs"]
+CITIES = LISTS["cities"]
+HOBBIES = LISTS["hobbies"]
+NOUNS = LISTS["nouns"]
+VERBS = LISTS["verbs"]
+RARE = LISTS["rare"]
+PYTHON = frozenset(LISTS["python"])
+_ONSETS, _NUCLEI, _CODAS = LISTS["onsets"], LISTS["nuclei"], ["", *LISTS["codas"]]
 
 
 def invented(rng: Random) -> str:

@@ -1,0 +1,99 @@
+"""Answers the prompts written by hand and checks what can be checked; the rest is for a reader."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from training.corpus.base import Message, assistant, user
+from training.export import load
+from training.generate import generate
+from training.make_demo import DEMO
+from training.model import Llama
+from training.tokenizer import END, encode, token_id
+from training.tokenizer import load as load_tokenizer
+
+PROMPTS = Path(__file__).with_name("by_hand.toml")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A prompt's conversation with the model's replies, and whether the last reply meets what was asked."""
+
+    name: str
+    messages: list[Message]
+    met: bool
+
+    @property
+    def category(self) -> str:
+        """The kind of prompt."""
+        return self.name.partition("-")[0]
+
+
+def prompts() -> list[dict[str, Any]]:
+    """The prompts as they stand in by_hand.toml: id, turns, and what the last reply must be or contain."""
+    found: list[dict[str, Any]] = tomllib.loads(PROMPTS.read_text("utf-8"))["prompt"]
+    return found
+
+
+def meets(reply: str, exact: str | None, has: list[str]) -> bool:
+    """Whether a reply is the exact text, or contains one alternative of each of the wanted parts."""
+    if exact is not None:
+        return reply.strip() == exact
+    return all(any(part.lower() in reply.lower() for part in wanted.split("|")) for wanted in has)
+
+
+def answers(model: Llama, tokenizer: Tokenizer, temperature: float = 0.0, seed: int = 1) -> list[Judged]:
+    """The model's replies to every turn of every prompt."""
+    asked = prompts()
+    talks: list[list[Message]] = [[] for _ in asked]
+    for turn in range(max(len(one["turns"]) for one in asked)):
+        active = [at for at, one in enumerate(asked) if turn < len(one["turns"])]
+        for at in active:
+            talks[at].append(user(asked[at]["turns"][turn]))
+        encoded = [encode(tokenizer, talks[at], reply=True)[0] for at in active]
+        replies = generate(model, encoded, 320, token_id(tokenizer, END), [temperature] * len(active), seed=seed + turn)
+        for at, reply in zip(active, replies, strict=True):
+            talks[at].append(assistant(tokenizer.decode(reply, skip_special_tokens=True)))
+    return [
+        Judged(one["id"], talk, meets(talk[-1]["content"], one.get("exact"), one.get("has", [])))
+        for one, talk in zip(asked, talks, strict=True)
+    ]
+
+
+def counts(found: list[Judged]) -> dict[str, tuple[int, int]]:
+    """For each category, and for all: how many replies met what was asked, of how many."""
+    sums: dict[str, tuple[int, int]] = {}
+    for one in found:
+        for name in (one.category, "all"):
+            met, count = sums.get(name, (0, 0))
+            sums[name] = (met + one.met, count + 1)
+    return sums
+
+
+def main() -> None:
+    """Prints every conversation with its mark, and the counts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=DEMO)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    tokenizer = load_tokenizer(options.folder / "target" / "tokenizer.json")
+    found = answers(load(options.folder / "target"), tokenizer, options.temperature)
+    for one in found:
+        print(f"{'ok ' if one.met else 'NOT'} {one.name}")
+        for message in one.messages:
+            print(f"    {message['role']}: {message['content']!r}")
+    for name, (met, count) in counts(found).items():
+        print(f"{name}: {met} of {count}")
+
+
+if __name__ == "__main__":
+    main()
