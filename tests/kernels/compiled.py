@@ -16,7 +16,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-ARCHITECTURES = (80, 86, 89, 90, 120)
+import pytest
+
+ARCHITECTURES = pytest.mark.parametrize(
+    "architectures", [(80, 90, 120), pytest.param((86, 89), marks=pytest.mark.slow)]
+)
+"""One of each kind of tensor cores; 86 and 89 take the code of 80, in less shared memory."""
 
 SHARED_LIMIT = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 """Bytes of shared memory that one block may use."""
@@ -129,7 +134,7 @@ def _number(pattern: str, text: str) -> int:
     return int(found[1])
 
 
-def reports(module: str, architectures: tuple[int, ...] = ARCHITECTURES) -> list[Report]:
+def reports(module: str, architectures: tuple[int, ...]) -> list[Report]:
     """Compile every case of `module` in a fresh process without the interpreter."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "tests.kernels.compiled", module, *map(str, architectures)]

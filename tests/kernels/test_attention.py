@@ -128,6 +128,7 @@ def test_a_tree_is_torchs(group: int, dim: int, start: int, rows: int, dtype: to
     torch.testing.assert_close(reference_attend(*used, start, tree), theirs)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("group", "dim", "start", "counts"),
     [(1, 8, 230, (33, 64)), (3, 80, 248, (2, 5, 16)), (4, 64, 500, range(1, 17)), (8, 16, 511, (2, 5, 17))],
@@ -140,6 +141,7 @@ def test_rows_of_a_chain_are_alone(group: int, dim: int, start: int, counts: Seq
         assert torch.equal(step.run(start, rows), alone[:rows])
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("group", "dim", "start", "rows"), [(1, 8, 230, 64), (4, 64, 250, 16), (5, 16, SPLIT, 9), (7, 80, 500, 17)]
 )
@@ -222,7 +224,8 @@ def test_qwen3_8b_on_the_device(start: int) -> None:
         assert torch.equal(together[[node]], chain.run(start + len(paths[node]) - 1, 1, first=node))
 
 
-def test_compiled_for_gpus_that_are_not_here() -> None:
+@compiled.ARCHITECTURES
+def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     ceilings = {
         "chain, 128 a head": (128, 38_912, 2.9),
         "tree, 128 a head": (160, 38_912, 3.6),
@@ -230,7 +233,7 @@ def test_compiled_for_gpus_that_are_not_here() -> None:
         "combine a chain": (88, 0, 0.0),
         "combine a tree": (88, 0, 0.0),
     }
-    found = compiled.reports("tests.kernels.cases_attention")
+    found = compiled.reports("tests.kernels.cases_attention", architectures)
     assert {r.name for r in found} == set(ceilings)
     for report in found:
         compiled.check_limits(report)

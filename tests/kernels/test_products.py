@@ -83,6 +83,7 @@ def test_is_the_product_of_what_bitsandbytes_unpacks(name: str, dtype: torch.dty
     assert (made[:, 5:] == 7).all(), "a row beyond the count was written"
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("name", ["nf4 nested 64", "int8", "dense"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_are_alone(name: str, dtype: torch.dtype) -> None:
@@ -157,7 +158,8 @@ def test_qwen3_8b_on_the_device(name: str, outputs: int, inputs: int) -> None:
             assert torch.equal(product(x, weight, rows)[:, :rows], alone[:, :rows])
 
 
-def test_compiled_for_gpus_that_are_not_here() -> None:
+@compiled.ARCHITECTURES
+def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     ceilings = {
         "nf4, 16 rows": (128, 33_792, 8.0),
         "nf4 nested, 16 rows": (128, 34_816, 9.8),
@@ -167,7 +169,7 @@ def test_compiled_for_gpus_that_are_not_here() -> None:
         "bf16 head, 16 rows": (56, 20_480, 2.5),
         "bf16, 64 rows": (88, 32_768, 4.2),
     }
-    found = compiled.reports("tests.kernels.cases_products")
+    found = compiled.reports("tests.kernels.cases_products", architectures)
     assert {r.name for r in found} == set(ceilings)
     for report in found:
         compiled.check_limits(report)

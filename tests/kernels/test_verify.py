@@ -483,7 +483,8 @@ def test_many_verdicts_on_the_device(sampled: bool) -> None:
         assert ours == theirs
 
 
-def test_compiled_for_gpus_that_are_not_here() -> None:
+@compiled.ARCHITECTURES
+def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     ceilings = {
         "process": (128, 4096, 0),
         "choose": (128, 16_384, 185),
@@ -491,7 +492,7 @@ def test_compiled_for_gpus_that_are_not_here() -> None:
         "judge by ratio": (208, 16_384, 310),
         "commit": (72, 256, 0),
     }
-    found = compiled.reports("tests.kernels.cases_verify", (80, 90, 120))
+    found = compiled.reports("tests.kernels.cases_verify", architectures)
     assert {r.name for r in found} == set(ceilings)
     for report in found:
         compiled.check_limits(report)
