@@ -1,4 +1,4 @@
-"""What is compared: anything that continues a prompt, one reply at a time, and says how long it took."""
+"""A contender: anything that continues a prompt, one reply at a time, and says how long it took."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Contender(Protocol):
     rival: str
     """Of another program: the strategy of ours that does the same (a key of `strategies.STRATEGIES`); else empty."""
     note: str
-    """What a reader must know to judge its figures, for example the number of threads; may be empty."""
+    """A note for those who judge its figures, for example the number of threads; may be empty."""
 
     def warm_up(self, prompt: Prompt) -> None:
         """Do once what only the first reply would pay for, and settle what is to be tried out."""
@@ -77,7 +77,7 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class Material:
-    """What another program needs to write what ours writes."""
+    """The options by which another program writes the text that ours writes."""
 
     target: Path
     draft: Path | None

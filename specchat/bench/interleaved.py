@@ -19,7 +19,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Progress:
-    """What is about to be measured, and the part that is done, in 0..1."""
+    """The next measurement, and the part that is done, in 0..1."""
 
     contender: str
     prompt: str

@@ -1,4 +1,4 @@
-"""What a step launches beside the products: attention, the row-wise kernels, verification of a vocabulary."""
+"""The launches of a step beside the products: attention, the row-wise kernels, verification of a vocabulary."""
 
 from collections.abc import Callable, Iterator
 

@@ -10,7 +10,7 @@ SCHEMA = 1
 
 
 def heading(machine: Machine) -> str:
-    """What was measured on, and what the columns mean."""
+    """The machine, and the meaning of the columns."""
     return (
         f"{machine.host}\n{machine.device}, {machine.bandwidth / 1e9:.0f} GB/s copying within its memory\n"
         "us: microseconds a call in a captured graph, median and quartiles. x 1: over one row of the same.\n"

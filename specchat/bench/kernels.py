@@ -51,7 +51,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Machine:
-    """What was measured on; `bandwidth` is bytes a second of a copy within the device's memory."""
+    """The machine; `bandwidth` is bytes a second of a copy within the device's memory."""
 
     host: str
     device: str

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""The machine that was measured on."""
 
 import os
 import platform

@@ -22,12 +22,16 @@ GIB = 1 << 30
 
 @dataclass
 class Report:
-    """What was measured of a pair; `rivals` has, of another program, the contender of ours that does the same."""
+    """The figures of a pair.
+
+    `others` names the contenders of other programs, `rivals` the one of ours that does the same, where it takes part.
+    """
 
     info: PairInfo
     machine: str
     repeats: int
     tokens: int
+    others: frozenset[str]
     rivals: dict[str, str]
     samples: list[Sample] = field(default_factory=list)
     verify_cost: list[VerifyCost] = field(default_factory=list)
@@ -37,7 +41,8 @@ class Report:
     def of(cls, info: PairInfo, contenders: Sequence[Contender], repeats: int, tokens: int) -> "Report":
         ours = {c.name.partition(" ")[0]: c.name for c in reversed(contenders) if not c.rival}
         rivals = {c.name: ours[c.rival] for c in contenders if c.rival in ours}
-        return cls(info, describe(PACKAGES), repeats, tokens, rivals)
+        others = frozenset(c.name for c in contenders if c.rival)
+        return cls(info, describe(PACKAGES), repeats, tokens, others, rivals)
 
     @property
     def lines(self) -> list[Line]:
@@ -53,7 +58,7 @@ class Report:
         return [
             f"{line.contender} on {line.prompts - line.identical} of {line.prompts} prompts"
             for line in self.lines
-            if line.contender not in self.rivals and line.identical < line.prompts
+            if line.contender not in self.others and line.identical < line.prompts
         ]
 
     def text(self) -> str:

@@ -42,7 +42,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Projection:
-    """What steps of a cost would give if the assumed acceptance held."""
+    """The yield of steps of a cost if the assumed acceptance held."""
 
     length: int
     assumed_tokens_a_step: float
@@ -67,7 +67,7 @@ class Synthetic:
 
     @property
     def statement(self) -> str:
-        """What must be said with every figure."""
+        """The sentences that must stand with every figure."""
         words = (
             "SYNTHETIC: random weights at published shapes. That a drafted token is kept with probability "
             f"{self.assumed_acceptance:.2f} is ASSUMED, not measured; speeds that follow from it are projections."
@@ -86,7 +86,7 @@ def tokens_a_step(acceptance: float, length: int) -> float:
 
 
 def project(costs: Iterable[StepCost], acceptance: float) -> list[Projection]:
-    """What each draft length would give; plain decoding, length 0, must be among them."""
+    """The yield of each draft length; plain decoding, length 0, must be among them."""
     steps = list(costs)
     plain = next(cost.step_ms.median for cost in steps if cost.length == 0)
     projected = []

@@ -55,7 +55,7 @@ def categories_table(categories: dict[str, list[Line]]) -> str:
 
 
 def cost_table(costs: Sequence[VerifyCost]) -> str:
-    """What a step costs by the number of tokens that it checks."""
+    """The cost of a step by the number of tokens that it checks."""
     rows: list[tuple[str, ...]] = [("tokens", "ms", "quartiles", "x one")]
     rows += [(str(c.rows), f"{c.ms.median:.2f}", _quartiles(c.ms), f"{c.ratio:.2f}") for c in costs]
     return _aligned(rows)

@@ -1,4 +1,4 @@
-"""What a step costs that checks M tokens, measured on the step itself: a drafter hands it M - 1 tokens at once."""
+"""The cost of a step that checks M tokens, measured on the step itself: a drafter hands it M - 1 tokens at once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What crosses the process boundary: requests to the engine, events and statistics from it."""
+"""The messages across the process boundary: requests to the engine, events and statistics from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Quant = Literal["nf4", "fp4", "int8"]
 double-quantised scales (QLoRA), int8 one scale a row (LLM.int8)."""
 Device = Literal["auto", "cpu", "cuda"]
 ContextPolicy = Literal["refuse", "drop-oldest", "keep-ends"]
-"""What becomes of a chat that does not fit the context. "drop-oldest" leaves out the oldest turns, "keep-ends" those
+"""Ways to deal with a chat that does not fit the context. "drop-oldest" leaves out the oldest turns, "keep-ends" those
 after the first; a turn is a user's message and what was answered, and system messages and the last turn always stay."""
 
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
@@ -58,7 +58,7 @@ class Limits:
 
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    context: ContextPolicy = "refuse"
+    context: ContextPolicy = "drop-oldest"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class PairSpec:
 
 @dataclass(frozen=True)
 class Load:
-    """Load a pair, dropping the one loaded before."""
+    """Load a pair in the place of the one before, which is kept where files are missing or do not fit together."""
 
     pair: PairSpec
 
@@ -171,7 +171,7 @@ Request = Load | Generate | Change | Cancel | Count | Shutdown
 
 @dataclass(frozen=True)
 class Loading:
-    """What loading is doing now; `fraction` in 0..1, None where it cannot be known."""
+    """The progress of loading; `fraction` in 0..1, None where it cannot be known."""
 
     what: str
     fraction: float | None = None
@@ -188,7 +188,7 @@ class StrategyStatus:
 
 @dataclass(frozen=True)
 class PairInfo:
-    """What was loaded. `memory` in bytes; `plain_tokens_per_second` was measured at load on this machine."""
+    """The loaded pair. `memory` in bytes; plain speeds were measured at load on this machine."""
 
     id: str
     name: str
@@ -207,6 +207,13 @@ class PairInfo:
     """How equality with plain decoding is ensured here, in words."""
     note: str
     """Why a pair that may run on a GPU runs on the CPU, in words; empty otherwise."""
+    plain_sampled_tokens_per_second: float = 0.0
+    """Plain speed where tokens are drawn, which costs a small model much of a step; 0 where it was not measured."""
+
+    def plain_speed(self, sampling: Sampling) -> float:
+        """The plain speed that a reply with these options is compared with, in tokens per second."""
+        drawn = self.plain_sampled_tokens_per_second if sampling.temperature > 0 else 0.0
+        return drawn or self.plain_tokens_per_second
 
     def strategy(self, name: str) -> StrategyStatus:
         return next(s for s in self.strategies if s.name == name)
@@ -230,7 +237,7 @@ class Started:
     """The prompt is in the cache: `reused` of its tokens were there already.
 
     The reply begins with the text `prefill`, whose tokens count as the prompt's; no step brings it. `dropped` messages
-    of the chat were left out, as the context policy says.
+    of the chat were left out, as the context policy says; reading it took `prompt_ms` milliseconds.
     """
 
     id: int
@@ -240,6 +247,7 @@ class Started:
     speculation: Speculation
     prefill: str = ""
     dropped: int = 0
+    prompt_ms: float = 0.0
 
 
 @dataclass(frozen=True)

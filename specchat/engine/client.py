@@ -1,7 +1,6 @@
 """The engine as the app sees it: a process of its own, never waited for, restarted when it dies."""
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import BinaryIO
 
 from specchat.engine import wire
 from specchat.engine.api import Count, Event, Failed, Finished, Generate, Load, Request, Shutdown
+from specchat.private import opener
 
 LOADER = "specchat.engine.session:load"
 GRACE_S = 0.5
@@ -193,7 +193,6 @@ class EngineClient:
             return None
         try:
             long = self._log.exists() and self._log.stat().st_size > LOG_BYTES
-            descriptor = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if long else 0), 0o600)
+            return open(self._log, "wb" if long else "ab", opener=opener)
         except OSError:
             return None
-        return os.fdopen(descriptor, "wb")

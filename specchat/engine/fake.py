@@ -59,6 +59,7 @@ class FakeEngine:
 
     A reply is a text, or the recorded events of one (`trace.replies`). With `tokens_per_second` its steps arrive at
     that pace by `clock` (seconds); with None all of it arrives with the next poll. `requests` keeps what was sent.
+    While `holds_loads` no load ends.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class FakeEngine:
         self._replies = cycle(replies)
         self.tokens_per_second = tokens_per_second
         self._clock = clock
+        self.holds_loads = False
         self._alive = False
         self._pair: Load | None = None
         self._failures: deque[tuple[ErrorKind, str]] = deque()
@@ -182,6 +184,8 @@ class FakeEngine:
 
     def _load(self, request: Load) -> None:
         self._ready.append(Loading(f"reading {request.pair.target.label}", 0.1))
+        if self.holds_loads:
+            return
         if self._load_failures:
             self._ready.append(Failed(None, *self._load_failures.popleft()))
         else:

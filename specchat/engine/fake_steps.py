@@ -10,7 +10,7 @@ DRAFT_MS, VERIFY_MS, OTHER_MS = 1.0, 10.0, 0.2
 SURE, UNSURE = (0.97, 0.88, 0.99, 0.93), (0.41, 0.62, 0.35)
 """Probabilities of drafted tokens that are kept and refused, over and over."""
 WRONG = (" or", " so", " the", " then")
-"""What was drafted in vain."""
+"""The drafted text that is refused."""
 _TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 
 

@@ -1,7 +1,9 @@
 """Where a model's files are: a local folder, the Hugging Face cache, or a download into it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from errno import EHOSTUNREACH, ENETUNREACH, ENOSPC
 from pathlib import Path
+from socket import gaierror
 from threading import Lock
 from typing import Any
 
@@ -11,6 +13,8 @@ from specchat.engine.errors import EngineError, ModelError
 WANTED = ["*.json", "*.safetensors", "*.jinja"]
 
 Progress = Callable[[Loading], None]
+
+_UNREACHABLE = (ENETUNREACH, EHOSTUNREACH)
 
 
 def locate(source: ModelSource, progress: Progress) -> Path:
@@ -43,15 +47,48 @@ def _snapshot(repo: str, revision: str | None, progress: Progress) -> Path:
             return cached
     except LocalEntryNotFoundError:
         pass
+    progress(Loading(f"looking for {repo} at {_host()}"))
     try:
         return Path(snapshot_download(repo, tqdm_class=_bar(repo, progress), **options))
     except Exception as error:  # hub errors do not share one base class
-        raise EngineError("download", f"{repo} could not be downloaded: {_plain(error)}") from None
+        raise EngineError("download", _told(repo, error)) from None
 
 
-def _plain(error: Exception) -> str:
+def _told(repo: str, error: Exception) -> str:
+    """The reason why `repo` was not downloaded, and what to do."""
+    from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    causes = list(_causes(error))
+
+    def among(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
+
+    if among(OfflineModeIsEnabled):
+        return f"{repo} is not on this machine, and HF_HUB_OFFLINE keeps it from being downloaded."
+    if among(GatedRepoError):
+        return f"{repo} needs permission: accept its terms at {_host()}/{repo} and set HF_TOKEN."
+    if among(RepositoryNotFoundError):
+        return f"{_host()} has no {repo}, or shows it only to some: check the name and HF_TOKEN."
+    if any(isinstance(cause, OSError) and cause.errno == ENOSPC for cause in causes):
+        return f"The disk is full: {repo} could not be downloaded. What was fetched is kept."
+    if among(gaierror, ConnectionError, TimeoutError) or any(
+        isinstance(cause, OSError) and cause.errno in _UNREACHABLE for cause in causes
+    ):
+        return f"No connection to {_host()}."
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return f"{first} Check the name, the network and HF_TOKEN; what was fetched is kept and resumed."
+    return f"{repo} could not be downloaded: {first}"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _host() -> str:
+    from huggingface_hub.constants import ENDPOINT
+
+    return ENDPOINT.partition("://")[2].rstrip("/")
 
 
 def _bar(repo: str, progress: Progress) -> type:

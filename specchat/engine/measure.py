@@ -1,9 +1,11 @@
 """Quick measurements at load: what a step costs here."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
-from specchat.engine.api import Sampling
+from specchat.engine.api import Cancel, Event, Finished, Generate, Limits, Message, Sampling, Speculation
 from specchat.engine.decoding.step import Stepped
 from specchat.engine.runners.base import Runner
 
@@ -16,15 +18,57 @@ BUDGET_S = 1.0
 """A slow model is measured on fewer steps."""
 DRAFTED = 4
 """Draft length at which a draft step is measured."""
+REPLY = Generate(
+    0,
+    (Message("user", "Tell me a story about a fox and a lamp."),),
+    sampling=Sampling(seed=0, temperature=0.0),
+    limits=Limits(max_tokens=48),
+    speculation=Speculation.of("plain"),
+    cold=True,
+)
+"""The plain reply that is measured."""
+REPLIES = 3
+"""A slow model writes one."""
+REPLY_TOKENS = 16
+"""Shorter plain replies say little about speed."""
+
+
+class Deadline:
+    """Stops a reply once `BUDGET_S` is over."""
+
+    def __init__(self) -> None:
+        self._end = perf_counter() + BUDGET_S
+
+    def poll(self) -> Cancel | None:
+        return Cancel(REPLY.id) if perf_counter() > self._end else None
+
+
+def reply_speed(generate: Callable[[Generate, Deadline], Iterator[Event]], temperature: float = 0.0) -> float | None:
+    """Tokens per second of plain replies, text and events included, the median of up to `REPLIES`.
+
+    None where the first ends before `REPLY_TOKENS`.
+
+    Raises:
+        EngineError: `generate` cannot answer the prompt, for example where the context is too small for it.
+    """
+    request = replace(REPLY, sampling=replace(REPLY.sampling, temperature=temperature))
+    speeds: list[float] = []
+    begun = perf_counter()
+    while len(speeds) < REPLIES and perf_counter() - begun < BUDGET_S / REPLIES:
+        ended = [event.stats for event in generate(request, Deadline()) if isinstance(event, Finished)]
+        if ended[0].completion_tokens < REPLY_TOKENS:
+            break
+        speeds.append(ended[0].tokens_per_second)
+    return median(speeds) if speeds else None
 
 
 def plain_speed(runner: Runner) -> float:
-    """Tokens per second of plain greedy decoding, by the median step. Leaves the cache empty."""
+    """Tokens per second of plain greedy decoding, by the median step, without text. Leaves the cache empty."""
     return 1e3 / median(ms for ms, _ in _steps(runner, "plain", 0))
 
 
 def draft_cost(runner: Runner) -> float | None:
-    """What drafting one token costs, in plain steps; None without a draft model. Leaves the cache empty."""
+    """The cost of drafting one token, in plain steps; None without a draft model. Leaves the cache empty."""
     if "draft" not in runner.drafters:
         return None
     drafting = [s.draft_ms / s.drafted for _, s in _steps(runner, "draft", DRAFTED) if s.drafted]

@@ -4,8 +4,8 @@ from specchat.engine.api import Count, Generate, Load, PairSpec
 
 LEAST_CONTEXT = 1024
 """No smaller context is proposed."""
-SAYINGS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
-"""What torch's allocators, CUDA, cuBLAS and Triton say, all in plain RuntimeErrors."""
+SAYINGS = ("out of memory", "not enough memory", "can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED")
+"""Words of torch's allocators, the system, CUDA, cuBLAS and Triton, all in plain RuntimeErrors."""
 
 
 def ran_out(error: Exception) -> bool:
@@ -18,7 +18,7 @@ def ran_out(error: Exception) -> bool:
 
 
 def told(request: Load | Generate | Count, pair: PairSpec | None, context: int | None) -> str:
-    """What was being done and the nearest setting that takes less, in a sentence or two.
+    """The work under way and the nearest setting that takes less, in a sentence or two.
 
     `pair` is the one that is loaded or was to be, `context` the tokens its cache holds, both None where not known.
     """

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
 from time import perf_counter
@@ -21,6 +22,7 @@ from specchat.engine.api import (
     Message,
     PairInfo,
     PairSpec,
+    Sampling,
     Speculation,
     Started,
     Step,
@@ -31,7 +33,7 @@ from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Stepped
 from specchat.engine.errors import ContextError, EngineError, ModelError
 from specchat.engine.hub import locate
-from specchat.engine.measure import draft_cost, plain_speed
+from specchat.engine.measure import REPLY_TOKENS, draft_cost, plain_speed, reply_speed
 from specchat.engine.model.devices import place
 from specchat.engine.model.plan import Plan
 from specchat.engine.model.tokenizer import Tokenizer, mismatch
@@ -46,8 +48,12 @@ DEFAULT_CONTEXT = 8192
 """Tokens a cache is made for where the pair does not say: published contexts of 128 k would take all memory."""
 
 
-def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
+def load(
+    pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] = lambda: None
+) -> "Session":
     """Load a pair and measure it.
+
+    `make_room` is called once all files are there and fit together, before they are read into memory.
 
     Raises:
         EngineError: a model that cannot be found, read, or run by this version.
@@ -56,7 +62,6 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
         raise ModelError(f'{pair.id}: backend {pair.backend!r} is not built in yet; only "native" is.')
     started = perf_counter()
     leave_one_core()
-    progress(Loading(f"reading {pair.target.label}", 0.1))
     target_folder = locate(pair.target, progress)
     tokenizer = Tokenizer(target_folder)
     draft_folder = None
@@ -66,6 +71,8 @@ def load(pair: PairSpec, progress: Callable[[Loading], None]) -> "Session":
             raise ModelError(
                 f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
             )
+    make_room()
+    progress(Loading(f"reading {pair.target.label}", 0.1))
     placement = place(pair, target_folder, draft_folder, pair.context or DEFAULT_CONTEXT)
 
     def about_draft() -> None:
@@ -104,7 +111,6 @@ class Session:
         self.target = runner.cache
         self.drafters = runner.drafters
         self.eos = runner.eos | tokenizer.eos
-        self.plain_tokens_per_second = plain_speed(runner)
         self.info = PairInfo(
             id=pair.id,
             name=pair.name,
@@ -115,15 +121,35 @@ class Session:
             draft_parameters=runner.draft_parameters,
             memory=runner.memory(),
             strategies=runner.statuses,
-            plain_tokens_per_second=self.plain_tokens_per_second,
+            plain_tokens_per_second=0.0,
             draft_cost=draft_cost(runner),
-            load_seconds=perf_counter() - started,
+            load_seconds=0.0,
             exactness=runner.exactness,
             note=note,
         )
+        self._measure()
+        self.info = replace(self.info, load_seconds=perf_counter() - started)
+
+    def _measure(self) -> None:
+        """Take plain replies' speeds for the yardstick; bare steps' where a reply is too slow or too short."""
+        with suppress(EngineError):
+            for temperature in (0.0, DRAWN):
+                if (speed := reply_speed(self.generate, temperature)) is None:
+                    break
+                self._plain(temperature > 0, speed)
+        self.forget()
+        if not self.info.plain_tokens_per_second:
+            self._plain(False, plain_speed(self.runner))
+
+    def _plain(self, drawn: bool, speed: float) -> None:
+        """Keep a plain speed, in tokens per second, of replies that draw their tokens or take the likeliest."""
+        if drawn:
+            self.info = replace(self.info, plain_sampled_tokens_per_second=speed)
+        else:
+            self.info = replace(self.info, plain_tokens_per_second=speed)
 
     def count(self, request: Count) -> Counted:
-        """What a chat takes as a prompt, and what is left out of it."""
+        """A chat as a prompt, and the messages left out of it."""
         prompt, dropped = self._prompt(request.messages, request.limits, request.prefill)
         return Counted(request.id, len(prompt), self.info.context, dropped)
 
@@ -144,7 +170,7 @@ class Session:
         if len(prompt) >= self.info.context:
             what = f"Even without {dropped} of its messages this chat" if dropped else "This chat"
             raise ContextError(
-                f"{what} takes {len(prompt)} tokens and {self.info.name} holds {self.info.context}. "
+                f"{what} takes {len(prompt):,} tokens and {self.info.name} holds {self.info.context:,}. "
                 "Shorten the message or start a new chat."
             )
         if request.cold:
@@ -162,6 +188,7 @@ class Session:
             request.speculation,
             request.prefill,
             dropped,
+            1e3 * (perf_counter() - started),
         )
         if cancelled:
             yield Finished(request.id, "cancelled", request.prefill, (), Meter(len(prompt), reused).stats(0.0))
@@ -241,8 +268,8 @@ class Session:
             if reason is None:
                 yield from changes
         if meter.steps and not meter.drafted:
-            self._plain_seen(meter)
-        stats = meter.stats(self.plain_tokens_per_second)
+            self._plain_seen(meter, request.sampling)
+        stats = meter.stats(self.info.plain_speed(request.sampling))
         yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), stats)
 
     def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
@@ -279,15 +306,15 @@ class Session:
                 "request", f"Strategy {status.name!r} cannot be used with {self.info.name}: {status.reason}."
             )
 
-    def _plain_seen(self, meter: Meter) -> None:
+    def _plain_seen(self, meter: Meter, sampling: Sampling) -> None:
         """Keep the yardstick current: plain replies are measured anyway."""
-        if meter.tokens >= PLAIN_TOKENS:
-            seen = meter.stats(0.0).tokens_per_second
-            self.plain_tokens_per_second += PLAIN_WEIGHT * (seen - self.plain_tokens_per_second)
+        if meter.tokens >= REPLY_TOKENS:
+            seen, known = meter.stats(0.0).tokens_per_second, self.info.plain_speed(sampling)
+            self._plain(sampling.temperature > 0, known + PLAIN_WEIGHT * (seen - known) if known else seen)
 
 
-PLAIN_TOKENS = 16
-"""Shorter plain replies say little about speed."""
+DRAWN = 0.7
+"""The temperature at which plain speed is measured where tokens are drawn."""
 PLAIN_WEIGHT = 0.5
 """How much one plain reply moves the measured plain speed."""
 

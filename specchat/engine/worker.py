@@ -45,7 +45,7 @@ from specchat.engine.errors import EngineError, ErrorKind
 
 
 class Session(Protocol):
-    """What the worker asks of a loaded pair; `session.Session` is the real one."""
+    """A loaded pair as the worker sees it; `session.Session` is the real one."""
 
     info: PairInfo
 
@@ -54,7 +54,8 @@ class Session(Protocol):
     def count(self, request: Count) -> Counted: ...
 
 
-Loader = Callable[[PairSpec, Callable[[Loading], None]], Session]
+Loader = Callable[[PairSpec, Callable[[Loading], None], Callable[[], None]], Session]
+"""Loads a pair; tells how far it is, and calls the last once files are there, before it takes memory."""
 
 
 class Mailbox:
@@ -166,10 +167,15 @@ class Worker:
             self._emit(Failed(reply, *self._explained(error, request)))
 
     def _load(self, pair: PairSpec) -> None:
-        self._session, self._pair = None, pair
-        gc.collect()
-        self._session = self._find_loader()(pair, self._emit)
+        """Load `pair` unless it is loaded; the one before is kept where files are missing or do not fit together."""
+        if self._session is None or pair != self._pair:
+            session = self._find_loader()(pair, self._emit, self._make_room)
+            self._session, self._pair = session, pair
         self._emit(Loaded(self._session.info))
+
+    def _make_room(self) -> None:
+        self._session = self._pair = None
+        gc.collect()
 
     def _generate(self, request: Generate) -> None:
         try:
@@ -194,8 +200,10 @@ class Worker:
 
     def _explained(self, error: Exception, request: Load | Generate | Count) -> tuple[ErrorKind, str]:
         if out_of_memory.ran_out(error):
-            context = self._session.info.context if self._session else self._pair.context if self._pair else None
-            return "memory", out_of_memory.told(request, self._pair, context)
+            pair = request.pair if isinstance(request, Load) else self._pair
+            loaded = self._session if not isinstance(request, Load) else None
+            context = loaded.info.context if loaded else pair.context if pair else None
+            return "memory", out_of_memory.told(request, pair, context)
         first = (str(error).strip().splitlines() or [""])[0][:200]
         return (
             "internal",

@@ -1,11 +1,12 @@
 """Our strategies and transformers on a tiny pair: the same tokens, from empty caches, with plausible times."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
-from specchat.bench.contender import Contender, Material, Prompt
+from specchat.bench.contender import Contender, Material, Prompt, Run
 from specchat.bench.ours import Ours
 from specchat.bench.peers.transformers import Transformers, contenders
 from specchat.bench.verify_cost import verify_cost
@@ -87,6 +88,24 @@ def test_transformers_keeps_the_faster_number_of_threads(prompt: Prompt, theirs:
     theirs[0].warm_up(prompt)
     assert "threads, the faster" in theirs[0].note
     assert torch.get_num_threads() == before
+
+
+def test_one_lucky_trial_does_not_choose_the_threads(
+    prompt: Prompt, theirs: list[Transformers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads are faster while nothing else runs, which is rarely."""
+    contender, trials = theirs[0], Counter[int]()
+
+    def run(*_: object) -> Run:
+        trials[contender._threads] += 1
+        seconds = 1.0 if contender._threads == 1 else 0.5 if trials[2] == 2 else 9.0
+        return Run((1, 2, 3), seconds, 0.1, 1)
+
+    monkeypatch.setattr(torch.multiprocessing, "cpu_count", lambda: 2)
+    monkeypatch.setattr(contender, "run", run)
+    contender.warm_up(prompt)
+    assert contender._threads == 1
+    assert min(trials.values()) > 2
 
 
 def test_contenders_fit_the_protocol(session: Session, theirs: list[Transformers]) -> None:

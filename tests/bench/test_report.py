@@ -21,7 +21,8 @@ def report() -> Report:
         for name, speed in (("plain", 10.0), ("draft x5", 25.0), ("theirs", 20.0))
     ]
     cost = VerifyCost(1, Spread(2.0, 1.5, 2.5, 9), 1.0)
-    return Report(fake.INFO, "a machine", 1, 3, {"theirs": "draft x5"}, samples, [cost], ["theirs: 2 threads"])
+    others, rivals = frozenset({"theirs"}), {"theirs": "draft x5"}
+    return Report(fake.INFO, "a machine", 1, 3, others, rivals, samples, [cost], ["theirs: 2 threads"])
 
 
 def test_text_says_it_all(report: Report) -> None:

@@ -12,6 +12,9 @@ from specchat.engine.device.weights import load
 from specchat.engine.model.config import load_config
 from specchat.engine.runners.device import DeviceRunner
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
+from tests.kernels.interpreter import make_rows_alone
+
+make_rows_alone()
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
@@ -46,6 +49,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 
 @pytest.fixture(scope="session")
+def shallow(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """As `folders`, of one layer: enough to write text with, and half the time of an interpreted step."""
+    root = tmp_path_factory.mktemp("shallow")
+    target = checkpoint(root / "target", **SHAPE | {"num_hidden_layers": 1})
+    return Folders(target, perturbed(root / "draft", target, 0.05))
+
+
+@pytest.fixture(scope="session")
 def deep(tmp_path_factory: pytest.TempPathFactory) -> DeviceRunner:
     """A target with enough layers to skip some, and no draft."""
     folder = checkpoint(tmp_path_factory.mktemp("deep") / "target", **SHAPE | {"num_hidden_layers": 4})
@@ -53,11 +64,11 @@ def deep(tmp_path_factory: pytest.TempPathFactory) -> DeviceRunner:
 
 
 @pytest.fixture(scope="session")
-def twins(folders: Folders) -> DeviceRunner:
+def twins(shallow: Folders) -> DeviceRunner:
     """A target that drafts for itself: whatever it drafts must be accepted."""
-    return DeviceRunner(decoder(folders.target), decoder(folders.target), VOCAB, DEVICE)
+    return DeviceRunner(decoder(shallow.target), decoder(shallow.target), VOCAB, DEVICE)
 
 
 @pytest.fixture(scope="session")
-def runner(folders: Folders) -> DeviceRunner:
-    return DeviceRunner(decoder(folders.target), decoder(folders.draft), VOCAB, DEVICE)
+def runner(shallow: Folders) -> DeviceRunner:
+    return DeviceRunner(decoder(shallow.target), decoder(shallow.draft), VOCAB, DEVICE)

@@ -40,6 +40,7 @@ def test_logits_equal_the_hosts(family: str, tmp_path: Path) -> None:
     torch.testing.assert_close(mine, theirs, atol=SLACK, rtol=SLACK)
 
 
+@pytest.mark.cpu
 def test_a_row_does_not_depend_on_its_company(folders: Folders) -> None:
     model = decoder(folders.target)
     tokens = ids(20)

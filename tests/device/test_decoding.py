@@ -54,7 +54,8 @@ def write(
         assert stepped.accepted <= stepped.tested <= stepped.drafted
         assert refused or stepped.accepted == stepped.drafted
         assert stepped.drafts[: stepped.accepted] == stepped.tokens[: stepped.accepted]
-        assert stepped.tested == stepped.accepted or stepped.drafts[stepped.accepted] != stepped.tokens[-1]
+        if stepped.tested > stepped.accepted and not set(stepped.tokens) & set(eos):
+            assert stepped.drafts[stepped.accepted] != stepped.tokens[-1]
         made += stepped.tokens
     reply.close()
     assert reply.committed == PROMPT + made
@@ -66,13 +67,13 @@ def write(
 def test_every_strategy_writes_what_plain_writes(runner: DeviceRunner, name: str) -> None:
     plain = write(runner, "plain", 0, SAMPLINGS[name])
     assert len(set(plain)) > 2
-    for strategy, length in (("draft", 3), ("lookup", 3)):
-        assert write(runner, strategy, length, SAMPLINGS[name]) == plain, (strategy, length)
+    for strategy in sorted(runner.drafters.keys() - {"plain"}):
+        assert write(runner, strategy, 3, SAMPLINGS[name]) == plain, strategy
 
 
 def test_swift_writes_what_plain_writes(deep: DeviceRunner) -> None:
     sampling = Sampling(seed=7, temperature=0.9)
-    assert write(deep, "swift", 2, sampling) == write(deep, "plain", 0, sampling)
+    assert write(deep, "swift", 2, sampling, tokens=6) == write(deep, "plain", 0, sampling, tokens=6)
 
 
 def test_a_trial_of_skipping_leaves_the_cache_as_it_was(deep: DeviceRunner) -> None:
@@ -85,8 +86,8 @@ def test_a_trial_of_skipping_leaves_the_cache_as_it_was(deep: DeviceRunner) -> N
     assert all(torch.equal(a[:, :19], b[:, :19]) for a, b in zip(before, deep.cache.decoder.keys, strict=True))
 
 
-def test_greedy_text_is_the_hosts(runner: DeviceRunner, folders: Folders) -> None:
-    target = NativeTarget(Decoder(folders.target))
+def test_greedy_text_is_the_hosts(runner: DeviceRunner, shallow: Folders) -> None:
+    target = NativeTarget(Decoder(shallow.target))
     target.begin(PROMPT)
     host = Decoding(target, Sampler(Sampling()), list(PROMPT), ())
     while len(host.committed) < len(PROMPT) + TOKENS:
@@ -130,8 +131,8 @@ def test_a_drafter_that_forgot_begins_anew(twins: DeviceRunner, deep: DeviceRunn
     assert swift._search.trials == 0
 
 
-def test_a_draft_made_on_the_host_says_how_sure_it_is(folders: Folders) -> None:
-    pair = DeviceRunner(decoder(folders.target), Decoder(folders.draft), VOCAB, DEVICE)
+def test_a_draft_made_on_the_host_says_how_sure_it_is(shallow: Folders) -> None:
+    pair = DeviceRunner(decoder(shallow.target), Decoder(shallow.draft), VOCAB, DEVICE)
     pair.cache.begin(PROMPT)
     reply = pair.reply(Sampling(), list(PROMPT), ())
     stepped = reply.step(pair.drafters["draft"], 3, "coupled")
@@ -141,7 +142,8 @@ def test_a_draft_made_on_the_host_says_how_sure_it_is(folders: Folders) -> None:
 
 def test_ratio_writes_text_and_repeats_it_for_a_seed(runner: DeviceRunner) -> None:
     sampling = Sampling(seed=3, temperature=1.0)
-    assert write(runner, "draft", 3, sampling, "ratio") == write(runner, "draft", 3, sampling, "ratio")
+    first, second = (write(runner, "draft", 3, sampling, "ratio", tokens=6) for _ in range(2))
+    assert first == second
 
 
 def test_strategy_and_length_change_between_steps(runner: DeviceRunner) -> None:
@@ -179,4 +181,5 @@ def test_the_next_turn_reuses_the_cache(runner: DeviceRunner) -> None:
 
     runner.cache.keep(len(PROMPT) + len(made) - 1)
     again = turn(fresh=False)
-    assert again[: len(turn(fresh=True))] == turn(fresh=True)[: len(again)]
+    anew = turn(fresh=True)
+    assert again[: len(anew)] == anew[: len(again)]

@@ -2,7 +2,6 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from specchat.engine.decoding import acceptance, noise
 from specchat.engine.decoding.acceptance import judge
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
+from tests.engine.branches import Branches
 
 V = 4
 SAMPLING = Sampling(temperature=1.0)
@@ -36,59 +36,6 @@ def drafter(context: tuple[int, ...]) -> torch.Tensor:
 def rows(tokens: tuple[int, ...]) -> torch.Tensor:
     """Target logits float32 after each prefix of a draft."""
     return torch.stack([target(tokens[:i]).log().float() for i in range(len(tokens) + 1)])
-
-
-class Branches:
-    """Enumerates every outcome of the random choices that `_ratio` makes, with its exact probability."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.script: list[int] = []
-        self.choices: list[list[float]] = []
-        monkeypatch.setattr(acceptance.noise, "uniform", self.uniform)
-        monkeypatch.setattr(acceptance, "gumbel_argmax", self.argmax)
-        monkeypatch.setattr(Sampler, "pick", lambda _, scores, *__: self.argmax(scores.numpy()))
-
-    def take(self, probabilities: list[float]) -> int:
-        at = len(self.choices)
-        self.choices.append(probabilities)
-        return self.script[at] if at < len(self.script) else 0
-
-    def argmax(self, scores: np.ndarray, *_: object) -> int:
-        p = np.exp(scores.astype(np.float64))
-        return self.take(list(p / p.sum()))
-
-    def uniform(self, *_: object) -> "Coin":
-        return Coin(self)
-
-    def outcomes(self, run: "callable") -> Iterator[tuple[object, float]]:  # type: ignore[valid-type]
-        """Depth-first over all choice sequences."""
-        pending: list[list[int]] = [[]]
-        while pending:
-            self.script, self.choices = pending.pop(), []
-            value = run()
-            taken = self.script + [0] * (len(self.choices) - len(self.script))
-            yield value, float(np.prod([c[i] for c, i in zip(self.choices, taken, strict=True)]))
-            for at in range(len(self.script), len(self.choices)):
-                pending += [[*taken[:at], i] for i in range(1, len(self.choices[at]))]
-
-
-class Coin:
-    """Stands for u in `u * q < p`: accepts with probability min(1, p / q)."""
-
-    def __init__(self, branches: Branches) -> None:
-        self.branches = branches
-
-    def __mul__(self, q: torch.Tensor) -> "Weighed":
-        return Weighed(self.branches, float(q))
-
-
-class Weighed:
-    def __init__(self, branches: Branches, q: float) -> None:
-        self.branches, self.q = branches, q
-
-    def __lt__(self, p: torch.Tensor) -> bool:
-        accept = min(1.0, float(p) / self.q)
-        return self.branches.take([accept, 1.0 - accept]) == 0
 
 
 @pytest.mark.parametrize("length", [1, 2])
@@ -130,8 +77,8 @@ def test_ratio_follows_the_target_exactly(length: int, deterministic: bool, monk
 @pytest.mark.parametrize("mode", ["ratio", "coupled"])
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_long_runs_have_the_targets_frequencies(mode: str, deterministic: bool) -> None:
-    """Chi-square over 120,000 steps and 12 tokens; a shift of one probability by 0.01 is found with power > 0.99."""
-    size, steps = 12, 120_000
+    """The keyed noise, which the enumeration above leaves out, over 15,000 steps: drafts, tests and residuals."""
+    size, steps = 6, 15_000
     generator = torch.Generator().manual_seed(5)
     logits = torch.randn(2, size, generator=generator) * 1.5
     q_logits = logits[0] + torch.randn(size, generator=generator)
@@ -150,10 +97,10 @@ def test_long_runs_have_the_targets_frequencies(mode: str, deterministic: bool) 
     assert chisquare([first[i] for i in range(size)], (p * steps).numpy()).pvalue > 1e-3
     best = float(p[3]) if deterministic else 1 - 0.5 * float((p - q).abs().sum())
     if mode == "ratio" or deterministic:
-        assert abs(kept / steps - best) < 0.006  # 4 standard errors
+        assert abs(kept / steps - best) < 0.016  # 4 standard errors
     else:
         # Coupled keeps at least (1 - TV) / (1 + TV) and never more than 1 - TV.
-        assert (best / (2 - best)) - 0.006 < kept / steps < best + 0.006
+        assert (best / (2 - best)) - 0.016 < kept / steps < best + 0.016
 
 
 def test_coupled_emits_the_same_token_whatever_was_drafted() -> None:

@@ -1,6 +1,5 @@
 """Chats that outgrow the context: what is left out, and that nothing more is."""
 
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -133,7 +132,7 @@ def story(turns: int) -> tuple[Message, ...]:
 
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "keep-ends"])
-def test_ten_thousand_messages_are_cut_at_once(policy: ContextPolicy) -> None:
+def test_ten_thousand_messages_are_cut_by_looking_at_few(policy: ContextPolicy) -> None:
     tokenizer = Tokenizer(demo_model("target"))
     messages = story(5000)
     assert len(messages) == 10_000
@@ -143,9 +142,7 @@ def test_ten_thousand_messages_are_cut_at_once(policy: ContextPolicy) -> None:
         asked.append(len(some))
         return len(tokenizer.prompt(some))
 
-    begun = time.perf_counter()
     found = fit(messages, Limits(context=policy), 1024, count)
-    assert time.perf_counter() - begun < 0.8
     assert len(found.messages) > 10
     assert sum(asked) < 20 * len(found.messages)
 
@@ -159,9 +156,9 @@ def run(demo: Session, limits: Limits, messages: tuple[Message, ...]) -> tuple[S
 
 def test_a_chat_that_outgrew_the_context_is_refused_or_answered_in_part(demo: Session) -> None:
     messages = story(60)
-    with pytest.raises(ContextError, match=r"This chat takes \d+ tokens and Demo holds 1024"):
-        run(demo, Limits(8), messages)
-    whole = demo.count(Count(1, messages))
+    with pytest.raises(ContextError, match=r"This chat takes 3,\d{3} tokens and Demo holds 1,024"):
+        run(demo, Limits(8, context="refuse"), messages)
+    whole = demo.count(Count(1, messages, Limits(context="refuse")))
     assert whole.tokens > whole.context
     assert whole.dropped == 0
     for policy in ("drop-oldest", "keep-ends"):
@@ -186,7 +183,7 @@ def test_a_short_chat_is_sent_whole(demo: Session) -> None:
 def test_one_message_too_long_is_refused_whatever_the_policy(demo: Session) -> None:
     messages = (*story(3), Message("assistant", "So."), Message("user", "word " * 1100))
     limits = Limits(4, context="drop-oldest")
-    with pytest.raises(ContextError, match=r"Even without 6 of its messages this chat takes \d+ tokens"):
+    with pytest.raises(ContextError, match=r"Even without 6 of its messages this chat takes 1,\d{3} tokens"):
         run(demo, limits, messages)
     counted = demo.count(Count(1, messages, limits))
     assert counted.tokens >= counted.context

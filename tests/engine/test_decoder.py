@@ -9,10 +9,13 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.model import decoder as decoder_module
+from specchat.engine.model import layers
 from specchat.engine.model.decoder import Decoder, Skip
 from specchat.engine.model.layers import blocks, scripted
-from specchat.engine.model.rows import Half, fits_half, half_threaded, half_works, row_invariant
+from specchat.engine.model.rows import Half, HalfThreaded, fits_half, half_works, row_invariant
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint
+
+pytestmark = pytest.mark.cpu
 
 
 def tokens(count: int, seed: int = 0) -> list[int]:
@@ -56,8 +59,9 @@ def test_rope_parameters_of_transformers_5(tmp_path: Path) -> None:
     assert torch.equal(whole(Decoder(old), ids), whole(Decoder(new), ids))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("family", ["llama", "llama-gqa-untied", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    ("family", "threads"), [("llama", 1), ("llama-gqa-untied", 1), ("qwen2", 1), ("qwen3", 1), ("qwen2", 2)]
+)
 def test_a_row_does_not_depend_on_its_company(family: str, threads: int, tmp_path: Path) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -65,7 +69,7 @@ def test_a_row_does_not_depend_on_its_company(family: str, threads: int, tmp_pat
         decoder = Decoder(checkpoint(tmp_path / "m", **FAMILY[family]))
         ids = tokens(200)
         alone = torch.cat([decoder.logits(decoder.forward([t])) for t in ids])
-        for start in (0, 1, 55, 60, 63, 64, 120, 127, 180):
+        for start in (0, 55, 63, 120, 180):
             for rows in range(1, 17):
                 decoder.cache.length = start
                 together = decoder.logits(decoder.forward(ids[start : start + rows]))
@@ -129,6 +133,16 @@ def test_dense_products_are_scripted_here(tmp_path: Path) -> None:
     assert decoder._blocks is scripted()
 
 
+@pytest.mark.parametrize("error", [RuntimeError("no attribute _linear_pointwise"), OSError("Can't get source")])
+def test_without_torchscript_a_pass_is_plain_python(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(layers, "_scripted", [])
+    monkeypatch.setattr(torch.jit, "script", failing)
+    assert scripted() is None
+
+
 def test_checkpoints_of_16_bits_are_multiplied_in_16_bits_here(tmp_path: Path) -> None:
     """Random float32 weights are not representable, and the same rounded to bfloat16 are."""
     if not half_works():
@@ -160,7 +174,7 @@ def test_products_shared_between_threads_are_row_invariant_too() -> None:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(1024, 640, generator=generator).half().float()
     bias, x = torch.randn(1024, generator=generator), torch.randn(128, 640, generator=generator)
-    shared = half_threaded(weight, bias)
+    shared = HalfThreaded(weight, bias)
     assert row_invariant(shared, x)
     torch.testing.assert_close(shared(x), x @ weight.T + bias, atol=1e-3, rtol=1e-4)
     torch.testing.assert_close(Half(weight, bias)(x), x @ weight.T + bias, atol=1e-3, rtol=1e-4)

@@ -9,6 +9,7 @@ from specchat.config.paths import PACKAGE
 from specchat.engine.api import Message
 from specchat.engine.check import LENGTHS, SAMPLINGS, CheckPrompt, CheckResult, run
 from specchat.engine.session import Session
+from specchat.engine.strategies import STRATEGIES
 
 PROMPTS = PACKAGE / "demo" / "prompts.jsonl"
 
@@ -25,17 +26,18 @@ def differing(results: list[CheckResult]) -> list[CheckResult]:
     return [r for r in results if not r.identical]
 
 
+@pytest.mark.cpu
 def test_every_category_is_identical_with_default_lengths(demo: Session) -> None:
     chosen = prompts(1)
     results = list(run(demo, chosen, full=False))
-    assert len(results) == len(chosen) * 2 * 3
+    assert len(results) == len(chosen) * 2 * (len(STRATEGIES) - 1)
     assert differing(results) == []
 
 
 def test_all_samplings_and_lengths_are_identical_on_a_few(demo: Session) -> None:
     chosen = prompts(1, skip=1)[::4]
     results = list(run(demo, chosen, full=True))
-    assert len(results) == len(chosen) * len(SAMPLINGS) * 3 * len(LENGTHS)
+    assert len(results) == len(chosen) * len(SAMPLINGS) * (len(STRATEGIES) - 1) * len(LENGTHS)
     assert differing(results) == []
 
 

@@ -50,4 +50,12 @@ def test_a_missing_repository_is_said_in_a_sentence(tmp_path: Path) -> None:
     with serve("someone/tiny", checkpoint(tmp_path / "origin")) as endpoint:
         answer = load(tmp_path / "home", endpoint, "someone/else")
     assert answer["kind"] == "download"
-    assert "someone/else could not be downloaded" in str(answer["message"])
+    assert str(answer["message"]).endswith(
+        "has no someone/else, or shows it only to some: check the name and HF_TOKEN."
+    )
+
+
+def test_no_network_is_one_short_sentence_and_nothing_is_read(tmp_path: Path) -> None:
+    answer = load(tmp_path / "home", "http://127.0.0.1:1")
+    assert answer["message"] == "No connection to 127.0.0.1:1."
+    assert not [what for what, _ in answer["seen"] if "reading" in what]  # type: ignore[attr-defined]

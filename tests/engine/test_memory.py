@@ -4,11 +4,11 @@ import gc
 import tracemalloc
 from pathlib import Path
 
-import pytest
 import torch
 
 from specchat.engine.api import Finished, Generate, Limits, Message, ModelSource, PairSpec, Sampling, Speculation
 from specchat.engine.session import Session, load
+from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, perturbed
 
 REPLY = 500
@@ -33,7 +33,7 @@ def tensors() -> list[torch.Tensor]:
 
 def turn(session: Session, chat: list[Message], index: int) -> int:
     chat.append(Message("user", f"turn {index}"))
-    strategy = ("draft", "lookup", "swift", "plain")[index % 4]
+    strategy = list(STRATEGIES)[index % len(STRATEGIES)]
     request = Generate(
         index,
         tuple(chat[-WINDOW:]),
@@ -47,7 +47,6 @@ def turn(session: Session, chat: list[Message], index: int) -> int:
     return len(finished.token_ids)
 
 
-@pytest.mark.slow
 def test_ten_thousand_tokens_leave_nothing_behind(tmp_path: Path) -> None:
     target = checkpoint(tmp_path / "t", max_position_embeddings=8192, num_key_value_heads=2, eos_token_id=None)
     draft = perturbed(tmp_path / "d", target, 0.05)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from specchat.engine import measure
 from specchat.engine.api import (
     Cancel,
     Count,
@@ -16,10 +17,12 @@ from specchat.engine.api import (
     Sampling,
     Speculation,
     Started,
+    Stats,
     Step,
 )
 from specchat.engine.drafters.draft_model import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
+from specchat.engine.measure import REPLY_TOKENS, reply_speed
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.test_lossless import Script, finished, shown
@@ -165,3 +168,28 @@ def test_a_draft_goes_on_while_its_model_is_sure(demo: Session) -> None:
     for step in seen:
         assert all((draft.probability or 0) >= UNSURE for draft in step.drafts[:-1])
     assert any(step.drafts and (step.drafts[-1].probability or 0) < UNSURE for step in seen)
+
+
+# The yardstick
+
+
+def test_the_yardstick_is_the_speed_of_a_plain_reply(demo: Session) -> None:
+    def ended(tokens: int) -> float | None:
+        stats = replace(Stats(), tokens_per_second=123.0, completion_tokens=tokens)
+        return reply_speed(lambda *_: iter([Finished(0, "length", "", (), stats)]))
+
+    assert ended(REPLY_TOKENS) == 123.0
+    assert ended(REPLY_TOKENS - 1) is None
+    assert measure.REPLY.speculation.strategy == "plain"
+    *_, finished = demo.generate(measure.REPLY)
+    assert isinstance(finished, Finished)
+    assert finished.stats.completion_tokens >= REPLY_TOKENS
+
+
+def test_a_slow_model_is_measured_for_a_second_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(measure, "perf_counter", lambda: now[0])
+    deadline = measure.Deadline()
+    assert deadline.poll() is None
+    now[0] = measure.BUDGET_S + 0.1
+    assert isinstance(deadline.poll(), Cancel)

@@ -64,6 +64,7 @@ class ScriptedSession:
                 return
             case "endless":
                 yield from self._reply(request, control, "word " * 10_000)
+                return
             case "stuck":
                 yield Started(request.id, 1, 0, request.sampling.seed, request.speculation)
                 print("stuck")
@@ -93,10 +94,11 @@ def words(messages: Sequence[Message]) -> int:
     return sum(len(message.content.split()) for message in messages)
 
 
-def load(pair: PairSpec, progress: Callable[[Loading], None]) -> Session:
+def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:
     progress(Loading(f"reading {pair.target.label}", 0.5))
     if pair.id == "missing":
         raise ModelError("There is no such folder.")
+    make_room()
     if pair.id == "huge":
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
     if pair.name == "slow":

@@ -172,6 +172,22 @@ def test_a_pair_that_cannot_be_loaded_fails_without_an_id(engine: EngineClient) 
     assert until(engine, over)[-1] == Failed(1, "request", "No model is loaded.")
 
 
+def test_a_pair_that_cannot_be_found_leaves_the_one_before(loaded: EngineClient) -> None:
+    loaded.send(Load(PAIR.__class__("missing", "Missing", PAIR.target)))
+    assert isinstance(until(loaded, over)[-1], Failed)
+    loaded.send(ask("hello"))
+    assert isinstance(until(loaded, over)[-1], Finished)
+    loaded.send(Load(PAIR))
+    assert [type(event) for event in until(loaded, lambda event: isinstance(event, Loaded))] == [Loaded]
+
+
+def test_a_pair_that_fails_once_there_was_room_for_it_leaves_none(loaded: EngineClient) -> None:
+    loaded.send(Load(PairSpec("huge", "Huge", PAIR.target)))
+    until(loaded, over)
+    loaded.send(Load(PAIR))
+    assert [type(event) for event in until(loaded, lambda event: isinstance(event, Loaded))] == [Loading, Loaded]
+
+
 def test_a_loader_that_cannot_be_imported_is_told(log: Path) -> None:
     engine = EngineClient(log, "tests.process.no_such_module:load")
     engine.start()
@@ -298,12 +314,14 @@ def test_a_log_that_cannot_be_opened_does_not_stop_the_engine(tmp_path: Path) ->
 
 def test_the_log_is_private_and_a_long_one_starts_anew(log: Path) -> None:
     log.write_bytes(b"old" * 500_000)
+    log.chmod(0o644)
     engine = EngineClient(log, SCRIPTED)
     engine.start()
     engine.send(Load(PAIR))
     until(engine, lambda event: isinstance(event, Loaded))
     engine.close()
     assert log.read_bytes() == b""
+    assert log.stat().st_mode & 0o777 == 0o600
     log.unlink()
     engine.start()
     assert log.stat().st_mode & 0o077 == 0

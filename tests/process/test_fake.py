@@ -28,6 +28,7 @@ from specchat.engine.api import (
     Step,
 )
 from specchat.engine.fake import FakeEngine
+from specchat.engine.strategies import STRATEGIES
 
 PAIR = PairSpec("pair", "Pair", ModelSource(path="x"))
 DRAFT = Speculation.of("draft")
@@ -56,7 +57,7 @@ def text_of(events: list[Event]) -> str:
     return "".join(piece.text for event in events if isinstance(event, Step) for piece in event.pieces)
 
 
-@given(st.text(), st.lists(st.integers(0, 8), min_size=1), st.sampled_from(["plain", "draft", "lookup"]))
+@given(st.text(), st.lists(st.integers(0, 8), min_size=1), st.sampled_from(list(STRATEGIES)))
 def test_steps_say_the_whole_text_and_add_up(text: str, accepted: list[int], strategy: str) -> None:
     made = fake.steps(text, accepted, strategy, 5, used=7)
     assert text_of(list(made)) == text

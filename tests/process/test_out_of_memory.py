@@ -23,6 +23,7 @@ def test_torchs_own_failure_is_recognised() -> None:
         RuntimeError("CUDA error: out of memory"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("unable to mmap 64 bytes from file </m/model.safetensors>: Cannot allocate memory (12)"),
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
     ],
 )

@@ -16,7 +16,7 @@ from specchat.engine.model.quantise import dequantised, quantise
 from specchat.engine.model.weights import Weights
 
 Width = Literal["f32", "f16"]
-"""What matrices are stored in; vectors are always float32."""
+"""The type that matrices are stored in; vectors are always float32."""
 
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """Our families by llama.cpp's names."""

@@ -1,6 +1,7 @@
 """transformers as contenders: `generate`, assisted generation and prompt lookup, on the same checkpoints."""
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import torch
@@ -12,8 +13,10 @@ from transformers.utils import logging
 from specchat.bench.contender import CLOCK, Clock, Material, Prompt, Run
 from specchat.engine.api import Quant
 
-TRIAL = 24
-"""Tokens on which numbers of threads are compared, twice each."""
+TRIAL = 16
+"""Tokens of a trial of a number of threads."""
+TRIALS = 5
+"""Trials of each number, taken in turns: one alone may fall between two bursts of another program."""
 
 
 def contenders(material: Material, clock: Clock = CLOCK) -> Iterator["Transformers"]:
@@ -60,16 +63,17 @@ class Transformers:
             self._add("transformers has no presence and frequency penalties: written without")
 
     def warm_up(self, prompt: Prompt) -> None:
-        """On the CPU the faster of one thread and all cores is kept."""
+        """On the CPU one thread or all cores, whichever is faster in the median of several trials."""
         if self._on_gpu:
             self.run(prompt, TRIAL)
             return
         cores = torch.multiprocessing.cpu_count()
-        speeds: dict[int, float] = {}
-        for threads in sorted({1, cores}):
-            self._threads = threads
-            speeds[threads] = max(self.run(prompt, TRIAL).speed or 0.0 for _ in range(2))
-        self._threads = max(speeds, key=lambda threads: speeds[threads])
+        speeds: dict[int, list[float]] = {threads: [] for threads in sorted({1, cores})}
+        self.run(prompt, TRIAL)  # the first ever takes longer
+        for _ in range(TRIALS):
+            for self._threads, seen in speeds.items():
+                seen.append(self.run(prompt, TRIAL).speed or 0.0)
+        self._threads = max(speeds, key=lambda threads: median(speeds[threads]))
         self._add(f"{self._threads} of {cores} threads, the faster in its warm-up")
 
     def run(self, prompt: Prompt, most: int) -> Run:

@@ -1,4 +1,4 @@
-"""What a drafter hands to the step."""
+"""A draft, as a drafter hands it to the step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -14,7 +14,7 @@ from specchat.engine.decoding.sampler import History, Sampler
 
 
 class Target(Protocol):
-    """What the step needs of the model that has the last word."""
+    """The model that has the last word, as the step sees it."""
 
     @property
     def context(self) -> int: ...

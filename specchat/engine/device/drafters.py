@@ -45,7 +45,7 @@ class DeviceDraftModel:
         self._decoder = decoder
         self._launches = launches
         self._tokens: list[int] = []
-        """What the draft's cache holds for certain."""
+        """The tokens that are certainly in the draft's cache."""
         self._drafted = False
 
     def begin(self, prompt: Sequence[int]) -> None:

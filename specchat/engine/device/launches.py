@@ -1,4 +1,4 @@
-"""What the parts of a step launch: draft passes, the verify pass with its verdict, prefill."""
+"""The launches of the parts of a step: draft passes, the verify pass with its verdict, prefill."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -28,7 +28,7 @@ class DraftModelDrafter:
         self.decoder = decoder
         self.vocab = vocab
         self._tokens: list[int] = []
-        """What the draft's cache holds."""
+        """The tokens in the draft's cache."""
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._keep(shared_prefix(self._tokens, prompt[:-1]))

@@ -59,6 +59,6 @@ def silu_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None) -> N
 
 
 def reference_silu_mul(partials: Tensor) -> Tensor:
-    """What `silu_mul` writes, in the precision of `partials`: [rows, I]."""
+    """The output of `silu_mul`, in the precision of `partials`: [rows, I]."""
     gate, up = partials.sum(0).chunk(2, -1)
     return silu(gate) * up

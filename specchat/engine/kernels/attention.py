@@ -300,7 +300,7 @@ def padded(dim: int) -> int:
 
 
 def reference_attend(query: Tensor, keys: Tensor, values: Tensor, start: int, tree: list[int] | None) -> Tensor:
-    """What `attend` writes, in the precision of its arguments: [rows, heads * D]."""
+    """The output of `attend`, in the precision of its arguments: [rows, heads * D]."""
     rows, heads, dim = query.shape
     kv_heads = keys.shape[0]
     outputs = []

@@ -42,6 +42,6 @@ def embed(tokens: Tensor, table: Tensor, residual: Tensor, rows: int) -> None:
 
 
 def reference_embed(tokens: Tensor, table: Tensor) -> Tensor:
-    """What `embed` writes: float32 [len(tokens), hidden]."""
+    """The output of `embed`: float32 [len(tokens), hidden]."""
     known = (tokens >= 0) & (tokens < table.shape[0])
     return torch.where(known[:, None], table[tokens.where(known, 0).long()].float(), 0.0)

@@ -1,4 +1,4 @@
-"""What shapes the GPU kernels take; here without Triton, so that a plan can ask before anything is loaded."""
+"""The shapes that the GPU kernels take; here without Triton, so that a plan can ask before anything is loaded."""
 
 WIDEST = 8192
 """Hidden values of a row: one program of the norm holds all of them."""

@@ -69,7 +69,7 @@ def reference_words(seed: int, position: int, stream: int, tokens: NDArray[np.in
 
 
 def reference_gumbel(seed: int, position: int, stream: int, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What `gumbel` would be without rounding, float64 [len(tokens)]; called like decoding/noise.py's."""
+    """`gumbel` without rounding, float64 [len(tokens)]; called like decoding/noise.py's."""
     high, low = reference_words(seed, position, stream, tokens)
     whole = (high << np.uint64(32)) | low
     near_one = whole >> np.uint64(63) == 1

@@ -1,4 +1,4 @@
-"""What verification reads and writes on the device: the step's tokens, the sampler's options, processed logits.
+"""The state of verification on the device: the step's tokens, the sampler's options, processed logits.
 
 All tensors are allocated once, for captured graphs hold their addresses; the host copies into them.
 """
@@ -146,7 +146,7 @@ class VerifyState:
         return state
 
     def tensors(self) -> list[Tensor]:
-        """What a step changes."""
+        """The part that a step changes."""
         return [self.fed, self.drafted, self.length, self.counts, self.result]
 
     def set_sampling(self, sampling: Sampling) -> None:

@@ -1,9 +1,9 @@
-"""Causal attention over the cache, row-invariant: its masks, and the proof that rows may share a call.
+"""Causal attention over the cache, row-invariant: its masks, and the check that rows may share a call.
 
 Two rows are a batch entry, with the query heads that share a key-value head as its query rows, and attend whole blocks
 of keys: nothing in their arithmetic depends on the other rows of the call. Keys are read once for both, and an even
 number of query rows never ends in a matrix-vector kernel, whose sums depend on where in memory its buffers lie. A row
-alone is paired with itself. What is left to the library, the order of sums inside one entry, is proved not to vary
+alone is paired with itself. What is left to the library, the order of sums inside one entry, is checked not to vary
 before it is used.
 """
 
@@ -25,16 +25,16 @@ def causal_masks(capacity: int) -> Tensor:
     return masks
 
 
-_proved: dict[tuple[int, int, int, int], bool] = {}
+_checked: dict[tuple[int, int, int, int], bool] = {}
 """(kv heads, group, head dim, torch threads) -> whether rows may go together here."""
 
 
-def proved_together(kv_heads: int, group: int, head_dim: int) -> bool:
+def may_share(kv_heads: int, group: int, head_dim: int) -> bool:
     """Whether rows of this shape may share a call on the machine at hand, bit for bit."""
     key = (kv_heads, group, head_dim, torch.get_num_threads())
-    if key not in _proved:
-        _proved[key] = _row_invariant(kv_heads, group, head_dim)
-    return _proved[key]
+    if key not in _checked:
+        _checked[key] = _row_invariant(kv_heads, group, head_dim)
+    return _checked[key]
 
 
 def _row_invariant(kv_heads: int, group: int, head_dim: int) -> bool:

@@ -11,11 +11,12 @@ from torch.nn.functional import embedding
 
 from specchat.engine.api import Quant
 from specchat.engine.kernels.formats import Weight
-from specchat.engine.model.attention import causal_masks, proved_together
+from specchat.engine.model.attention import causal_masks, may_share
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.config import ModelConfig, load_config
 from specchat.engine.model.layers import blocks, scripted
 from specchat.engine.model.norm import RMSNorm
+from specchat.engine.model.padding import joined
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear, linear_of
 from specchat.engine.model.rope import tables
@@ -73,6 +74,7 @@ class Decoder:
             self.head = Linear(head, drafting=drafting)
         self.cache = KVCache(config.layers, config.kv_heads, config.head_dim, self.context)
         self._blocks, self._fixed = self._prepared()
+        self._padding = joined([p.padding for p in self._products()[1:]])
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], skip: Skip = NOTHING) -> Tensor:
@@ -86,8 +88,10 @@ class Decoder:
         if start + rows > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         end = start + rows
+        fill = [tokens[-1]] * (self._padding[rows] - rows)
         hidden = self._blocks(
-            embedding(torch.tensor(tokens), self.embed),
+            embedding(torch.tensor([*tokens, *fill]), self.embed),
+            rows,
             start,
             *self._fixed,
             [i not in skip.attention for i in range(self.config.layers)],
@@ -135,7 +139,7 @@ class Decoder:
         of_heads = [norm for layer in self.layers for norm in (layer.query_norm, layer.key_norm) if norm is not None]
         return run, (
             causal_masks(self.cache.capacity),
-            proved_together(c.kv_heads, c.heads // c.kv_heads, c.head_dim),
+            may_share(c.kv_heads, c.heads // c.kv_heads, c.head_dim),
             self.cache.all_keys,
             self.cache.all_values,
             *tables(c, self.cache.capacity),

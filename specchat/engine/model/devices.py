@@ -22,7 +22,7 @@ OLDEST = (8, 0)
 
 
 class Cuda(Protocol):
-    """What is asked of torch.cuda."""
+    """The part of torch.cuda that is used."""
 
     def init(self) -> None: ...
     def get_device_name(self) -> str: ...
@@ -41,7 +41,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to run on: a GPU or why there is none, in words, and free main memory in bytes, None if unknown."""
+    """The hardware to run on: a GPU or why there is none, in words, and free main memory in bytes, None if unknown."""
 
     gpu: Gpu | str
     free: int | None
@@ -163,7 +163,7 @@ def place(pair: PairSpec, target: Path, draft: Path | None, context: int, machin
 
 
 def beyond_the_kernels(config: ModelConfig) -> str:
-    """What of a model the GPU kernels do not take, in words; empty when they take it."""
+    """The reason why the GPU kernels do not take a model, in words; empty when they take it."""
     checks = (
         (config.hidden, limits.WIDEST, "its rows have {} values"),
         (config.head_dim, limits.WIDEST_HEAD, "its attention heads have {} values"),

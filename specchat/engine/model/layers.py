@@ -18,6 +18,7 @@ from specchat.engine.model.norm import normed
 
 def blocks(
     x: Tensor,
+    rows: int,
     start: int,
     masks: Tensor,
     together: bool,
@@ -36,10 +37,11 @@ def blocks(
     attends: list[bool],
     feeds: list[bool],
 ) -> Tensor:
-    """Hidden states after all blocks; `x` is changed in place.
+    """Hidden states float32 [rows, hidden] after all blocks; `x` is changed in place.
 
     Args:
-        x: float32 [rows, hidden], the tokens at positions start, start + 1, ...
+        x: float32 [padded, hidden], whose first `rows` are the tokens at positions start, start + 1, ...; the others
+            go through the products with them, whose rows come out the same in so many rows, and nowhere else.
         masks: `attention.causal_masks`; `together` says whether rows may share a call.
         keys, values: the cache, float32 [layers, kv_heads, capacity, head_dim]; the rows' entries are written.
         cos, sin: float32 [capacity, head_dim].
@@ -49,7 +51,8 @@ def blocks(
             callables.
         attends, feeds: which layers' attention and MLP take part.
     """
-    rows = x.shape[0]
+    extra = x.shape[0] - rows
+    fill = x.new_zeros([extra, heads * cos.shape[1]]) if extra > 0 else x
     cos = cos.narrow(0, start, rows).unsqueeze(1)
     sin = sin.narrow(0, start, rows).unsqueeze(1)
     counts = spans(start, rows, rows if together else 1, masks.shape[0])
@@ -62,6 +65,8 @@ def blocks(
     for i in range(len(attends)):
         if attends[i]:
             qkv = product(normed(x, norms[2 * i], eps), products[4 * i], biases[4 * i])
+            if extra > 0:
+                qkv = qkv.narrow(0, 0, rows)
             qkv = qkv.view([rows, heads + 2 * kv_heads, -1])
             qk, value = qkv.split([heads + kv_heads, kv_heads], 1)
             if len(head_norms) > 0:
@@ -82,12 +87,15 @@ def blocks(
                     parts.append(attended(grouped.narrow(0, first, counts[s]), keys[i], values[i], seen[s]))
                     first += counts[s]
                 mixed = torch.cat(parts)
-            x.add_(product(mixed.reshape([rows, -1]), products[4 * i + 1], biases[4 * i + 1]))
+            mixed = mixed.reshape([rows, -1])
+            if extra > 0:
+                mixed = torch.cat([mixed, fill])
+            x.add_(product(mixed, products[4 * i + 1], biases[4 * i + 1]))
         if feeds[i]:
             gate_up = product(normed(x, norms[2 * i + 1], eps), products[4 * i + 2], biases[4 * i + 2])
             gate, up = gate_up.chunk(2, -1)
             x.add_(product(silu(gate).mul_(up), products[4 * i + 3], biases[4 * i + 3]))
-    return x
+    return x.narrow(0, 0, rows) if extra > 0 else x
 
 
 def spans(start: int, rows: int, most: int, block: int) -> list[int]:
@@ -103,7 +111,7 @@ def spans(start: int, rows: int, most: int, block: int) -> list[int]:
 
 
 def span_mask(masks: Tensor, group: int, start: int, rows: int) -> Tensor:
-    """What is added to the scores of a span: float32 [entries, 1, 2 * group, seen].
+    """The mask that is added to the scores of a span: float32 [entries, 1, 2 * group, seen].
 
     Rows start, start + 1, ... end in one block and so see the same number of keys.
     """
@@ -159,7 +167,7 @@ def scripted() -> Callable[..., Tensor] | None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
                 _scripted.append(torch.jit.script(blocks))
-        except RuntimeError:  # a build without oneDNN, or without TorchScript
+        except (RuntimeError, OSError):  # a build without oneDNN or TorchScript, or no source to read
             _scripted.append(None)
     made: Callable[..., Tensor] | None = _scripted[0]
     return made

@@ -72,7 +72,7 @@ class Plan:
         return (self.target, self.draft) if self.draft else (self.target,)
 
     def need(self, place: Place) -> Need:
-        """What the models on `place` take together."""
+        """The memory of all models on `place`."""
         needs = [need(model, self.context) for model in self.models if model.place == place]
         weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
         # On the CPU they take turns in one workspace; on a GPU each has buffers of its own.

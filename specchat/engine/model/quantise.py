@@ -32,7 +32,7 @@ FP4 = tuple(m / 12 for m in (*_FP4_MAGNITUDES, 0.0, *(-m for m in _FP4_MAGNITUDE
 
 
 def code_table(quant: Quant) -> Tensor:
-    """What each nibble stands for: float32 [16]."""
+    """The value of each nibble: float32 [16]."""
     return torch.tensor(NF4 if quant == "nf4" else FP4)
 
 
@@ -109,7 +109,8 @@ def block_scales(weight: FourBit) -> Tensor:
 def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
     """The dense matrix `dtype` [outputs, inputs] on the weight's device.
 
-    A 4-bit weight is code * scale in float32, rounded once: the bits of bitsandbytes.functional.dequantize_4bit.
+    A 4-bit weight is code * scale in float32, rounded once: the bits of bitsandbytes.functional.dequantize_4bit, but
+    for the sign of FP4's second zero, which is negative for bitsandbytes on some processors.
     """
     match weight:
         case FourBit(packed, _, code, block, _):

@@ -1,7 +1,7 @@
 """Products with quantised weights on the CPU: weights stay packed and are unpacked slab by slab while they are used.
 
 A slab is some outputs, few enough that their float32 weights stay in the processor's cache between being unpacked and
-being multiplied. Only the product with a slab could make a row depend on the others, so that is what is proved here.
+being multiplied. Only the product with a slab could make a row depend on the others, so that is what is checked here.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.model.quantise import block_scales, dequantised
-from specchat.engine.model.rows import PROBED_ROWS, Linear, Product, one_by_one, row_invariant, tiled
+from specchat.engine.model.rows import PROBED_ROWS, UNPADDED, Arrangement, Linear, Product, attempted, one_by_one, tiled
 
 SLAB_WEIGHTS = 1 << 20
 """Weights that are unpacked at a time: 4 MiB as float32."""
@@ -40,6 +40,8 @@ class QuantisedLinear:
         self._slabs = [slice(first, min(first + step, outputs)) for first in range(0, outputs, step)]
         self._arranged = [arrange(slab.stop - slab.start, inputs) for slab in self._slabs]
         self._unpack = _unpacker(weight) if isinstance(weight, FourBit) else None
+
+        self.padding = UNPADDED
 
     @property
     def arrangement(self) -> str:
@@ -91,34 +93,31 @@ def unpacked(weight: Tensor, bias: Tensor | None) -> Product:
     return product
 
 
-ARRANGEMENTS: dict[str, Callable[[Tensor, Tensor | None], Product]] = {
+ARRANGEMENTS: dict[str, Arrangement] = {
     "unpacked-pair": unpacked,
     "tiled": tiled,
     "one-by-one": one_by_one,
 }
 
-_proved: dict[tuple[int, int, int], str] = {}
-"""(outputs of a slab, inputs, torch threads) -> the arrangement that was proved row-invariant for this shape here."""
+_checked: dict[tuple[int, int, int], str] = {}
+"""(outputs of a slab, inputs, torch threads) -> the arrangement that was found to be row-invariant here."""
 
 
 def arrange(outputs: int, inputs: int) -> str:
-    """The first arrangement that is row-invariant for slabs of this shape on this machine."""
+    """The first arrangement that is row-invariant for slabs of this shape on this machine.
+
+    Raises:
+        MemoryError, RuntimeError: memory ran out (`out_of_memory.ran_out`).
+    """
     key = (outputs, inputs, torch.get_num_threads())
-    if key not in _proved:
+    if key not in _checked:
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(max(PROBED_ROWS), inputs, generator=generator)
         slab = torch.randn(outputs, inputs, generator=generator)
-        _proved[key] = next(name for name in ARRANGEMENTS if _holds(name, slab, x))
-    return _proved[key]
-
-
-def _holds(name: str, slab: Tensor, x: Tensor) -> bool:
-    if name == "unpacked-pair" and not torch.backends.mkldnn.is_available():
-        return False
-    try:
-        return row_invariant(ARRANGEMENTS[name](slab, None), x)
-    except (AttributeError, RuntimeError):  # a build of torch without this kernel
-        return False
+        candidates = ("unpacked-pair", "tiled") if torch.backends.mkldnn.is_available() else ("tiled",)
+        holding = (name for name in candidates if attempted(ARRANGEMENTS[name], slab, None, x) is not None)
+        _checked[key] = next(holding, "one-by-one")
+    return _checked[key]
 
 
 def _unpacker(weight: FourBit) -> Unpack:

@@ -2,7 +2,7 @@
 
 A BLAS picks another kernel, and so another order of sums, for another row count: a token checked among eight would then
 get other logits than the same token alone, and near-ties would flip. Each product here is arranged so that this cannot
-happen, and the arrangement is proved on the machine at hand, for each shape, before it is used.
+happen, and the arrangement is checked on the machine at hand, for each shape, before it is used.
 """
 
 import warnings
@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
+from specchat.engine.model.padding import Padding, measured
+from specchat.engine.out_of_memory import ran_out
+
 TILE = 16
 """Rows of the fixed tile; a verify step has at most this many."""
 
@@ -21,6 +24,10 @@ PROBED_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 31, 64, 128)
 
 PREFILL_ROWS = 128
 FOUR = 4
+
+UNPADDED: Padding = tuple(range(PREFILL_ROWS + 1))
+PROBED_OUTPUTS = 64
+"""Outputs of the matrix that row counts are tried with: which way a library goes depends on rows and inputs."""
 
 SMALL = 1 << 18
 """Weights of a product whose call costs more than its arithmetic: oneDNN takes 12 microseconds before it starts."""
@@ -31,6 +38,7 @@ LARGE = 1 << 20
 """Weights of a matrix that caches do not hold from step to step."""
 
 Product = Callable[[Tensor], Tensor]
+Arrangement = Callable[[Tensor, Tensor | None], Product]
 
 
 class Linear:
@@ -39,13 +47,15 @@ class Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None, drafting: bool = False) -> None:
         """`weight` float32 [outputs, inputs], `bias` float32 [outputs].
 
-        With `drafting` a small product takes the shortest way, whatever it rounds to: no text depends on it.
+        With `drafting` a product takes the shortest way, whatever it rounds to: no text depends on it.
         """
         self._product: Product
         self.arrangement, self._product = arrange(weight, bias)
-        if drafting and weight.numel() <= SMALL and not self.arrangement.startswith("half"):
+        if drafting and isinstance(self._product, Half):
+            self._product.padding = UNPADDED
+        elif drafting and weight.numel() <= SMALL:
             self.arrangement, self._product = "library", Library(weight, bias)
-        width = 2 if self.arrangement.startswith("half") else 4
+        width = 2 if isinstance(self._product, Half) else 4
         self._bytes = width * weight.numel() + (0 if bias is None else 4 * bias.numel())
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -53,8 +63,13 @@ class Linear:
 
     @property
     def operands(self) -> tuple[Tensor, Tensor | None] | None:
-        """Weight and bias for a caller that makes the product itself; None where there is more to it."""
+        """Weight and bias for a caller that makes the product itself; None where there is more to it than `padding`."""
         return self._product.operands if isinstance(self._product, Half | Library | Packed) else None
+
+    @property
+    def padding(self) -> Padding:
+        """How many rows a caller that makes the product itself must give it."""
+        return self._product.padding if isinstance(self._product, Half) else UNPADDED
 
     def memory(self) -> int:
         """Bytes held between calls: float32, laid out anew or as it was."""
@@ -64,26 +79,48 @@ class Linear:
 class Half:
     """FBGEMM, weights packed as float16, activations and sums float32: half the bytes, and hardly any cost of a call.
 
-    Not spread over threads: for one thread, or matrices that a core goes through in microseconds.
+    Its kernels for one or two rows left over sum in another order on a processor without AVX-512: such counts of rows
+    are padded. Not spread over threads: for one thread, or matrices that a core goes through in microseconds.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.operands, self._multiply = self.packed(weight, bias)
+        self.padding = half_padding(self.packed, weight.shape[1], torch.get_num_threads())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = x.shape[0]
+        extra = self.padding[rows] - rows
+        return self._multiply(pad(x, (0, 0, 0, extra)))[:rows] if extra else self._multiply(x)
+
+    @staticmethod
+    def packed(weight: Tensor, bias: Tensor | None) -> tuple[tuple[Tensor, Tensor | None] | None, Product]:
+        """What the product is made of, if others can make it too, and the product without padding."""
         with warnings.catch_warnings():
             # Both say once that they are deprecated; where they are gone, the next arrangement takes over.
             warnings.simplefilter("ignore")
-            self.operands = torch.fbgemm_pack_gemm_matrix_fp16(weight.contiguous()), bias
-            torch.fbgemm_linear_fp16_weight_fp32_activation(torch.zeros(1, weight.shape[1]), *self.operands)
-        self._run = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation.default
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self._run(x, *self.operands)  # type: ignore[no-any-return]
+            packed = torch.fbgemm_pack_gemm_matrix_fp16(weight.contiguous())
+            torch.fbgemm_linear_fp16_weight_fp32_activation(torch.zeros(1, weight.shape[1]), packed, bias)
+        run = torch.ops.aten.fbgemm_linear_fp16_weight_fp32_activation.default
+        return (packed, bias), lambda x: run(x, packed, bias)
 
 
-def half_threaded(weight: Tensor, bias: Tensor | None) -> Product:
+class HalfThreaded(Half):
     """The same arithmetic as `Half`, spread over threads."""
-    packed = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), bias)
-    run = torch.ops.quantized.linear_dynamic_fp16.default
-    return lambda x: run(x, packed)
+
+    @staticmethod
+    def packed(weight: Tensor, bias: Tensor | None) -> tuple[None, Product]:
+        packed = torch.ops.quantized.linear_prepack_fp16(weight.contiguous(), bias)
+        run = torch.ops.quantized.linear_dynamic_fp16.default
+        return None, lambda x: run(x, packed)
+
+
+@cache
+def half_padding(pack: Callable[[Tensor, Tensor | None], tuple[object, Product]], inputs: int, threads: int) -> Padding:
+    """How many rows go through FBGEMM here in place of each count, with so many inputs on so many threads of torch."""
+    del threads  # but results are kept apart
+    generator = torch.Generator().manual_seed(0)
+    _, multiply = pack(torch.randn(PROBED_OUTPUTS, inputs, generator=generator), None)
+    return measured(multiply, torch.randn(PREFILL_ROWS, inputs, generator=generator))
 
 
 def fits_half(weight: Tensor) -> bool:
@@ -145,9 +182,9 @@ def one_by_one(weight: Tensor, bias: Tensor | None) -> Product:
     return product
 
 
-ARRANGEMENTS: dict[str, Callable[[Tensor, Tensor | None], Product]] = {
+ARRANGEMENTS: dict[str, Arrangement] = {
     "half": Half,
-    "half-threaded": half_threaded,
+    "half-threaded": HalfThreaded,
     "packed": Packed,
     "packed-four": packed_four,
     "tiled": tiled,
@@ -155,27 +192,42 @@ ARRANGEMENTS: dict[str, Callable[[Tensor, Tensor | None], Product]] = {
 }
 
 
-_proved: dict[tuple[int, int, bool, int], str] = {}
-"""(outputs, inputs, fits float16, torch threads) -> the arrangement that was proved row-invariant here."""
+_checked: dict[tuple[int, int, bool, int], str] = {}
+"""(outputs, inputs, fits float16, torch threads) -> the arrangement that was found to be row-invariant here."""
 
 
 def arrange(weight: Tensor, bias: Tensor | None) -> tuple[str, Product]:
-    """The first arrangement that is row-invariant for this shape on this machine, and the product so arranged."""
+    """The first arrangement that is row-invariant for this shape on this machine, and the product so arranged.
+
+    Raises:
+        MemoryError, RuntimeError: memory ran out (`out_of_memory.ran_out`).
+    """
     half = fits_half(weight)
     key = (weight.shape[0], weight.shape[1], half, torch.get_num_threads())
-    if key in _proved:
-        return _proved[key], ARRANGEMENTS[_proved[key]](weight, bias)
+    if key in _checked:
+        return _checked[key], ARRANGEMENTS[_checked[key]](weight, bias)
     x = torch.randn(max(PROBED_ROWS), weight.shape[1], generator=torch.Generator().manual_seed(0))
     for name in _candidates(weight.numel(), half):
-        try:
-            product = ARRANGEMENTS[name](weight, bias)
-            proved = row_invariant(product, x)
-        except (AttributeError, RuntimeError):  # a build of torch without these kernels
-            continue
-        if proved:
-            _proved[key] = name
+        product = attempted(ARRANGEMENTS[name], weight, bias, x)
+        if product is not None:
+            _checked[key] = name
             return name, product
-    raise AssertionError("one-by-one is row-invariant by construction")
+    return "one-by-one", one_by_one(weight, bias)
+
+
+def attempted(arrangement: Arrangement, weight: Tensor, bias: Tensor | None, x: Tensor) -> Product | None:
+    """The product so arranged; None where this torch cannot make it, or makes rows of x that depend on each other.
+
+    Raises:
+        MemoryError, RuntimeError: memory ran out, which tells nothing of the arrangement.
+    """
+    try:
+        product = arrangement(weight, bias)
+        return product if row_invariant(product, x) else None
+    except (AttributeError, RuntimeError) as error:  # a build of torch without these kernels
+        if ran_out(error):
+            raise
+        return None
 
 
 def _candidates(size: int, half: bool) -> Iterator[str]:
@@ -184,17 +236,14 @@ def _candidates(size: int, half: bool) -> Iterator[str]:
         yield "half-threaded" if torch.get_num_threads() > 1 and size >= SHARED else "half"
     if torch.backends.mkldnn.is_available():
         yield from ("packed-four", "packed") if size >= LARGE else ("packed", "packed-four")
-    yield from ("tiled", "one-by-one")
+    yield "tiled"
 
 
 @cache
 def half_works() -> bool:
     """Whether this torch and processor multiply with float16 weights row-invariantly, tried on one matrix."""
-    weight, x = torch.ones(96, 320), torch.randn(max(PROBED_ROWS), 320, generator=torch.Generator().manual_seed(0))
-    try:
-        return row_invariant(Half(weight, None), x)
-    except (AttributeError, RuntimeError):
-        return False
+    x = torch.randn(max(PROBED_ROWS), 320, generator=torch.Generator().manual_seed(0))
+    return attempted(Half, torch.ones(96, 320), None, x) is not None
 
 
 def row_invariant(product: Product, x: Tensor) -> bool:

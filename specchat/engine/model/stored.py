@@ -16,7 +16,7 @@ from specchat.engine.model.config import read_json
 from specchat.engine.model.quantise import BLOCKS, NESTED_BLOCK, code_table
 
 STATE = "quant_state.bitsandbytes__"
-"""What stands before "nf4" or "fp4" in the name of the tensor that holds a 4-bit matrix's settings as JSON."""
+"""The prefix of "nf4" or "fp4" in the name of the tensor that holds a 4-bit matrix's settings as JSON."""
 
 Read = Callable[[str], Tensor]
 

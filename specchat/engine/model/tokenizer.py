@@ -114,7 +114,7 @@ class TextStream:
         return text
 
     def flush(self) -> str:
-        """What is left at the end: an incomplete character shows as U+FFFD."""
+        """The rest at the end: an incomplete character shows as U+FFFD."""
         whole = str(self._backend.decode(self._tokens))
         return whole[len(self._emitted) :] if whole.startswith(self._emitted) else ""
 

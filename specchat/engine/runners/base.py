@@ -1,4 +1,4 @@
-"""What the session needs of a loaded pair, wherever it runs."""
+"""A loaded pair as the session sees it, wherever it runs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol

@@ -25,7 +25,9 @@ class HostRunner:
         self.target_parameters = target.parameters()
         self.draft_parameters = draft.parameters() if draft else 0
         self.place: Place = "cpu"
-        self.device = f"cpu, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
+        threads = torch.get_num_threads()
+        words = f"{threads} thread{'s' * (threads != 1)}"
+        self.device = f"cpu, {words}, {torch.backends.cpu.get_cpu_capability()}"
         self.exactness = "row-invariant products: " + ", ".join(sorted(target.arrangements()))
         self._models = (target, draft) if draft else (target,)
 

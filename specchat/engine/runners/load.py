@@ -65,6 +65,6 @@ def _on_gpu(target: Path, draft: Path | None, plan: Plan, about_draft: Callable[
 
 
 def compute_dtype(folder: Path) -> torch.dtype:
-    """What a GPU computes in: float16 where the checkpoint is float16, else bfloat16, whose range is float32's."""
+    """The precision on a GPU: float16 where the checkpoint is float16, else bfloat16, whose range is float32's."""
     config = read_json(folder / "config.json")
     return torch.float16 if config.get("dtype", config.get("torch_dtype")) == "float16" else torch.bfloat16

@@ -14,7 +14,7 @@ class NativeTarget:
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
         self.tokens: list[int] = []
-        """What the cache holds."""
+        """The tokens in the cache."""
 
     @property
     def context(self) -> int:

@@ -1,0 +1,23 @@
+"""Files and folders that only this user may read, also those that were made otherwise."""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+FOLDER, FILE = 0o700, 0o600
+
+
+def opener(path: str, flags: int) -> int:
+    """For `open`. A file that is made is private, and one that is there becomes so."""
+    descriptor = os.open(path, flags, FILE)
+    tighten(descriptor)
+    return descriptor
+
+
+def tighten(place: Path | int) -> None:
+    """Take the rights of others from a file or folder, by its path or descriptor, where that can be done."""
+    with suppress(OSError):
+        mode = os.stat(place).st_mode
+        if os.name == "posix" and mode & 0o077 and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            os.chmod(place, stat.S_IMODE(mode) & ~0o077)
