@@ -13,13 +13,13 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cache, partial
 from io import BytesIO
 from typing import Any, Literal
 
 from specchat.chat.files import MAX_BYTES, ChatFileError
-from specchat.chat.json_format import LATEST
 from specchat.chat.rows import Answered, ChatRow, MessageRow, WholeChat
+from specchat.chat.sql import LATEST
 from specchat.clean import one_line
 
 _DAMAGED = (
@@ -42,7 +42,7 @@ class Read:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out, in words."""
+        """A note on what was left out."""
         counts = ", ".join(f"{what} ({count})" for what, count in self.left_out.items())
         return (f"left out: {counts}",) if counts else ()
 
@@ -123,7 +123,8 @@ class _Tree:
         for key, node in self._nodes.items():
             if not isinstance(node, dict):
                 raise ChatFileError(f"{place}.mapping.{one_line(key, 60)}: this is no message.")
-        self._id = str(conversation.get("conversation_id") or conversation.get("id") or sorted(self._nodes))
+        id = str(conversation.get("conversation_id") or conversation.get("id") or sorted(self._nodes))
+        self._hash = hashlib.sha256(_bytes(f"{id}\0"))
         self._created = _time(conversation.get("create_time"))
 
     def chat(self) -> WholeChat:
@@ -170,7 +171,7 @@ class _Tree:
             if node.role == "user":
                 rows.append(MessageRow(key, parent, "user", text, created, "sent"))
             else:
-                meta = json.dumps(asdict(Answered(node.model or "ChatGPT")))
+                meta = _answered(node.model or "ChatGPT")
                 rows.append(MessageRow(key, parent, "assistant", text, created, "finished", meta))
         return rows, self._key(current) if current else ""
 
@@ -237,7 +238,7 @@ class _Tree:
         return _Node(key, role, text, created, one_line(model, 40) if isinstance(model, str) else "")
 
     def _text(self, content: Mapping[str, Any]) -> str:
-        """What a message says, with a note where a picture or recording was."""
+        """A message's text, with a note where a picture or recording was."""
         kind, parts = content.get("content_type"), content.get("parts")
         if kind == "code":
             language = content.get("language")
@@ -260,7 +261,18 @@ class _Tree:
         return f"[{what} left out]"
 
     def _key(self, id: str) -> str:
-        return hashlib.sha256(f"{self._id}\0{id}".encode("utf-8", "replace")).hexdigest()[:24]
+        of_message = self._hash.copy()
+        of_message.update(_bytes(id))
+        return of_message.hexdigest()[:24]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+@cache
+def _answered(model: str) -> str:
+    return json.dumps(asdict(Answered(model)))
 
 
 def _place(places: Mapping[str, int], child: str) -> int:

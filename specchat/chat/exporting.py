@@ -13,7 +13,7 @@ def export(store: Store, keys: Iterable[str], format: Format) -> Iterator[str]:
     """The saved chats of `keys` in pieces: all in one JSON document, or the shown path of each as Markdown.
 
     Raises:
-        KeyError: there is no chat of one of the keys.
+        NoChat: there is no chat of one of the keys.
     """
     if format == "json":
         from specchat.chat.json_format import as_json

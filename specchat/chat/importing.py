@@ -13,7 +13,7 @@ from specchat.chat import chatgpt, markdown
 from specchat.chat.files import ChatFileError, read
 from specchat.chat.json_format import FORMAT, from_json
 from specchat.chat.rows import WholeChat
-from specchat.chat.schema import in_words
+from specchat.chat.schema import StoreError, in_words
 from specchat.chat.sql import whole
 from specchat.chat.store import Store
 from specchat.chat.trace import pack
@@ -22,13 +22,11 @@ from specchat.clean import one_line
 Format = Literal["json", "md", "chatgpt"]
 FORMATS: tuple[Format, ...] = ("json", "md", "chatgpt")
 MARKDOWN = (".md", ".markdown")
-PATIENCE_S = 60.0
-"""How long a chat may wait to be saved."""
 
 
 @dataclass
 class Imported:
-    """What became of a file: the keys of the chats that were added, how many were there already, and remarks."""
+    """The outcome of a file: the keys of the chats that were added, how many were there already, and remarks."""
 
     keys: list[str] = field(default_factory=list)
     known: int = 0
@@ -47,7 +45,8 @@ def import_file(store: Store, path: Path, format: Format | None = None) -> Impor
     """Add the chats of a file; its format is found out where none is given. All are read before the first is added.
 
     Raises:
-        ChatFileError: the file cannot be used, or the chats cannot be saved.
+        ChatFileError: the file cannot be used.
+        StoreError: the chats cannot be saved, or those that are there not be read.
     """
     chats, notes = read_chats(path, format)
     name = one_line(str(path))
@@ -59,12 +58,12 @@ def import_file(store: Store, path: Path, format: Format | None = None) -> Impor
                 continue
             traces = {key: pack(columns) for key, columns in chat.traces.items()}
             key, done = store.insert(chat.row, chat.messages, traces)
-            if not done.wait(PATIENCE_S) or store.row(key) is None:
+            if not store.saved(done) or store.row(key) is None:
                 why = store.problem or "The chats' database does not take it."
-                raise ChatFileError(f"{name} was imported up to chat {len(imported.keys)} of {len(chats)}. {why}")
+                raise StoreError(f"{name} was imported up to chat {len(imported.keys)} of {len(chats)}. {why}")
             imported.keys.append(key)
     except sqlite3.Error as error:
-        raise ChatFileError(in_words(error, store.path)) from None
+        raise StoreError(in_words(error, store.path)) from None
     return imported
 
 

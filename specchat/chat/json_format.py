@@ -10,13 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from specchat.chat.files import ChatFileError
 from specchat.chat.rows import ChatRow, MessageRow, WholeChat, check_meta
+from specchat.chat.sql import LATEST
 from specchat.chat.trace import record_of
 from specchat.clean import one_line
 
 FORMAT = "specchat"
 VERSION = 1
-LATEST = 250_000_000_000.0
-"""Seconds since 1970, in the year 9892: later dates cannot be shown."""
 _DEEPEST = 100
 """Levels of data whose form is not known here; more of them could not be written again."""
 

@@ -19,7 +19,7 @@ from specchat.chat.files import ChatFileError
 from specchat.chat.record import speculation_label
 from specchat.chat.reply import Reply
 from specchat.chat.rows import Answered, ChatRow, MessageRow, WholeChat
-from specchat.chat.titles import make_title
+from specchat.chat.titles import is_greeting, make_title
 from specchat.chat.tree import Conversation
 from specchat.clean import one_line
 
@@ -129,7 +129,8 @@ def from_markdown(text: str, name: str, now: float) -> WholeChat:
         else:
             meta = json.dumps(asdict(Answered(block.name)))
             messages.append(MessageRow(key, parent, "assistant", block.text, created, "finished", meta))
-    title = title or make_title(said[0].text, said[-1].text)
+    prompts = [block.text for block in said if block.kind == "user"]
+    title = title or make_title(next((text for text in prompts if not is_greeting(text)), said[0].text), said[-1].text)
     row = ChatRow(digest[:24], "", title, system, False, began, messages[-1].created, {"leaf": messages[-1].key})
     return WholeChat(row, tuple(messages))
 

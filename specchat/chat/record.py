@@ -6,11 +6,13 @@ from specchat.engine.api import Changed, Speculation, Step
 
 _RATED = 4
 """Steps from which a speed is worth telling."""
+_RUN_MS = 2000.0
+"""Changes that follow each other within so many milliseconds of steps are told as one: keys pressed in a row."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A change of speculation, `offset` characters into the reply, before verify step number `step`."""
+    """A change of speculation, or a run of them, `offset` characters into the reply and before verify step `step`."""
 
     offset: int
     step: int
@@ -74,7 +76,7 @@ class Record:
     """Verify steps and changes of speculation in their order. Offsets are characters of the reply's cleaned text."""
 
     first: Speculation
-    """What it began with."""
+    """The speculation it began with."""
     steps: list[Step] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     """Where in the text each step begins."""
@@ -98,13 +100,21 @@ class Record:
 
     @property
     def marks(self) -> list[Mark]:
-        """The changes in words, with the speeds measured before and after as far as they are known."""
-        marks, before = [], self.first
-        for number, (place, (step, event)) in enumerate(zip(self._places, self.changes, strict=True)):
-            label = f"{speculation_label(before)} → {speculation_label(event.speculation)} at token {event.tokens}"
-            rates = _rates(self.stretches[number], self.stretches[number + 1])
-            marks.append(Mark(place, step, event.tokens, label + rates))
-            before = event.speculation
+        """The changes in words, with the speeds measured before and after as far as they are known.
+
+        A run of changes is one mark where it began; none where it ended with what it began with.
+        """
+        marks, begin = [], 0
+        for number in range(len(self.changes)):
+            if number + 1 < len(self.changes) and self.stretches[number + 1].milliseconds < _RUN_MS:
+                continue
+            before = self.changes[begin - 1][1].speculation if begin else self.first
+            step, event = self.changes[begin]
+            if label := _change_label(before, self.changes[number][1].speculation):
+                rates = _rates(self.stretches[begin], self.stretches[number + 1])
+                words = f"{label} at token {event.tokens}{rates}"
+                marks.append(Mark(self._places[begin], step, event.tokens, words))
+            begin = number + 1
         return marks
 
     def add(self, step: Step, offset: int) -> None:
@@ -117,6 +127,15 @@ class Record:
         self.stretches.append(Tally())
         self.changes.append((len(self.steps), event))
         self._places.append(offset)
+
+
+def _change_label(before: Speculation, after: Speculation) -> str:
+    """`draft x5 → lookup x8`; `draft x12 → x8` where only the length changed; empty where nothing did."""
+    label, told = speculation_label(before), speculation_label(after)
+    if label == told:
+        return ""
+    only_length = (before.strategy, before.acceptance) == (after.strategy, after.acceptance)
+    return f"{label} → x{after.draft_length}" if only_length else f"{label} → {told}"
 
 
 def _rates(before: Tally, after: Tally) -> str:

@@ -37,11 +37,13 @@ class Reply:
     speculation: Speculation
     state: State = "queued"
     prefill: str = ""
-    """What it was made to begin with."""
+    """The text it was made to begin with."""
     prompt_tokens: int = 0
     reused: int = 0
     dropped: int = 0
     """Messages of the chat that did not fit and were left out."""
+    prompt_ms: float = 0.0
+    """Milliseconds of reading the prompt, while the reply is written."""
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
@@ -131,7 +133,7 @@ class Reply:
         self.prompt_tokens, self.reused = event.prompt_tokens, event.reused
         self.speculation = event.speculation
         self._record = Record(event.speculation)
-        self.dropped = event.dropped
+        self.dropped, self.prompt_ms = event.dropped, event.prompt_ms
         if event.prefill:
             self._raw.append(event.prefill)
             self._parts.append(clean(event.prefill))

@@ -60,14 +60,14 @@ class WholeChat:
 
 @dataclass(frozen=True)
 class Sent:
-    """What a prompt has beside its text."""
+    """A prompt's properties beside its text."""
 
     attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True)
 class Answered:
-    """What a reply has beside its text."""
+    """A reply's properties beside its text."""
 
     name: str = ""
     sampling: Sampling = field(default_factory=Sampling)
@@ -176,6 +176,15 @@ def check_meta(role: Literal["user", "assistant"], text: str) -> None:
         _parsed(Sent, text)
     else:
         _parsed(Answered, text)
+
+
+def readable(row: MessageRow) -> MessageRow:
+    """`row`, without its `meta` where that is no JSON: the message counts more than its figures."""
+    try:
+        json.loads(row.meta)
+    except ValueError:
+        return replace(row, meta="{}")
+    return row
 
 
 def _read(kind: type[Meta], text: str) -> Meta:

@@ -6,7 +6,7 @@ from typing import Any
 
 from specchat.chat.reply import Reply
 from specchat.chat.store import Store
-from specchat.chat.titles import make_title
+from specchat.chat.titles import is_greeting, make_title
 from specchat.chat.tree import Conversation, Turn
 
 View = Callable[[Conversation], Mapping[str, Any]]
@@ -46,9 +46,8 @@ class Saving:
 
     def ended(self, chat: Conversation, reply: Reply) -> None:
         """A reply is complete, stopped or failed."""
-        if not chat.name and not chat.made_title and chat.turns:
-            first = chat.turns[0]
-            chat.made_title = make_title(first.prompt, first.reply.text if first.reply else "")
+        if not chat.name and chat.turns:
+            _retitle(chat)
         self.store.save_reply(chat, reply)
         self.store.save_chat(chat, self._view(chat))
 
@@ -60,3 +59,11 @@ class Saving:
         """The chat is left, or shown in another way."""
         if chat.turns:
             self.store.save_view(chat, self._view(chat))
+
+
+def _retitle(chat: Conversation) -> None:
+    """Make the title from the first turn that asks for something, where none was made but of a greeting."""
+    first = chat.turns[0]
+    if not chat.made_title or (is_greeting(first.prompt) and chat.made_title == make_title(first.prompt)):
+        telling = next((turn for turn in chat.turns if not is_greeting(turn.prompt)), first)
+        chat.made_title = make_title(telling.prompt, telling.reply.text if telling.reply else "")

@@ -4,6 +4,9 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
+
+from specchat.private import opener, tighten
 
 APPLICATION_ID = 0x53504543
 """Marks the file as ours in its header."""
@@ -81,9 +84,25 @@ class StoreError(Exception):
     """The database cannot be used; the message is a sentence that names the file and says what to do."""
 
 
+class _Connection(sqlite3.Connection):
+    """In a damaged file SQLite's own messages may be no text; such an error is one of the database as well."""
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        try:
+            return super().execute(*arguments)
+        except UnicodeDecodeError as error:
+            raise sqlite3.DatabaseError(str(error)) from None
+
+
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a database that is known to be usable."""
-    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    """Open a database.
+
+    Raises:
+        sqlite3.Error: it cannot be used.
+    """
+    connection = sqlite3.connect(
+        path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, factory=_Connection
+    )
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = NORMAL")
     return connection
@@ -96,7 +115,9 @@ def prepare(path: Path) -> None:
         StoreError: not ours, damaged, made by a newer specchat, locked, or not writable. The file stays as it is.
     """
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        _make(path)
+        for suffix in ("-wal", "-shm"):
+            tighten(path.with_name(path.name + suffix))
         with closing(connect(path)) as connection:
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -160,7 +181,13 @@ def _statements(script: str) -> list[str]:
     return [statement for statement in statements if statement.strip(" \n;")]
 
 
+def _make(path: Path) -> None:
+    """Make the file where there is none; what SQLite puts beside it gets its mode."""
+    os.close(opener(str(path), os.O_CREAT | os.O_RDWR))
+
+
 def _back_up(connection: sqlite3.Connection, path: Path) -> None:
+    _make(path)
     with closing(sqlite3.connect(path)) as copy:
         connection.backup(copy)
 
@@ -178,9 +205,11 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
 
 
 def in_words(error: sqlite3.Error, path: Path | None) -> str:
-    """What went wrong with the database, and what to do. The path comes last: where there is little room, it is cut."""
+    """A sentence on the trouble and the remedy. The path comes last: where there is little room, it is cut."""
     name = str(path or "in memory")
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if "decode" in str(error):  # by Python, which gives no code
+        code = sqlite3.SQLITE_CORRUPT
     match code:
         case sqlite3.SQLITE_FULL:
             return f"The disk is full: chats are not saved until there is room ({name})."

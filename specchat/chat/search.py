@@ -6,12 +6,13 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
+from specchat.chat.sql import as_text, as_time
 from specchat.clean import clean, one_line
 
 _OPEN, _CLOSE = "\x02", "\x03"
 _WORDS = re.compile(r"\w+")
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
-"""What SQLite cannot look for: the end of a text, and halves of characters."""
+"""Characters that SQLite cannot look for: the end of a text, and halves of characters."""
 _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]"
 )
@@ -36,23 +37,25 @@ class Hit:
     found: tuple[tuple[int, int], ...] = ()
 
 
-_TITLES = """
-    SELECT chat.key, chat.title, chat.updated, NULL, 'title', highlight(chat_words, 0, ?, ?)
+_CHAT = f"{as_text('chat.key')}, ifnull({as_text('chat.title')}, ''), {as_time('chat.updated')}"
+_MESSAGE = f"{_CHAT}, {as_text('message.key')}, {as_text('role')}"
+_TITLES = f"""
+    SELECT {_CHAT}, NULL, 'title', highlight(chat_words, 0, ?, ?)
     FROM chat_words JOIN chat ON chat.id = chat_words.rowid
     WHERE chat_words MATCH ? AND deleted IS NULL ORDER BY rank LIMIT ?
 """
-_MESSAGES = """
-    SELECT chat.key, chat.title, chat.updated, message.key, role, snippet(message_words, 0, ?, ?, '…', 14)
+_MESSAGES = f"""
+    SELECT {_MESSAGE}, snippet(message_words, 0, ?, ?, '…', 14)
     FROM message_words JOIN message ON message.id = message_words.rowid JOIN chat ON chat.key = message.chat
     WHERE message_words MATCH ? AND deleted IS NULL ORDER BY rank * (CASE role WHEN 'user' THEN 2 ELSE 1 END) LIMIT ?
 """
-_PLAIN_TITLES = """
-    SELECT key, title, updated, NULL, 'title', title FROM chat
+_PLAIN_TITLES = f"""
+    SELECT {_CHAT}, NULL, 'title', ifnull({as_text("title")}, '') FROM chat
     WHERE title LIKE ? ESCAPE '\\' AND deleted IS NULL ORDER BY updated DESC LIMIT ?
 """
-_PLAIN = """
-    SELECT chat.key, chat.title, chat.updated, message.key, role,
-        substr(text, max(instr(lower(text), lower(?)) - 30, 1), 120)
+_PLAIN = f"""
+    SELECT {_MESSAGE},
+        substr({as_text("text")}, max(instr(lower(text), lower(?)) - 30, 1), 120)
     FROM message JOIN chat ON chat.key = message.chat
     WHERE text LIKE ? ESCAPE '\\' AND deleted IS NULL ORDER BY message.id DESC LIMIT ?
 """

@@ -11,8 +11,34 @@ from specchat.chat.rows import ChatRow, MessageRow
 
 _LONE = re.compile("[\ud800-\udfff]")
 """Halves of characters, which UTF-8 cannot hold: from arguments and file names of other encodings."""
-_ENTRIES = """
-    SELECT key, title, pinned, updated, (SELECT count(*) FROM message WHERE message.chat = chat.key) FROM chat
+LATEST = 250_000_000_000.0
+"""Seconds since 1970, in the year 9892: later dates cannot be shown."""
+
+
+def as_text(column: str) -> str:
+    """The column of a statement, as text also where the file is damaged."""
+    return f"CAST({column} AS TEXT)"
+
+
+def as_time(column: str) -> str:
+    """The same of a date; 0 where it is none."""
+    return f"max(0.0, min({LATEST}, ifnull(CAST({column} AS REAL), 0.0)))"
+
+
+_ENTRIES = f"""
+    SELECT {as_text("key")}, ifnull({as_text("title")}, ''), pinned, {as_time("updated")},
+        (SELECT count(*) FROM message WHERE message.chat = chat.key)
+    FROM chat
+"""
+_CHAT = f"""
+    SELECT {", ".join(f"ifnull({as_text(column)}, '')" for column in ("name", "title", "system", "view"))},
+        pinned, {as_time("created")}, {as_time("updated")}
+    FROM chat WHERE key = ? AND deleted IS NULL
+"""
+_MESSAGES_OF = f"""
+    SELECT {", ".join(as_text(column) for column in ("key", "parent", "role"))}, ifnull({as_text("text")}, ''),
+        {as_time("created")}, {as_text("state")}, ifnull({as_text("meta")}, '')
+    FROM message WHERE chat = ? ORDER BY id
 """
 ABANDONED_S = 10.0
 """A reply that says it is being written, and was not for this long, was interrupted."""
@@ -102,13 +128,10 @@ def has_chat(db: sqlite3.Connection, key: str) -> bool:
 
 
 def chat(db: sqlite3.Connection, key: str) -> ChatRow | None:
-    found = db.execute(
-        "SELECT key, name, title, system, pinned, created, updated, view FROM chat WHERE key = ? AND deleted IS NULL",
-        (key,),
-    ).fetchone()
+    found = db.execute(_CHAT, (key,)).fetchone()
     if found is None:
         return None
-    _, name, title, system, pinned, created, updated, view = found
+    name, title, system, view, pinned, created, updated = found
     try:
         data = json.loads(view)
     except ValueError:
@@ -117,10 +140,7 @@ def chat(db: sqlite3.Connection, key: str) -> ChatRow | None:
 
 
 def messages(db: sqlite3.Connection, key: str) -> list[MessageRow]:
-    rows = db.execute(
-        "SELECT key, parent, role, text, created, state, meta FROM message WHERE chat = ? ORDER BY id", (key,)
-    )
-    return [MessageRow(*row) for row in rows]
+    return [MessageRow(*row) for row in db.execute(_MESSAGES_OF, (key,))]
 
 
 def has_message(db: sqlite3.Connection, key: str) -> bool:
@@ -128,12 +148,14 @@ def has_message(db: sqlite3.Connection, key: str) -> bool:
 
 
 def trace(db: sqlite3.Connection, key: str) -> bytes | None:
-    found = db.execute("SELECT steps FROM trace WHERE message = ?", (key,)).fetchone()
-    return bytes(found[0]) if found else None
+    found = db.execute("SELECT CAST(steps AS BLOB) FROM trace WHERE message = ?", (key,)).fetchone()
+    return found[0] if found else None
 
 
 def traces(db: sqlite3.Connection, key: str) -> dict[str, bytes]:
     rows = db.execute(
-        "SELECT trace.message, steps FROM trace JOIN message ON message.key = trace.message WHERE chat = ?", (key,)
+        f"SELECT {as_text('trace.message')}, CAST(steps AS BLOB) FROM trace "
+        "JOIN message ON message.key = trace.message WHERE chat = ?",
+        (key,),
     )
-    return {message: bytes(steps) for message, steps in rows}
+    return dict(rows.fetchall())

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specchat.chat import rows, search, sql
+from specchat.chat import rows, sql
 from specchat.chat.fork import new_key
 from specchat.chat.record import Record
 from specchat.chat.reply import Reply
@@ -20,8 +20,13 @@ from specchat.chat.trace import columns, pack, record_of, unpack
 from specchat.chat.tree import Conversation, Turn
 from specchat.chat.writer import Writer
 
+if TYPE_CHECKING:
+    from specchat.chat.search import Hit
+
 FORGET_AFTER_S = 24 * 3600.0
 """Deleted chats can be brought back for this long; after it they are removed from the file."""
+TICK_S = 0.02
+"""How often a failure of the database is looked for while a change waits."""
 SHOWN_SOON_S = 0.25
 """How long a prompt may wait for the disk before it shows as sent."""
 
@@ -35,6 +40,13 @@ class ChatEntry:
     pinned: bool
     updated: float
     messages: int
+
+
+class NoChat(KeyError):
+    """There is no chat of a key, or none any more."""
+
+    def __str__(self) -> str:
+        return f"There is no chat {self.args[0]} any more."
 
 
 class Store:
@@ -66,6 +78,13 @@ class Store:
     def unsaved(self) -> int:
         """Changes that wait to be saved."""
         return self._writer.waiting
+
+    def saved(self, change: Event) -> bool:
+        """Wait until a change is saved; False as soon as the database takes nothing."""
+        while not change.wait(TICK_S):
+            if self.problem:
+                return False
+        return True
 
     def close(self, timeout: float = 2.0) -> bool:
         """Save what waits; False when something could not be saved within `timeout` seconds."""
@@ -152,11 +171,9 @@ class Store:
         """A copy of a saved chat; gives its key.
 
         Raises:
-            KeyError: there is no such chat.
+            NoChat: there is none of that key.
         """
-        row = self.row(key)
-        if row is None:
-            raise KeyError(key)
+        row = self._row(key)
         name = f"{row.title} (copy)"
         copy = replace(row, name=name, title=name, pinned=False, updated=time.time())
         return self.insert(copy, self.messages(key), self.traces(key))
@@ -175,6 +192,12 @@ class Store:
         """A chat without its messages, None when there is none of that key."""
         return sql.chat(self._reader, key)
 
+    def _row(self, key: str) -> ChatRow:
+        row = self.row(key)
+        if row is None:
+            raise NoChat(key)
+        return row
+
     def messages(self, key: str) -> list[MessageRow]:
         """All messages of a chat, parents before children."""
         return sql.messages(self._reader, key)
@@ -187,26 +210,22 @@ class Store:
         """A saved chat.
 
         Raises:
-            KeyError: there is none of that key.
+            NoChat: there is none of that key.
         """
-        row = self.row(key)
-        if row is None:
-            raise KeyError(key)
+        row = self._row(key)
         return rows.conversation(row, self.messages(key), self._record), row
 
     def whole(self, key: str) -> WholeChat:
         """A saved chat as its rows. What hangs on nothing, which no chat shows, and unreadable records are left out.
 
         Raises:
-            KeyError: there is none of that key.
+            NoChat: there is none of that key.
         """
-        row = self.row(key)
-        if row is None:
-            raise KeyError(key)
+        row = self._row(key)
         kept: dict[str | None, MessageRow] = {}
         for message in self.messages(key):
             if message.parent is None or message.parent in kept:
-                kept[message.key] = message
+                kept[message.key] = rows.readable(message)
         traces = {}
         for reply, blob in self.traces(key).items():
             with suppress(ValueError):
@@ -214,9 +233,11 @@ class Store:
                     traces[reply] = unpack(blob)
         return WholeChat(row, tuple(kept.values()), traces)
 
-    def search(self, text: str, limit: int = 50) -> list[search.Hit]:
+    def search(self, text: str, limit: int = 50) -> list["Hit"]:
         """Chats whose title or messages hold the words of `text`, best first."""
-        return search.find(self._reader, text, limit)
+        from specchat.chat.search import find
+
+        return find(self._reader, text, limit)
 
     def _has(self, key: str) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""A chat's title, made from its first exchange without asking a model."""
+"""A chat's title, made from its first exchange that is no greeting, without asking a model."""
 
 import re
 
@@ -18,12 +18,30 @@ _LEAD = re.compile(
     r"|(?:tell me|show me|give me|help me(?: to)?|let me know)\s+(?:about\s+)?)+",
     re.IGNORECASE,
 )
+_GREETING = re.compile(
+    r"(?:(?:hi|hiya|hello|hey|howdy|yo|greetings|hallo|hola|bonjour|salut|ciao|good (?:morning|afternoon|evening|day))"
+    r"(?: (?:hi|hello|there|you|all|again|everyone|friend|bot))*)"
+    r"(?: (?:how are you|how is it going|how's it going|what's up)(?: (?:doing|today))*)?",
+    re.IGNORECASE,
+)
 _MARKUP = re.compile(r"[*_`#>\[\]]+")
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s|\n")
 
 
+def is_greeting(prompt: str) -> bool:
+    """Whether a prompt greets and asks for nothing: "Hello!", "hi there, how are you?"."""
+    words = " ".join(re.sub(r"[^\w\s']", " ", prompt[:100].replace("’", "'")).split())
+    return len(prompt) <= 100 and _GREETING.fullmatch(words) is not None
+
+
 def make_title(prompt: str, reply: str = "") -> str:
-    """A few words of the prompt; of the reply where the prompt says too little, such as "hi". Empty when both do."""
+    """A few words of the prompt: all of a greeting; of the reply where it says too little, such as "?".
+
+    Empty when both do.
+    """
+    if is_greeting(prompt):
+        greeting = _first_sentence(prompt)
+        return greeting[:1].upper() + greeting[1:LONGEST]
     for text, least in ((prompt, 3), (reply, _TOO_LITTLE)):
         title = _short(text, least)
         if len(title) >= 4:

@@ -73,7 +73,7 @@ def pack(data: Columns) -> bytes:
 
 
 def unpack(blob: bytes) -> Columns:
-    """What `pack` was given.
+    """The columns that `pack` was given.
 
     Raises:
         ValueError: these are other bytes.
@@ -108,7 +108,7 @@ def _rows(kind: type, make: Callable[..., Row], table: Columns) -> list[Row]:
 
 
 def _in_steps(kind: type, table: Columns) -> list[tuple[Any, ...]]:
-    """What each step has of them."""
+    """The items of each step."""
     counts = _adapter(list[int]).validate_python(table[_COUNTS])
     table = {name: column for name, column in table.items() if name != _COUNTS}
     items: list[object] = _rows(kind, kind, _checked(kind, table))

@@ -49,7 +49,7 @@ class Conversation:
     name: str = ""
     """Given by the user; empty where it was not."""
     made_title: str = ""
-    """Made from the first exchange."""
+    """Made from the first exchange that is no greeting."""
     created: float = field(default_factory=time.time)
     first: Fork[Turn] = field(default_factory=Fork)
     _path: list[Turn] | None = field(default=None, repr=False)
@@ -148,7 +148,7 @@ class Conversation:
     # What the engine is asked
 
     def messages(self, turn: Turn | None = None, prompt: str = "") -> tuple[Message, ...]:
-        """What the engine is asked to answer: `turn` after the answered turns above it, or `prompt` after the path."""
+        """The messages for the engine: `turn` after the answered turns above it, or `prompt` after the path."""
         asked = [Message("user", turn.content if turn is not None else prompt)]
         above = turn.parent if turn is not None else self._end
         while above is not None and above.turn is not None:

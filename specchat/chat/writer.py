@@ -91,7 +91,7 @@ class Writer:
                     if _of_file(error):
                         self.problem = in_words(error, self._path)
                         return False
-                    logging.getLogger(__name__).warning("a change was given up: %s", error)
+                    logging.getLogger(__name__).warning("a change cannot be saved and is left out: %s", error)
         self.problem = ""
         return True
 

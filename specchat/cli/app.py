@@ -1,5 +1,6 @@
 """`specchat` without a command: the app in the terminal."""
 
+import gc
 import os
 import sys
 from dataclasses import replace
@@ -28,6 +29,7 @@ def run_app(asked: Asked, theme: str | None, chat: str | None = None) -> None:
             "specchat --plain for a chat by lines.",
             ExitCode.NO_TERMINAL,
         )
+    gc.disable()  # until the app is warm: looking for garbage among what is imported is an eighth of the start
     from specchat.cli.prepare import keeps_state, prepare
     from specchat.engine.client import EngineClient
 
@@ -40,7 +42,7 @@ def run_app(asked: Asked, theme: str | None, chat: str | None = None) -> None:
     finally:
         engine.close()
     if code:
-        raise click.exceptions.Exit(ExitCode.ERROR)
+        raise click.exceptions.Exit(code)
 
 
 def _run(engine: "EngineClient", prepared: "Prepared", launch: "Launch", chat: str | None) -> int | None:
@@ -57,22 +59,24 @@ def _run(engine: "EngineClient", prepared: "Prepared", launch: "Launch", chat: s
         close(launch.store)
 
 
+BUILT_IN = "demo"
+"""The pair that comes with specchat: it can always be loaded."""
+
+
 def _terminal() -> bool:
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") != "dumb"
 
 
 def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path | None) -> "Launch":
-    from textual.theme import BUILTIN_THEMES
-
     from specchat.cli.live import LiveFiles
-    from specchat.config.errors import ConfigError, nearest
+    from specchat.config.errors import ConfigError
     from specchat.config.keymap import read_keymap
     from specchat.config.paths import shipped
     from specchat.config.personas import load_personas
     from specchat.config.presets import load_presets
     from specchat.config.settings import save_setting
-    from specchat.config.themes import load_themes
+    from specchat.config.themes import load_themes, unknown_theme
     from specchat.tui.actions.table import ACTIONS
     from specchat.tui.launch import Launch
 
@@ -92,14 +96,13 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         keymap = {}
         warnings.append(f"{error} All keys are as shipped.")
     wanted = theme or settings.theme
-    known = [*(found.name for found in themes), *BUILTIN_THEMES]
-    if wanted is not None and wanted not in known:
-        sentence = f'There is no theme "{wanted}".{nearest(wanted, known)}'
+    if wanted is not None and (sentence := unknown_theme(wanted, themes)):
         if theme is not None:
             raise Problem(sentence, ExitCode.USAGE)
         warnings.append(sentence)
     return Launch(
         pair=prepared.pair,
+        fallback=next((pair for pair in prepared.catalog.pairs if pair.id == BUILT_IN), None),
         strategy=prepared.strategy,
         draft_length=prepared.draft_length,
         acceptance=prepared.acceptance,
@@ -112,6 +115,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         personas=personas,
         presets=presets,
         history=paths.prompt_history if keeps else None,
+        draft=paths.draft if keeps else None,
         store=store,
         keymap=keymap,
         live=LiveFiles(paths, models),

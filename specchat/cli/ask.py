@@ -113,7 +113,7 @@ def _drop(text: str) -> None:
 
 
 def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tuple[Attachment, ...]]:
-    """What is asked, and the files that go along."""
+    """The question, and the files that go along."""
     attached = tuple(read_attachment(path) for path in files)
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():

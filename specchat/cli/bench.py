@@ -20,7 +20,7 @@ from specchat.cli.options import (
     SAMPLING_OPTIONS,
     Asked,
     Named,
-    refuse_options_before_command,
+    Passing,
     with_options,
 )
 from specchat.cli.output import Output, Problem, Progress, told
@@ -62,7 +62,7 @@ class Case(click.ParamType[Speculation]):
         return Speculation.of(strategy, int(length) if colon else None)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Passing, invoke_without_command=True)
 @with_options(PAIR_OPTIONS)
 @click.option("--strategy", "cases", type=Case(), multiple=True, help="Measure this one; may be given again.")
 @with_options(SAMPLING_OPTIONS)
@@ -84,7 +84,6 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     within a prompt; every text is compared with plain decoding's.
     """
     if ctx.invoked_subcommand is not None:
-        refuse_options_before_command(ctx)
         return
     from specchat.cli.prepare import prepare, runnable
 

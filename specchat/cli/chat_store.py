@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from specchat.chat.store import ChatEntry, Store
 
 LAST = "last"
-PATIENCE_S = 10.0
-"""How long a change may wait to be saved."""
 _SHOWN = 5
 """Chats named where a name fits several."""
 
@@ -32,7 +30,7 @@ def opened_store() -> Iterator["Store"]:
     """
     from specchat.chat.files import ChatFileError
     from specchat.chat.schema import StoreError, in_words
-    from specchat.chat.store import Store
+    from specchat.chat.store import NoChat, Store
     from specchat.config.paths import private_folder, user_paths
 
     path = user_paths().chats
@@ -45,6 +43,8 @@ def opened_store() -> Iterator["Store"]:
         yield store
     except ChatFileError as error:
         raise Problem(str(error), ExitCode.USAGE) from None
+    except (StoreError, NoChat) as error:
+        raise Problem(str(error), ExitCode.UNUSABLE) from None
     except sqlite3.Error as error:
         raise Problem(in_words(error, path), ExitCode.UNUSABLE) from None
     finally:
@@ -77,8 +77,8 @@ def saved(store: "Store", done: Event) -> None:
     Raises:
         Problem: it is not saved.
     """
-    if not done.wait(PATIENCE_S):
-        raise Problem(store.problem or "The chats' database does not answer.", ExitCode.UNUSABLE)
+    if not store.saved(done):
+        raise Problem(store.problem, ExitCode.UNUSABLE)
 
 
 def find_chat(store: "Store", wanted: str) -> "ChatEntry":

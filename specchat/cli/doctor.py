@@ -58,7 +58,7 @@ def doctor(with_engine: bool, as_json: bool, **options: Any) -> None:
 
 
 def _configuration(paths: "Paths", asked: Asked) -> "tuple[list[Finding], Pair | None]":
-    """What the user's files say, and the pair that would be loaded if they can be used."""
+    """Findings on the user's files, and the pair that would be loaded if they can be used."""
     from specchat.cli.prepare import prepare, read_catalog, runnable
     from specchat.config.errors import ConfigError
     from specchat.doctor import configuration
@@ -77,7 +77,7 @@ def _configuration(paths: "Paths", asked: Asked) -> "tuple[list[Finding], Pair |
             findings.append(ok("pair", f"{pair.id}: {pair.name}"))
         except ConfigError as error:
             findings.append(problem("pair", error.message))
-    return [*findings, *configuration.themes(paths), configuration.keys(paths.keys_file)], pair
+    return [*findings, *configuration.themes(paths, os.environ), configuration.keys(paths.keys_file)], pair
 
 
 def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":

@@ -16,7 +16,9 @@ class ExitCode(IntEnum):
     NO_TERMINAL = 7
     MEMORY = 8
     DOWNLOAD = 9
+    HUNG_UP = 129
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 MEANINGS: dict[ExitCode, str] = {
@@ -30,7 +32,9 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.NO_TERMINAL: "the app needs a terminal",
     ExitCode.MEMORY: "memory ran out",
     ExitCode.DOWNLOAD: "a model could not be downloaded",
+    ExitCode.HUNG_UP: "the terminal was closed",
     ExitCode.INTERRUPTED: "interrupted with ctrl+c",
+    ExitCode.TERMINATED: "ended by SIGTERM",
 }
 
 BY_KIND: dict[ErrorKind, ExitCode] = {

@@ -10,15 +10,18 @@ from specchat.cli.output import Problem
 
 PROMPT = "> "
 QUOTES = '"""'
+LONGEST = 1023 if sys.platform == "darwin" else 4095
+"""Bytes of a line that a terminal passes on; it drops the rest."""
 _SLICE_S = 0.25
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A message, or a command with its slash."""
+    """A message, or a command with its slash; `is_cut` where the terminal dropped a part of it."""
 
     text: str
     is_command: bool = False
+    is_cut: bool = False
 
 
 class Lines:
@@ -29,6 +32,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.is_terminal = sys.stdin is not None and sys.stdin.isatty()
+        self._is_cut = False
         self._screen = sys.stdout if sys.stdout is not None and sys.stdout.isatty() else sys.stderr
 
     def entries(self) -> Iterator[Entry]:
@@ -46,7 +50,8 @@ class Lines:
             else:
                 text = self._continued(line)
             if text.strip():
-                yield Entry(text)
+                yield Entry(text, is_cut=self._is_cut)
+            self._is_cut = False
 
     def _continued(self, line: str) -> str:
         lines = [line]
@@ -78,6 +83,8 @@ class Lines:
         if not data:
             self._show("\n")
             return None
+        if self.is_terminal and sys.platform != "win32" and len(data.rstrip(b"\n")) >= LONGEST:
+            self._is_cut = True
         try:
             text = data.decode("utf-8-sig", errors="replace" if self.is_terminal else "strict")
         except UnicodeDecodeError:

@@ -30,7 +30,7 @@ class LiveFiles:
         return self._seen != before
 
     def read(self) -> "Reloaded":
-        """What the files hold now; what is wrong with them is told, and what was there before stays in use."""
+        """The files' contents now; mistakes in them are told, and the contents before stay in use."""
         from specchat.tui.launch import Reloaded
 
         themes, problems = load_themes([shipped("themes"), self._paths.themes])

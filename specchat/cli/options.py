@@ -22,7 +22,7 @@ FOLDER = click.Path(path_type=Path)
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line and the environment ask for; None where they do not."""
+    """The wishes of the command line and the environment; None where they have none."""
 
     models: Path | None = None
     pair: str | None = None
@@ -146,24 +146,25 @@ CHAT_OPTIONS = (
 )
 
 
-def refuse_options_before_command(ctx: click.Context) -> None:
-    """Refuse options that were given to a group and would be lost on the command that was given after them.
+class Passing(click.Group):
+    """A group whose options hold for the command after them as well; those given behind the command count more."""
 
-    Raises:
-        click.UsageError: with the order that works.
-    """
-    assert isinstance(ctx.command, click.Group)
-    assert ctx.invoked_subcommand is not None
-    command = ctx.command.get_command(ctx, ctx.invoked_subcommand)
-    known = {parameter.name for parameter in command.params} if command else set()
-    for parameter in ctx.command.params:
-        if parameter.name and ctx.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
-            option = parameter.opts[0]
-            if parameter.name not in known:
-                raise click.UsageError(f"{option} does not go with {ctx.invoked_subcommand}. Leave one of them out.")
-            raise click.UsageError(
-                f"{option} belongs behind the command: {ctx.command_path} {ctx.invoked_subcommand} {option} ..."
-            )
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raises click.UsageError for an option that the command does not have."""
+        name, command, rest = super().resolve_command(ctx, args)
+        known = {parameter.name for parameter in command.params} if command else set()
+        passed: list[str] = []
+        for parameter in self.params:
+            if parameter.name and ctx.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+                option = parameter.opts[0]
+                if parameter.name not in known:
+                    raise click.UsageError(f"{option} does not go with {name}. Leave one of them out.")
+                value = ctx.params[parameter.name]
+                values = value if isinstance(value, tuple) else (value,)
+                passed += [option] if value is True else [f"{option}={each}" for each in values]
+        return name, command, [*passed, *rest]
 
 
 def with_options(*groups: Sequence[Callable[[Any], Any]]) -> Callable[[F], F]:

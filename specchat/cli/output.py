@@ -1,4 +1,4 @@
-"""What commands write: results to standard output, everything else to standard error."""
+"""The output of commands: results to standard output, everything else to standard error."""
 
 import shutil
 import sys

@@ -14,7 +14,7 @@ from specchat.cli.chat_store import close, opened_store, store_or_memory
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.lines import Lines
+from specchat.cli.lines import LONGEST, QUOTES, Lines
 from specchat.cli.options import Asked
 from specchat.cli.output import Output, Problem, told
 from specchat.cli.plain_commands import obey
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 10.0
 """A load is told of no more often than this."""
+TOO_LONG = (
+    f"The message was not sent: the terminal passes on {LONGEST:,} bytes of a line and drops the rest. "
+    f"Break it into lines between {QUOTES} and {QUOTES}, or pipe it in: specchat ask < FILE."
+)
 
 
 @told
@@ -83,7 +87,9 @@ class PlainChat:
         self.load()
         for entry in self._lines.entries():
             try:
-                if entry.is_command:
+                if entry.is_cut:
+                    self.say(TOO_LONG)
+                elif entry.is_command:
                     obey(self, entry.text)
                 else:
                     if warning := self.transcript.sent(entry.text):

@@ -65,7 +65,7 @@ def prepare(asked: Asked) -> Prepared:
     pair = _pair(asked, settings, catalog)
     if asked.strategy == "draft" and pair.spec.draft is None:
         raise click.UsageError(f'--strategy draft needs a draft model, and pair "{pair.id}" has none.')
-    context = asked.context or settings.context or "refuse"
+    context = asked.context or settings.context or Limits().context
     given = {name: value for name in SAMPLING if (value := getattr(asked, name)) is not None}
     return Prepared(
         paths=paths,

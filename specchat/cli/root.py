@@ -1,61 +1,77 @@
 """`specchat`: the app when no command is given, and the way every command ends."""
 
+import errno
+import os
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
 import click
 
 from specchat import __version__
+from specchat.clean import clean, one_line
 from specchat.cli.app import run_app
-from specchat.cli.ask import ask
-from specchat.cli.bench import bench
 from specchat.cli.chat_store import LAST
-from specchat.cli.chats import chats
-from specchat.cli.check import check
-from specchat.cli.completion import complete_themes, completion
-from specchat.cli.config import config
-from specchat.cli.doctor import doctor
+from specchat.cli.completion import complete_themes
 from specchat.cli.exit_codes import MEANINGS, ExitCode
-from specchat.cli.models import models
 from specchat.cli.options import (
     CHAT_OPTIONS,
     DECODING_OPTIONS,
     PAIR_OPTIONS,
     Asked,
-    refuse_options_before_command,
+    Passing,
     with_options,
 )
-from specchat.cli.paths import paths
-from specchat.cli.plain import run_plain
+from specchat.cli.output import Problem
+from specchat.private import opener
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 
-class _Quiet(click.Group):
-    """Ends quietly when the reader of standard output is gone, be it of a result or of a help text."""
+COMMANDS = ("ask", "bench", "chats", "check", "completion", "config", "doctor", "models", "paths")
+"""Each is in the module of its name, which is imported when the command is asked for."""
+
+
+class _Commands(Passing):
+    """Ends quietly when the reader of standard output is gone, and in a sentence when the disk behind it is full.
+
+    Be it of a result or of a help text, which click itself writes.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:  # click looks among all for the nearest
+            self.add_command(getattr(import_module(f"specchat.cli.{name}"), name))
+        return super().get_command(ctx, cmd_name)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        with _quiet_pipe():
+        with _writing():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _quiet_pipe():
+        with _writing():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _quiet_pipe() -> Iterator[None]:
+def _writing() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
         raise click.exceptions.Exit(ExitCode.OK) from None
+    except OSError as error:
+        if error.filename is not None or error.errno not in _FULL:
+            raise
+        raise Problem(f"The output cannot be written ({error.strerror}).", ExitCode.USAGE) from None
 
 
 @click.group(
-    cls=_Quiet, invoke_without_command=True, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_Commands, invoke_without_command=True, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @with_options(PAIR_OPTIONS, DECODING_OPTIONS)
 @click.option(
@@ -77,16 +93,18 @@ def specchat(
 
     Without a command: the app, in this terminal.
     """
+    try:
+        os.getcwd()
+    except OSError:
+        raise Problem("The current folder is gone. Go to another one first.", ExitCode.USAGE) from None
     if ctx.invoked_subcommand is not None:
-        refuse_options_before_command(ctx)
-    elif plain:
+        return
+    if plain:
+        from specchat.cli.plain import run_plain
+
         run_plain(Asked.of(options), continued, chat)
     else:
         run_app(Asked.of(options), theme, LAST if continued and chat is None else chat)
-
-
-for command in (ask, chats, models, check, bench, doctor, paths, config, completion):
-    specchat.add_command(command)
 
 
 def main() -> None:
@@ -98,6 +116,7 @@ def _run() -> int:
     try:
         result = specchat.main(prog_name="specchat", standalone_mode=False)
     except click.ClickException as error:
+        error.message = clean(error.message)  # type: ignore[misc]  # it may quote arguments or the environment
         with suppress(OSError):  # nobody reads it
             error.show()
         return error.exit_code
@@ -111,13 +130,15 @@ def _run() -> int:
 
 def _unexpected(error: Exception) -> str:
     """Keep the traceback in a file and name it."""
-    from specchat.clean import one_line
+    import traceback
+
     from specchat.config.paths import private_folder, user_paths
 
     what = f"specchat met an error it did not expect ({type(error).__name__}: {one_line(str(error))})"
     try:
         log = private_folder(user_paths().state) / "crash.log"
-        log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        with open(log, "w", encoding="utf-8", opener=opener) as file:
+            file.writelines(traceback.format_exception(error))
     except Exception:
         return f"{what}."
     return f"{what}; see {log}."

@@ -1,20 +1,20 @@
 """models.toml: pairs of a target and its draft, as docs/models-toml.md describes them."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from specchat.config.errors import ConfigError, nearest
-from specchat.config.files import checked, read_toml
-from specchat.config.models_file import ModelsFile, ModelTable, PairTable
+from specchat.config.files import read_tables
 from specchat.config.paths import demo_model, shipped
 from specchat.engine.api import Acceptance, ModelSource, PairSpec, Sampling
 
 
 @dataclass(frozen=True)
 class Requires:
-    """What a pair needs, in GiB: GPU memory at its quantisation, main memory on the CPU, room on the disk."""
+    """The needs of a pair in GiB: GPU memory at its quantisation, main memory on the CPU, room on the disk."""
 
     vram_gib: float | None = None
     ram_gib: float | None = None
@@ -99,14 +99,14 @@ def _folder(folder: Path) -> ModelSource:
 
 
 def _read(path: Path, base: Catalog | None) -> Catalog:
-    file = checked(ModelsFile, read_toml(path), path)
-    pairs = [_pair(table, path.parent) for table in file.pair]
+    file = read_tables(path, "models")
+    pairs = [_pair(table, path.parent) for table in file.get("pair", ())]
     _refuse_duplicates(pairs, path)
     if base is not None:
         pairs = _merged(base.pairs, pairs)
         _refuse_duplicates(pairs, path)
     catalog = Catalog(tuple(pairs), "")
-    default = file.default or (base.default if base else None)
+    default = file.get("default") or (base.default if base else None)
     if default is None:
         raise ConfigError(f"{path}: default is missing. Set it to the id of a pair.")
     try:
@@ -142,24 +142,23 @@ def _refuse_duplicates(pairs: Sequence[Pair], path: Path) -> None:
             owners[name] = pair.id
 
 
-def _pair(table: PairTable, folder: Path) -> Pair:
+def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
     spec = PairSpec(
-        id=table.id,
-        name=table.name or table.id,
-        target=_source(table.target, folder),
-        draft=_source(table.draft, folder) if table.draft else None,
-        backend=table.backend,
-        context=table.context,
+        id=table["id"],
+        name=table.get("name") or table["id"],
+        target=_source(table["target"], folder),
+        draft=_source(table["draft"], folder) if "draft" in table else None,
+        **{key: table[key] for key in ("backend", "context") if key in table},
     )
     return Pair(
         spec=spec,
-        aliases=tuple(table.aliases),
-        strategy=table.strategy or _strategy(spec),
-        lengths={name: options.length for name, options in table.strategies.items()},
-        acceptance=table.acceptance,
-        sampling=Sampling(**table.sampling.model_dump()),
-        requires=Requires(**table.requires.model_dump()),
-        unsupported=_unsupported(table),
+        aliases=tuple(table.get("aliases", ())),
+        strategy=table.get("strategy") or _strategy(spec),
+        acceptance=table.get("acceptance", Pair.acceptance),
+        lengths={name: options["length"] for name, options in table.get("strategies", {}).items()},
+        sampling=Sampling(**table.get("sampling", {})),
+        requires=Requires(**table.get("requires", {})),
+        unsupported=_unsupported(spec, table.get("heads", ())),
     )
 
 
@@ -167,18 +166,19 @@ def _strategy(spec: PairSpec) -> str:
     return "draft" if spec.draft else "lookup"
 
 
-def _source(table: ModelTable, folder: Path) -> ModelSource:
-    path = None
-    if table.builtin is not None:
-        path = str(demo_model(table.builtin))
-    elif table.path is not None:
-        path = str(folder.absolute() / os.path.expanduser(table.path))
-    return ModelSource(path, table.repo, table.revision, table.quant, table.device)
+def _source(table: Mapping[str, Any], folder: Path) -> ModelSource:
+    places = dict(table)
+    builtin, path = places.pop("builtin", None), places.pop("path", None)
+    if builtin is not None:
+        path = str(demo_model(builtin))
+    elif path is not None:
+        path = str(folder.absolute() / os.path.expanduser(path))
+    return ModelSource(path, **places)
 
 
-def _unsupported(table: PairTable) -> str:
-    if table.backend != "native":
-        return f"backend {table.backend} is not built in yet; only native is"
-    if table.heads:
-        return f"drafting heads ({', '.join(sorted(table.heads))}) cannot be run yet"
+def _unsupported(spec: PairSpec, heads: Iterable[str]) -> str:
+    if spec.backend != "native":
+        return f"backend {spec.backend} is not built in yet; only native is"
+    if names := ", ".join(sorted(heads)):
+        return f"drafting heads ({names}) cannot be run yet"
     return ""

@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from specchat.config.checks import Table, matching
 from specchat.config.errors import nearest
-from specchat.config.files import Table, matching
 from specchat.engine.api import Acceptance, Device, Quant
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config.errors import ConfigError
+from specchat.private import FOLDER, tighten
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -56,6 +57,11 @@ class Paths:
     def prompt_history(self) -> Path:
         return self.state / "prompts.jsonl"
 
+    @property
+    def draft(self) -> Path:
+        """What was typed in the app and not sent."""
+        return self.state / "draft.json"
+
 
 def user_paths(environ: Mapping[str, str] = os.environ) -> Paths:
     """The folders by platform and environment.
@@ -90,13 +96,23 @@ def _named(environ: Mapping[str, str], variable: str) -> Path:
 
 
 def private_folder(folder: Path) -> Path:
-    """`folder`, made with its parents where it is missing, for this user only.
+    """`folder`, which is specchat's own, made where it is missing and readable for this user only.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    tighten(made_folder(folder))
+    return folder
+
+
+def made_folder(folder: Path) -> Path:
+    """`folder`, made with its parents where it is missing, then for this user only.
 
     Raises:
         ConfigError: it cannot be made.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=FOLDER, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
             f"The folder {folder} cannot be made ({error.strerror}). Set SPECCHAT_HOME to a folder you can write to."
@@ -108,6 +124,11 @@ def shipped(name: str) -> Path:
     """A file or folder that comes with specchat: from the installed package, or from the checkout it runs in."""
     installed = PACKAGE / "_shipped" / name
     return installed if installed.exists() else PACKAGE.parent / name
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether `path` is a configuration file that comes with specchat."""
+    return path in (shipped(path.name), shipped("themes") / path.name)
 
 
 def demo_model(name: str) -> Path:

@@ -3,13 +3,9 @@
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import AfterValidator, Field
 
 from specchat.config.errors import ConfigError
-from specchat.config.files import Table, checked, read_toml
-from specchat.config.models_file import Name
+from specchat.config.files import read_tables
 
 NONE = "none"
 """The name that stands for no persona."""
@@ -25,23 +21,6 @@ class Persona:
     pair: str | None = None
 
 
-def _not_none(name: str) -> str:
-    if name == NONE:
-        raise ValueError(f'"{NONE}" stands for no persona. Choose another name.')
-    return name
-
-
-class PersonaTable(Table):
-    name: Annotated[Name, AfterValidator(_not_none)]
-    system: Annotated[str, Field(min_length=1)]
-    prefill: str = ""
-    pair: Name | None = None
-
-
-class PersonasFile(Table):
-    persona: list[PersonaTable] = Field(default_factory=list)
-
-
 def load_personas(files: Sequence[Path], pairs: Container[str]) -> tuple[list[Persona], list[str]]:
     """The personas in `files`, a later one of the same name in place of the earlier, and what is wrong with the rest.
 
@@ -51,14 +30,14 @@ def load_personas(files: Sequence[Path], pairs: Container[str]) -> tuple[list[Pe
     problems: list[str] = []
     for path in files:
         try:
-            file = checked(PersonasFile, read_toml(path, optional=True), path)
+            tables = read_tables(path, "personas", optional=True).get("persona", ())
         except ConfigError as error:
             problems.append(error.message)
             continue
-        for table in file.persona:
-            pair = table.pair
+        for table in tables:
+            name, pair = table["name"], table.get("pair")
             if pair is not None and pair not in pairs:
-                problems.append(f'{path}: persona "{table.name}": there is no pair "{pair}"; it keeps the loaded one.')
+                problems.append(f'{path}: persona "{name}": there is no pair "{pair}"; it keeps the loaded one.')
                 pair = None
-            personas[table.name] = Persona(table.name, table.system.strip(), table.prefill, pair)
+            personas[name] = Persona(name, table["system"].strip(), table.get("prefill", ""), pair)
     return list(personas.values()), problems

@@ -4,11 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import Field
-
 from specchat.config.errors import ConfigError
-from specchat.config.files import Table, checked, read_toml
-from specchat.config.models_file import Name, SamplingTable
+from specchat.config.files import read_tables
 from specchat.engine.api import Sampling
 
 
@@ -20,14 +17,6 @@ class Preset:
     sampling: Sampling
 
 
-class PresetTable(SamplingTable):
-    name: Name
-
-
-class PresetsFile(Table):
-    preset: list[PresetTable] = Field(default_factory=list)
-
-
 def load_presets(files: Sequence[Path]) -> tuple[list[Preset], list[str]]:
     """The presets in `files`, a later one of the same name in place of the earlier, and what is wrong with the rest.
 
@@ -37,10 +26,11 @@ def load_presets(files: Sequence[Path]) -> tuple[list[Preset], list[str]]:
     problems: list[str] = []
     for path in files:
         try:
-            file = checked(PresetsFile, read_toml(path, optional=True), path)
+            tables = read_tables(path, "presets", optional=True).get("preset", ())
         except ConfigError as error:
             problems.append(error.message)
         else:
-            for table in file.preset:
-                presets[table.name] = Preset(table.name, Sampling(**table.model_dump(exclude={"name"})))
+            for table in tables:
+                name = table.pop("name")
+                presets[name] = Preset(name, Sampling(**table))
     return list(presets.values()), problems

@@ -5,31 +5,26 @@ import os
 import re
 import tempfile
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from specchat.config.errors import ConfigError
-from specchat.config.files import Table, checked, read_toml
-from specchat.config.models_file import Strategy
-from specchat.config.paths import private_folder
+from specchat.config.files import read_tables
+from specchat.config.paths import made_folder
 from specchat.engine.api import Acceptance, ContextPolicy
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
-
-MAX_SEED = 2**63 - 1
 
 
-class Settings(Table):
+@dataclass(frozen=True)
+class Settings:
     """None leaves a choice to the pair; without a `seed` each reply draws a new one. `max_tokens` limits a reply."""
 
     theme: str | None = None
     pair: str | None = None
-    strategy: Strategy | None = None
-    draft_length: Annotated[int, Field(ge=1, le=MAX_DRAFT_LENGTH)] | None = None
+    strategy: str | None = None
+    draft_length: int | None = None
     acceptance: Acceptance | None = None
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
     system: str | None = None
     context: ContextPolicy | None = None
 
@@ -40,7 +35,7 @@ def load_settings(path: Path) -> Settings:
     Raises:
         ConfigError: the file is wrong.
     """
-    return checked(Settings, read_toml(path, optional=True), path)
+    return Settings(**read_tables(path, "settings", optional=True))
 
 
 def save_setting(path: Path, key: str, value: str) -> None:
@@ -49,22 +44,25 @@ def save_setting(path: Path, key: str, value: str) -> None:
     Raises:
         ConfigError: the file is wrong already, there is no such setting, or the file cannot be written.
     """
-    settings = load_settings(path)
+    from specchat.config.checks import checked
+    from specchat.config.tables import SettingsTable
+
+    before = read_tables(path, "settings", optional=True)
     text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
     line = f"{key} = {json.dumps(value, ensure_ascii=False)}"
     pattern = re.compile(rf"^{re.escape(key)}\s*=.*$", re.MULTILINE)
     text = pattern.sub(lambda _: line, text, count=1) if pattern.search(text) else f"{line}\n{text}"
     try:
-        changed = checked(Settings, tomllib.loads(text), path)
+        changed = checked(SettingsTable, tomllib.loads(text), path)
     except tomllib.TOMLDecodeError:
         changed = None
-    if changed != settings.model_copy(update={key: value}):  # the key's value goes over several lines, say
+    if changed != {**before, key: value}:  # the key's value goes over several lines, say
         raise ConfigError(f"{key} cannot be changed in {path}. Change it there by hand.")
     _replace(path.resolve(), text)
 
 
 def _replace(path: Path, text: str) -> None:
-    folder = private_folder(path.parent)
+    folder = made_folder(path.parent)
     name = ""
     try:
         with tempfile.NamedTemporaryFile(

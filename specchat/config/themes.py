@@ -1,19 +1,19 @@
 """Theme files: colours by Textual's names, and one for each source of tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
 
-from pydantic import model_validator
+from specchat.config.errors import ConfigError, nearest
+from specchat.config.files import read_tables
 
-from specchat.config.errors import ConfigError
-from specchat.config.files import Table, checked, matching, read_toml
-
-_ANSI = "ansi_(default|(bright_)?(black|red|green|yellow|blue|magenta|cyan|white))"
-Colour = Annotated[
-    str, matching(f"#([0-9a-fA-F]{{3}}|[0-9a-fA-F]{{6}})|{_ANSI}", "a colour like #8ac or #88aacc, or ansi_cyan")
-]
+OF_TEXTUAL = (
+    *("ansi-dark", "ansi-light", "atom-one-dark", "atom-one-light", "catppuccin-frappe", "catppuccin-latte"),
+    *("catppuccin-macchiato", "catppuccin-mocha", "dracula", "flexoki", "gruvbox", "monokai", "nord", "rose-pine"),
+    *("rose-pine-dawn", "rose-pine-moon", "solarized-dark", "solarized-light", "textual-dark", "textual-light"),
+    "tokyo-night",
+)
+"""The themes that Textual brings, which only the app may import."""
 
 
 @dataclass(frozen=True)
@@ -28,41 +28,6 @@ class Theme:
     colors: Mapping[str, str]
     spec: Mapping[str, str]
     ansi: bool = False
-
-
-class SpecTable(Table):
-    draft: Colour | None = None
-    lookup: Colour | None = None
-    swift: Colour | None = None
-    target: Colour | None = None
-    bonus: Colour | None = None
-    plain: Colour | None = None
-    rejected: Colour | None = None
-
-
-class ThemeFile(Table):
-    name: Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9_-]*", "letters and digits, with _ - between")]
-    dark: bool
-    ansi: bool = False
-    primary: Colour
-    secondary: Colour | None = None
-    accent: Colour | None = None
-    foreground: Colour | None = None
-    background: Colour | None = None
-    surface: Colour | None = None
-    panel: Colour | None = None
-    warning: Colour | None = None
-    error: Colour | None = None
-    success: Colour | None = None
-    spec: SpecTable = SpecTable()
-
-    @model_validator(mode="after")
-    def _palette(self) -> Self:
-        colours = {**self.model_dump(exclude={"spec"}), **self.spec.model_dump()}
-        for key, value in colours.items():
-            if not self.ansi and key != "name" and str(value).startswith("ansi_"):
-                raise ValueError(f"{key} is {value}, which needs ansi = true.")
-        return self
 
 
 def load_themes(folders: Sequence[Path]) -> tuple[list[Theme], list[str]]:
@@ -88,12 +53,18 @@ def load_themes(folders: Sequence[Path]) -> tuple[list[Theme], list[str]]:
     return list(themes.values()), problems
 
 
+def unknown_theme(name: str, themes: Iterable[Theme]) -> str:
+    """A sentence about the theme called `name`, which is neither of `themes` nor Textual's; empty where it is."""
+    known = [*(theme.name for theme in themes), *OF_TEXTUAL]
+    return "" if name in known else f'There is no theme "{name}".{nearest(name, known)}'
+
+
 def read_theme(path: Path) -> Theme:
     """One theme file.
 
     Raises:
         ConfigError: it is no TOML, or a key or colour in it is wrong.
     """
-    file = checked(ThemeFile, read_toml(path), path)
-    colors = file.model_dump(exclude={"name", "dark", "ansi", "spec"}, exclude_none=True)
-    return Theme(file.name, file.dark, colors, file.spec.model_dump(exclude_none=True), file.ansi)
+    colors = read_tables(path, "theme")
+    name, dark, ansi, spec = (colors.pop(key, None) for key in ("name", "dark", "ansi", "spec"))
+    return Theme(name, dark, colors, spec or {}, bool(ansi))

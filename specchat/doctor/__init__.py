@@ -1,1 +1,1 @@
-"""What specchat finds on this machine: each check gives findings in words. Nothing is changed, no network is used."""
+"""Checks of this machine, each of which gives findings in words. Nothing is changed, no network is used."""

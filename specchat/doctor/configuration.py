@@ -1,6 +1,9 @@
 """The user's files: settings, pairs, themes and keys."""
 
 import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from specchat.config.catalog import Catalog
@@ -8,13 +11,15 @@ from specchat.config.errors import ConfigError
 from specchat.config.keymap import read_keymap
 from specchat.config.paths import Paths, shipped
 from specchat.config.settings import load_settings
-from specchat.config.themes import load_themes
+from specchat.config.themes import load_themes, unknown_theme
 from specchat.doctor.finding import Finding, note, ok, problem
+
+THEME = "SPECCHAT_THEME"
 
 
 def settings(path: Path) -> Finding:
     try:
-        given = load_settings(path).model_dump(exclude_none=True)
+        given = [key for key, value in asdict(load_settings(path)).items() if value is not None]
     except ConfigError as error:
         return problem("settings", error.message)
     if not os.path.exists(path):
@@ -23,15 +28,26 @@ def settings(path: Path) -> Finding:
 
 
 def pairs(catalog: Catalog, own: Path | None) -> Finding:
-    """What a catalog holds that was read with the user's file `own`."""
+    """The contents of a catalog that was read with the user's file `own`."""
     count = f"{len(catalog.pairs)} pairs, of which {catalog.default} is the default"
     return ok("models", f"{count}; with those of {own}" if own else count)
 
 
-def themes(paths: Paths) -> list[Finding]:
+def themes(paths: Paths, environ: Mapping[str, str]) -> list[Finding]:
+    """The themes there are, and whether the one that is wanted is among them."""
     found, problems = load_themes([shipped("themes"), paths.themes])
-    names = ", ".join(theme.name for theme in found)
-    return [ok("themes", names), *(note("themes", f"{told} It is left out.") for told in problems)]
+    findings = [
+        ok("themes", ", ".join(theme.name for theme in found)),
+        *(note("themes", f"{told} It is left out.") for told in problems),
+    ]
+    wanted = environ.get(THEME)
+    if wanted and (told := unknown_theme(wanted, found)):
+        findings.append(problem("theme", f"{THEME}: {told} The app does not start with it."))
+    with suppress(ConfigError):  # told by `settings`
+        wanted = load_settings(paths.settings_file).theme
+        if wanted and (told := unknown_theme(wanted, found)):
+            findings.append(note("theme", f"{paths.settings_file}: {told} The app shows its own instead."))
+    return findings
 
 
 def keys(path: Path) -> Finding:

@@ -14,7 +14,7 @@ LOST = {
     "cache": "nothing is cached",
     "state": "prompts and the engine's log are not kept",
 }
-"""What goes missing where a folder cannot be written."""
+"""The loss where a folder cannot be written."""
 
 
 def folders(paths: Paths) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What the terminal can show and pass on, as far as the environment tells."""
+"""The terminal's abilities, as far as the environment tells."""
 
 import os
 import shutil
@@ -57,7 +57,7 @@ def _characters(environ: Mapping[str, str]) -> Finding:
 
 
 def _between(environ: Mapping[str, str]) -> list[Finding]:
-    """What stands between the app and the window."""
+    """Programs between the app and the window."""
     found = []
     if environ.get("TMUX"):
         text = 'tmux: copying needs "set -g set-clipboard on", true colour "set -as terminal-features \',*:RGB\'".'

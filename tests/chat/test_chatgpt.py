@@ -210,6 +210,17 @@ def test_very_deep_chats_are_read() -> None:
     assert len(read(conversation(*nodes, current="4999")).chats[0].messages) == 5000
 
 
+def test_a_message_of_a_long_chat_without_an_id_costs_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+    monkeypatch.setattr(chatgpt, "_bytes", lambda text: hashed.append(len(text)) or text.encode())
+    nodes = [node("0", None, "user", "0")]
+    nodes += [node(str(n), str(n - 1), "assistant" if n % 2 else "user", str(n)) for n in range(1, 1000)]
+    chat = conversation(*nodes, current="999")
+    del chat["conversation_id"]
+    assert len(read(chat).chats[0].messages) == 1000
+    assert sum(hashed) < 100 * len(nodes)
+
+
 def test_branches_that_repeat_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chatgpt, "_MOST", 1000)
     nodes = [node("0", None, "assistant", "x" * 20)]
@@ -247,14 +258,15 @@ def test_a_zip_bomb_stops_early(store: Store, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_damaged_zip_is_refused(tmp_path: Path, packing: int) -> None:
+def test_a_damaged_zip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: int) -> None:
     path = tmp_path / "export.zip"
     with zipfile.ZipFile(path, "w", packing) as archive:
         archive.writestr("conversations.json", json.dumps([BRANCHED]))
         archive.writestr("é.txt", "x")
     data = path.read_bytes()
     for place in range(4, len(data)):
-        path.write_bytes(data[:place] + bytes([data[place] ^ 0xC3]) + data[place + 1 :])
+        damaged = data[:place] + bytes([data[place] ^ 0xC3]) + data[place + 1 :]
+        monkeypatch.setattr("specchat.chat.importing.read", lambda _, damaged=damaged: damaged)
         with contextlib.suppress(ChatFileError):
             read_chats(path)
 

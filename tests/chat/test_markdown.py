@@ -78,6 +78,11 @@ def test_a_file_with_dos_line_ends_is_read() -> None:
     assert texts(from_markdown(text.replace("\n", "\r\n"), "a", 0.0)) == texts(from_markdown(text, "a", 0.0))
 
 
+def test_a_greeting_is_no_title() -> None:
+    text = "## You\n\nhi!\n\n## Assistant\n\nHello.\n\n## You\n\nDraw a fox\n"
+    assert from_markdown(text, "chat.md", 5.0).row.title == "Draw a fox"
+
+
 def test_headings_say_who_speaks() -> None:
     text = "# A talk\n\nnotes\n\n## You\n\nhi\n\n```\n## Assistant\n```\n## Assistant:\n\nhello\n"
     text += "**You:**\nbye\n## Other\nx\n"

@@ -252,6 +252,23 @@ def test_an_older_schema_is_brought_up_to_date_and_backed_up(tmp_path: Path, mon
         assert "mood" in {row[1] for row in db.execute("PRAGMA table_info(chat)")}
     with closing(sqlite3.connect(tmp_path / "chats.db.v1")) as db:
         assert db.execute("SELECT count(*) FROM chat").fetchone() == (1,)
+    assert (tmp_path / "chats.db.v1").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_others_may_read_becomes_private(tmp_path: Path) -> None:
+    path = tmp_path / "chats.db"
+    store = Store(path)
+    save(store, a_chat())
+    for file in tmp_path.iterdir():
+        file.chmod(0o644)
+    other = Store(path)
+    assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {
+        "chats.db": 0o600,
+        "chats.db-wal": 0o600,
+        "chats.db-shm": 0o600,
+    }
+    other.close()
+    store.close()
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

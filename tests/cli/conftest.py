@@ -36,8 +36,8 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
     """Makes `ask` use a scripted engine; the list holds it once it was made."""
     made: list[FakeEngine] = []
 
-    def make(log: Path) -> FakeEngine:
-        assert log.parent.is_dir()
+    def make(log: Path | None) -> FakeEngine:
+        assert log is None or log.parent.is_dir()
         made.append(FakeEngine(REPLIES))
         return made[-1]
 

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from textual.theme import BUILTIN_THEMES
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.settings import load_settings
+from specchat.config.themes import OF_TEXTUAL
 from specchat.engine.api import Sampling
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
@@ -69,6 +71,10 @@ def test_an_unknown_theme_is_refused_or_told(run: Run, home: Path, launches: lis
     assert run().exit_code == 0
     assert 'There is no theme "papre"' in launches[0].warnings[0]
     assert run("--theme", "nord").exit_code == 0
+
+
+def test_textuals_own_themes_are_known() -> None:
+    assert sorted(OF_TEXTUAL) == sorted(BUILTIN_THEMES)
 
 
 def test_a_state_folder_that_cannot_be_made_is_no_obstacle(run: Run, home: Path, launches: list[Launch]) -> None:

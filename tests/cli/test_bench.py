@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from specchat.bench.contender import Material, Prompt
+from specchat.bench.contender import Run as Reply
 from specchat.bench.ours import Ours
 from specchat.cli.exit_codes import ExitCode
 from tests.cli.conftest import Run
@@ -53,10 +55,34 @@ def test_chosen_strategies_and_sampling(run: Run, quick: list[str], tmp_path: Pa
     assert names == ["plain", "draft x2", "lookup x3"]
 
 
-def test_transformers_takes_part(run: Run, quick: list[str]) -> None:
+class Theirs:
+    """A way of another program to write, made up."""
+
+    note = ""
+
+    def __init__(self, name: str, rival: str) -> None:
+        self.name, self.rival = name, rival
+
+    def warm_up(self, prompt: Prompt) -> None: ...
+
+    def run(self, prompt: Prompt, most: int) -> Reply:
+        del prompt
+        return Reply(tuple(range(most)), 2.0, 1.0, 1)
+
+    def close(self) -> None: ...
+
+
+def test_another_program_takes_part_and_may_write_something_else(
+    run: Run, quick: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def contenders(material: Material) -> list[Theirs]:
+        assert material.target.is_dir()
+        return [Theirs("transformers", "plain"), Theirs("transformers, assisted", "draft")]
+
+    monkeypatch.setattr("specchat.bench.peers.transformers.contenders", contenders)
     result = run(*quick, "--strategy", "plain", "--against", "transformers")
     assert result.exit_code == 0, result.output
-    for words in ("transformers, assisted", "transformers, lookup", "ours over it"):
+    for words in ("transformers, assisted", "ours over it"):
         assert words in result.stdout
 
 
@@ -173,10 +199,10 @@ def test_options_before_a_sub_command_are_not_lost(run: Run) -> None:
     result = run("bench", "--limit", "3", "verify-cost")
     assert result.exit_code == ExitCode.USAGE
     assert "--limit does not go with verify-cost" in result.stderr
-    result = run("bench", "--pair", "demo", "verify-cost")
-    assert result.exit_code == ExitCode.USAGE
-    assert "--pair belongs behind the command:" in result.stderr
-    assert "bench verify-cost --pair ..." in result.stderr
+    for before in (["bench", "--pair", "nope"], ["--pair", "nope", "bench"]):
+        result = run(*before, "verify-cost")
+        assert result.exit_code == ExitCode.UNUSABLE
+        assert 'There is no pair "nope"' in result.stderr
 
 
 def test_verify_cost_alone(run: Run, folders: list[str], tmp_path: Path) -> None:

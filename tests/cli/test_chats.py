@@ -186,6 +186,70 @@ def test_a_database_that_cannot_be_used_is_told(run: Run, home: Path) -> None:
     assert "is damaged or no database of specchat" in result.stderr
 
 
+def damage(home: Path, *statements: str) -> None:
+    with sqlite3.connect(home / "data" / "chats.db") as database:
+        for statement in statements:
+            database.execute(statement)
+
+
+COMMANDS = ("list", "list --json", "show 1", "search fox", "export --all --format json", "export 1", "rename 1 x")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "column", ["chat.title", "chat.system", "chat.updated", "chat.created", "chat.view", "message.text", "message.meta"]
+)
+def test_damaged_columns_are_shown_or_told(run: Run, store: Store, home: Path, command: str, column: str) -> None:
+    save(store, a_chat())
+    flush(store)
+    table, name = column.split(".")
+    for value in ("x'ff00'", "CAST(x'ff41' AS TEXT)", "9e999", "'{]'"):
+        damage(home, f"UPDATE {table} SET {name} = {value}")
+        result = run("chats", *command.split())
+        assert result.exit_code in (0, ExitCode.UNUSABLE), result.exception
+        if result.exit_code:
+            assert "is damaged" in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_damaged_schema_is_told(run: Run, store: Store, home: Path, command: str) -> None:
+    save(store, a_chat())
+    store.close()
+    path = home / "data" / "chats.db"
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE chat", b"CREATE\xb0\x97\xcdABLE chat"))
+    result = run("chats", *command.split())
+    assert result.exit_code == ExitCode.UNUSABLE, result.exception
+    assert "is damaged" in result.stderr
+
+
+def test_a_chat_that_is_gone_is_told(run: Run, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(store, a_chat())
+    monkeypatch.setattr(Store, "row", lambda *_: None)
+    result = run("chats", "show", "1")
+    assert (result.exit_code, "any more" in result.stderr) == (ExitCode.UNUSABLE, True)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("DROP TABLE message_words_data", "is damaged"),
+        ("CREATE TRIGGER full BEFORE INSERT ON message BEGIN SELECT RAISE(FAIL, 'x') FROM nowhere; END", "nowhere"),
+    ],
+)
+def test_chats_that_cannot_be_saved_end_an_import_at_once(
+    run: Run, store: Store, home: Path, tmp_path: Path, statement: str, words: str
+) -> None:
+    save(store, a_chat())
+    path = tmp_path / "all.json"
+    run("chats", "export", "--all", "--output", str(path))
+    damage(home, "PRAGMA foreign_keys = ON", "DELETE FROM chat", statement)
+    result = run("chats", "import", str(path))
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert f"{path} was imported up to chat 0 of 1" in result.stderr
+    assert words in result.stderr
+
+
 def test_keys_complete(store: Store) -> None:
     chat = chat_about(store, "Owls")
     assert complete("chats", "show", chat.key[:3]) == [chat.key]

@@ -2,14 +2,18 @@
 
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from specchat import __version__
+from specchat.cli import main
 from specchat.cli.exit_codes import BY_KIND, MEANINGS, ExitCode
 from specchat.config.settings import Settings
-from specchat.config.themes import ThemeFile
+from specchat.config.tables import ThemeFile
+from specchat.engine.api import Generate
+from specchat.engine.fake import FakeEngine
 from specchat.engine.strategies import STRATEGIES
 from tests.cli.conftest import Run, configure
 
@@ -47,7 +51,7 @@ def test_every_exit_code_is_explained_in_the_docs() -> None:
 def test_every_setting_and_its_variable_is_explained_in_the_docs(run: Run) -> None:
     docs = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| `(SPECCHAT_\w+)` \|", docs, re.MULTILINE))
-    assert set(rows) == set(Settings.model_fields)
+    assert set(rows) == {field.name for field in fields(Settings)}
     text = run("--help").stdout
     for variable in rows.values():
         assert variable in text
@@ -59,13 +63,57 @@ def test_an_unknown_command_is_answered_with_the_nearest(run: Run) -> None:
     assert "ask" in result.stderr
 
 
-def test_options_in_front_of_a_command_are_refused(run: Run) -> None:
-    result = run("--top-k", "3", "ask", "hello")
+def test_options_in_front_of_a_command_hold_for_it(
+    run: Run, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECCHAT_STRATEGY", "swift")
+    before = ("--top-k", "3", "--presence-penalty", "-1", "--stop", "a b", "--stop", "--", "--strategy", "plain")
+    assert run(*before, "ask", "--top-k", "4", "--stop", "c", "hello").exit_code == 0
+    (request,) = [request for request in engines[0].requests if isinstance(request, Generate)]
+    assert (request.sampling.top_k, request.sampling.presence_penalty) == (4, -1)
+    assert request.limits.stop == ("a b", "--", "c")
+    assert request.speculation.strategy == "plain"
+    assert run("--pair", "nope", "ask", "hello").exit_code == ExitCode.UNUSABLE
+
+
+@pytest.mark.parametrize("option", ["--plain", "--theme=ink"])
+def test_an_option_that_the_command_does_not_have_is_refused(run: Run, option: str) -> None:
+    result = run(option, "ask", "hello")
     assert result.exit_code == ExitCode.USAGE
-    assert "specchat ask --top-k" in result.stderr
-    result = run("--plain", "ask", "hello")
-    assert result.exit_code == ExitCode.USAGE
-    assert "--plain does not go with ask" in result.stderr
+    assert f"{option.partition('=')[0]} does not go with ask" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--strategy", "\x1b]52;c;\x07x"], ["bench", "--json", "/\x1b]0;\x07/x"]])
+def test_control_codes_of_arguments_are_not_printed(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["specchat", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == ExitCode.USAGE
+    told = capsys.readouterr().err
+    assert "␛]" in told
+    assert not {"\x1b", "\x07"} & set(told)
+
+
+WITHOUT_HOME = {
+    **dict.fromkeys(("models", "paths", "doctor", "config schema models", "completion bash", "ask hi", "--plain"), 0),
+    **dict.fromkeys(("ask --save hi", "ask --continue hi", "--plain --continue", "chats list", "chats show 1"), 3),
+    **dict.fromkeys(("chats search x", "chats export --all", "chats delete 1", "chats restore", "chats rename 1 x"), 3),
+}
+
+
+@pytest.mark.parametrize("line", WITHOUT_HOME)
+@pytest.mark.usefixtures("engines")
+def test_a_home_that_cannot_be_made_is_told_where_it_is_needed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / "file" / "home"))
+    result = run(*line.split(), input="hi\n")
+    assert result.exit_code == WITHOUT_HOME[line], result.exception
+    if result.exit_code or line == "--plain":
+        assert f"{tmp_path}/file/home/data cannot be made" in result.stderr
 
 
 def test_without_a_terminal_the_app_is_refused(run: Run) -> None:
@@ -120,7 +168,7 @@ def test_paths_are_shown_and_not_made(run: Run, home: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "keys"),
     [
-        ("settings", set(Settings.model_fields)),
+        ("settings", {field.name for field in fields(Settings)}),
         ("models", {"schema", "default", "pair"}),
         ("theme", set(ThemeFile.model_fields)),
     ],

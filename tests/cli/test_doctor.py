@@ -62,6 +62,18 @@ def test_what_keeps_specchat_from_working_has_its_code(
     assert "cannot be used" in run("doctor").stdout
 
 
+def test_a_wanted_theme_that_is_not_there_is_told(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(home, config='theme = "papre"\n')
+    finding = findings(run)["theme"]
+    assert finding["status"] == "note"
+    assert 'config.toml: There is no theme "papre". Did you mean "paper"?' in finding["text"]
+    configure(home, config='theme = "nord"\n')
+    assert "theme" not in findings(run)
+    monkeypatch.setenv("SPECCHAT_THEME", "ikn")
+    finding = findings(run, code=ExitCode.UNUSABLE)["theme"]
+    assert 'SPECCHAT_THEME: There is no theme "ikn". Did you mean "ink"?' in finding["text"]
+
+
 def test_a_bad_theme_is_left_out_and_told(run: Run, home: Path) -> None:
     (home / "config" / "themes").mkdir(parents=True)
     (home / "config" / "themes" / "bad.toml").write_text("\x1b name =")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from specchat.cli.root import COMMANDS
+
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "transformers", "tokenizers", "numpy", "textual", "pydantic"}
 RUN = """
@@ -18,16 +20,20 @@ sys.argv = ["specchat", *sys.argv[1:]]
 try:
     main()
 finally:
-    print(*(name for name in sys.modules if "." not in name), file=sys.stderr)
+    print(*sys.modules, file=sys.stderr)
 """
 
 
-def imported(*arguments: str) -> set[str]:
+def modules(*arguments: str) -> set[str]:
     result = subprocess.run(
         [sys.executable, "-c", RUN, *arguments], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
     assert result.returncode == 0, result.stderr
-    return set(result.stderr.splitlines()[-1].split()) & HEAVY
+    return set(result.stderr.splitlines()[-1].split())
+
+
+def imported(*arguments: str) -> set[str]:
+    return modules(*arguments) & HEAVY
 
 
 @pytest.mark.parametrize("command", [[], ["ask"], ["check"], ["doctor"], ["models"], ["paths"]])
@@ -36,28 +42,35 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
 
 
 def test_asking_needs_neither_torch_nor_textual() -> None:
-    assert imported("ask", "hello") == {"pydantic"}
+    assert imported("ask", "hello") == set()
 
 
 def test_a_chat_by_lines_needs_neither_torch_nor_textual() -> None:
-    assert imported("--plain") == {"pydantic"}
+    assert imported("--plain") == set()
 
 
 def test_the_doctor_needs_neither_torch_nor_textual() -> None:
-    assert imported("doctor", "--engine") == {"pydantic"}
+    assert imported("doctor", "--engine") == set()
 
 
 def test_paths_needs_nothing() -> None:
     assert imported("paths") == set()
 
 
+def test_a_command_imports_no_other() -> None:
+    others = {f"specchat.cli.{name}" for name in COMMANDS if name not in ("paths", "completion")}
+    assert modules("paths") & (others | {"specchat.cli.plain"}) == set()
+
+
 STARTING = """
+import gc
 import sys
 from specchat.cli import app, main
 from specchat.engine import client
 
 class Engine(client.EngineClient):
     def start(self):
+        assert not gc.isenabled()
         print(*(name for name in sys.modules if "." not in name))
         raise SystemExit
 
@@ -68,7 +81,7 @@ main()
 """
 
 
-def test_the_engine_starts_before_the_app_is_imported() -> None:
+def test_the_engine_starts_before_the_app_is_imported_without_collections() -> None:
     result = subprocess.run([sys.executable, "-c", STARTING], cwd=ROOT, capture_output=True, text=True)
-    assert "pydantic" in result.stdout.split(), result.stderr
-    assert "textual" not in result.stdout.split()
+    assert "tomllib" in result.stdout.split(), result.stderr
+    assert not {"textual", "pydantic"} & set(result.stdout.split())

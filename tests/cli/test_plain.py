@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from specchat.cli.exit_codes import ExitCode
+from specchat.cli.lines import LONGEST
 from specchat.cli.plain_commands import COMMANDS
 from specchat.engine import fake
 from specchat.engine.api import Event, Finished, Generate, Load, Message, Speculation, Started
@@ -82,7 +83,7 @@ def test_messages_may_go_over_lines(run: Run, engine: FakeEngine, typed: str, me
 
 def test_commands_change_the_next_replies(run: Run, engine: FakeEngine) -> None:
     commands = "/strategy lookup\na\n/length 3\n/seed 7\n/temperature 0.25\nb\n/seed\n/strategy plain\nc\n"
-    assert run("--plain", "--draft-length", "5", input=commands).exit_code == 0
+    assert run("--plain", "--draft-length", "5", "--top-p", "0.9", input=commands).exit_code == 0
     first, second, third = asked(engine)
     assert first.speculation == Speculation("lookup", 8)
     assert second.speculation == Speculation("lookup", 3)
@@ -201,6 +202,21 @@ def test_a_terminal_gets_prompts_and_figures_and_no_codes() -> None:
     assert terminal.end() == 0
     assert b"\x1b" not in terminal.output
     assert terminal.output.endswith(b"> \r\n")
+
+
+def test_a_line_that_the_terminal_cuts_is_told_and_not_sent() -> None:
+    terminal = Terminal(*SCRIPTED, "--plain")
+    terminal.until(b"> ")
+    terminal.type(b"x" * (LONGEST - 1) + b"\n")
+    terminal.until(b"Once there was a fox.\r\n")
+    terminal.until(b"> ")
+    for message in (b"y" * 6000 + b"\n", b'"""\na\n' + b"y" * 6000 + b'\nb"""\n'):
+        terminal.type(message)
+        terminal.until(b"The message was not sent")
+        terminal.until(b"> ")
+    terminal.type(b"/quit\n")
+    assert terminal.end() == 0
+    assert terminal.output.count(b"Once there was a fox.") == 1
 
 
 def test_ctrl_c_stops_a_reply_and_at_the_prompt_leaves() -> None:

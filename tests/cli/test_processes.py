@@ -64,6 +64,7 @@ class Terminal:
     def __init__(self, *command: str) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell that runs the tests in the background ignores it
             os.chdir(ROOT)
             os.environ.update(TERM="xterm-256color", COLUMNS="120", LINES="36")
             os.execv(command[0], command)
@@ -87,8 +88,11 @@ class Terminal:
         deadline = time.monotonic() + PATIENCE_S
         while self.read():
             assert time.monotonic() < deadline, self.output[-2000:]
-        os.close(self._fd)
+        self.close()
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def close(self) -> None:
+        os.close(self._fd)
 
     def read(self) -> bool:
         """Take what is there; False at the end."""
@@ -195,12 +199,25 @@ def test_a_closed_standard_output_is_no_error(command: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-@pytest.mark.parametrize("command", ["models", "ask hello"])
+@pytest.mark.parametrize("command", ["models", "ask hello", "--help", "ask --help", "--version"])
 def test_a_full_disk_behind_standard_output_is_told(command: str) -> None:
     line = f'"{sys.executable}" -m tests.cli.scripted_specchat {command} >/dev/full </dev/null'
     result = subprocess.run(["sh", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
-    assert result.stderr == "Error: Standard output cannot be written (No space left on device).\n"
+    assert re.fullmatch(
+        r"Error: (Standard|The) output cannot be written \(No space left on device\)\.\n", result.stderr
+    )
     assert result.returncode == ExitCode.USAGE
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = f'cd {gone}; rmdir {gone}; PYTHONPATH={ROOT} "{sys.executable}" -m specchat ask hello'
+    result = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert (result.returncode, result.stderr) == (
+        ExitCode.USAGE,
+        "Error: The current folder is gone. Go to another one first.\n",
+    )
 
 
 def test_an_engine_that_dies_is_told_with_what_was_written() -> None:
@@ -226,6 +243,7 @@ main()
         result.stderr == f"Error: specchat met an error it did not expect (ZeroDivisionError: what now); see {log}.\n"
     )
     assert "Traceback" in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
 
 
 def test_on_a_terminal_codes_are_taken_out_and_figures_shown() -> None:
@@ -252,6 +270,39 @@ def test_the_app_opens_and_leaves_nothing_behind() -> None:
     assert terminal.end() == 0
     assert b"\x1b[?1049l" in terminal.output
     assert not Path(f"/proc/{worker}").exists()
+
+
+def test_a_byte_that_is_not_utf8_is_replaced() -> None:
+    terminal = Terminal(*SCRIPTED)
+
+    def shown() -> bool:
+        terminal.type(b"caf\xe9 ")  # what comes before the first frame is lost
+        return terminal.read() and "caf\ufffd".encode() in terminal.output
+
+    wait_for(shown)
+    terminal.type(b"\x11")
+    assert terminal.end() == 0
+    assert b"Traceback" not in terminal.output
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, ExitCode.TERMINATED), (signal.SIGHUP, ExitCode.HUNG_UP)])
+def test_a_signal_gives_the_terminal_back(number: int, code: int) -> None:
+    terminal = Terminal(*SCRIPTED)
+    terminal.until(b"\x1b[?1049h")
+    os.kill(terminal.pid, number)
+    assert terminal.end() == code
+    assert terminal.output.rfind(b"\x1b[?1049l") > terminal.output.rfind(b"\x1b[?1049h")
+    assert b"Traceback" not in terminal.output
+
+
+def test_a_closed_terminal_ends_the_app_and_its_engine() -> None:
+    terminal = Terminal(*SCRIPTED)
+    terminal.until(b"\x1b[?1049h")
+    wait_for(lambda: terminal.read() and workers(terminal.pid))
+    (worker,) = workers(terminal.pid)
+    terminal.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1]) == ExitCode.HUNG_UP
+    wait_for(lambda: not Path(f"/proc/{worker}").exists())
 
 
 def test_a_dumb_terminal_is_refused() -> None:

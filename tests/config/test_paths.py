@@ -37,7 +37,9 @@ def test_the_settings_file_can_be_named(tmp_path: Path) -> None:
 def test_folders_are_private(tmp_path: Path) -> None:
     folder = paths.private_folder(tmp_path / "a" / "b")
     assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
     paths.private_folder(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="SPECCHAT_HOME"):
         paths.private_folder(tmp_path / "file" / "b")

@@ -78,6 +78,9 @@ def test_saving_makes_the_file_and_its_folder(tmp_path: Path) -> None:
     save_setting(path, "theme", "paper")
     assert load_settings(path).theme == "paper"
     assert path.parent.stat().st_mode & 0o077 == 0
+    path.parent.chmod(0o755)  # it may be a folder of other programs as well
+    save_setting(path, "theme", "paper")
+    assert path.parent.stat().st_mode & 0o777 == 0o755
     assert [entry.name for entry in path.parent.iterdir()] == ["config.toml"]
 
 

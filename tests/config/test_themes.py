@@ -8,7 +8,8 @@ import pytest
 
 from specchat.config.errors import ConfigError
 from specchat.config.paths import shipped
-from specchat.config.themes import SpecTable, Theme, ThemeFile, load_themes, read_theme
+from specchat.config.tables import SpecTable, ThemeFile
+from specchat.config.themes import Theme, load_themes, read_theme
 from specchat.engine.strategies import SOURCES
 from tests.config.conftest import Write
 
