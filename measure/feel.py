@@ -20,6 +20,7 @@ import click
 
 from measure.terminal import Terminal
 from specchat.bench.machine import describe
+from specchat.engine.fake import INFO
 
 CTRL_T, CTRL_B = "\x14", "\x02"
 
@@ -69,7 +70,7 @@ def measure(scenario: Scenario, tokens: int = 8000, speed: float = 300.0, idle: 
         }  # fmt: skip
         terminal = Terminal(["-m", "measure.feel_app", json.dumps(plan)], {"SPECCHAT_HOME": folder})
         try:
-            terminal.wait("fox number" if scenario.messages else "plain decoding \\d+ tok/s")
+            terminal.wait("fox number" if scenario.messages else f"on {INFO.device}")
             terminal.watch(1.0)
             for key in scenario.keys:
                 terminal.type(key)

@@ -10,6 +10,7 @@ import sys
 import termios
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from time import perf_counter
 
 ESCAPES = re.compile(rb"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[PX^_].*?\x1b\\|.)", re.S)
@@ -59,6 +60,11 @@ class Terminal:
 
     def text(self) -> str:
         return ESCAPES.sub(b"", self.seen).decode("utf-8", "replace")
+
+    def processor_s(self) -> float:
+        """Processor time of the program so far without its children's, in seconds; on Linux only."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def type(self, keys: str) -> None:
         os.write(self.fd, keys.encode())

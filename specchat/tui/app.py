@@ -1,28 +1,32 @@
 """The app: puts session, screens and themes together."""
 
 import gc
+import sys
 from collections.abc import Iterable
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.driver import Driver
 from textual.screen import Screen
 
 from specchat.clean import clean
 from specchat.engine.port import EnginePort
 from specchat.tui.actions.keys import Keys
-from specchat.tui.clipboard import copy
-from specchat.tui.commands import commands
+from specchat.tui.draft import keep, take
 from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog, Launch
 from specchat.tui.live import watch
 from specchat.tui.screens.chat import ChatScreen
-from specchat.tui.screens.palette import Palette
 from specchat.tui.session import Session
+from specchat.tui.shades import shades
 from specchat.tui.text.code import highlight
 from specchat.tui.text.markdown import parse
 from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, textual_theme
+
+if TYPE_CHECKING:
+    from specchat.tui.terminal import Ended  # it is for POSIX only
 
 
 class SpecchatApp(App[None]):
@@ -40,6 +44,8 @@ class SpecchatApp(App[None]):
         self.launch = launch
         self.session = Session(engine, launch)
         self.keys = Keys(launch.keymap)
+        self._shown = False
+        self._ended: int | None = None
         self.set_keymap(self.keys.for_textual())
         for theme in launch.themes:
             self.register_theme(textual_theme(theme))
@@ -47,8 +53,26 @@ class SpecchatApp(App[None]):
         if wanted in self.available_themes:
             self.theme = wanted
 
+    def get_driver_class(self) -> type[Driver]:
+        if sys.platform == "win32":
+            return super().get_driver_class()
+        from specchat.tui.terminal import Terminal
+
+        return Terminal
+
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return SPEC_DEFAULTS
+
+    def get_css_variables(self) -> dict[str, str]:
+        variables = super().get_css_variables()
+        return {**variables, **shades(variables)}
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Before there is a screen, take the theme's colours only: with it come more styles, and all are read then."""
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
 
     def get_default_screen(self) -> Screen[None]:
         return ChatScreen(self.session, self.catalog, PromptHistory(self.launch.history), self.keys)
@@ -61,7 +85,11 @@ class SpecchatApp(App[None]):
         return screen
 
     def on_ready(self) -> None:
-        self.call_after_refresh(self._start_engine)
+        self._shown = True
+        if self._ended is not None:
+            self._leave(self._ended)
+        else:
+            self.call_after_refresh(self._start_engine)
 
     def _start_engine(self) -> None:
         self.session.load(self.launch.pair)
@@ -69,6 +97,8 @@ class SpecchatApp(App[None]):
             self.chat.chats.open(self.launch.chat)
         self.chat.redraw()
         self.chat.feed.expect()
+        if self.launch.draft is not None and not self.chat.prompt.text:
+            self.chat.prompt.put_back(take(self.launch.draft))
         self.run_worker(_warm_up, thread=True, exit_on_error=False)
         for warning in (*self.launch.warnings, *self.keys.problems):
             self.notify(clean(warning), severity="warning", markup=False)
@@ -82,6 +112,8 @@ class SpecchatApp(App[None]):
         self.run_worker(partial(self._copy, text, what), thread=True, exit_on_error=False, group="clipboard")
 
     def _copy(self, text: str, what: str) -> None:
+        from specchat.tui.clipboard import copy
+
         outcome = copy(text, lambda codes: self.call_from_thread(self._write_codes, codes))
         self.call_from_thread(self.chat.say, f"{what} {outcome}: {len(text):,} characters")
 
@@ -89,27 +121,56 @@ class SpecchatApp(App[None]):
         if self._driver is not None:
             self._driver.write(codes)
 
+    def action_help_quit(self) -> None:
+        """The answer to ctrl+c where nothing is selected."""
+        self.chat.interrupting.press()
+
+    def action_suspend_process(self) -> None:
+        """Leave the terminal to the shell until it brings the app back; undo in the prompt where it cannot."""
+        if self._driver is not None and self._driver.can_suspend:
+            super().action_suspend_process()
+        else:
+            self.chat.prompt.action_undo()
+
     async def action_quit(self) -> None:
+        self._leave()
+
+    def on_ended(self, event: "Ended") -> None:
+        self._ended = event.code
+        if self._shown:  # Textual cannot leave before the first frame
+            self._leave(event.code)
+
+    def _leave(self, code: int = 0) -> None:
         """Leave; what was written, and where the chat is being read, is found again."""
         self.chat.chats.keep_place()
+        if self.launch.draft is not None:
+            keep(self.launch.draft, self.chat.queue.all())
         self.session.close()
-        self.exit()
+        self.exit(return_code=code)
 
     def on_unmount(self) -> None:
         self.engine.close()
 
     def action_command_palette(self) -> None:
         """Show the palette; without the id that Textual gives it, which one that is still closing has too."""
+        from specchat.tui.screens.palette import Palette
+
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        from specchat.tui.commands import commands
+
         del screen
         yield from commands(self)
 
 
 def _warm_up() -> None:
-    """Import what the first reply needs, while the model loads; then keep what is loaded out of garbage collections."""
+    """Import what the first reply needs, while the model loads; then keep what is loaded out of garbage collections.
+
+    Collecting is off until then where the command line turned it off.
+    """
     highlight("", "python")
     parse("")
     gc.freeze()
+    gc.enable()

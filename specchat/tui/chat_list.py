@@ -3,14 +3,17 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from textual.content import Content, Span
 
-from specchat.chat.search import Hit
 from specchat.chat.store import ChatEntry
 from specchat.clean import one_line
 
-QUIET = "$foreground 60%"
+if TYPE_CHECKING:
+    from specchat.chat.search import Hit
+
+QUIET = "$quiet"
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,20 @@ def period(then: datetime, now: datetime) -> str:
     return "this week" if days < 7 else f"{then:%B %Y}"
 
 
-def of_hits(hits: Sequence[Hit]) -> Iterator[Row]:
+_BEFORE = 8
+"""Characters before what was found that a narrow list shows."""
+
+
+def _from_match(hit: "Hit") -> tuple[str, list[tuple[int, int]]]:
+    """The snippet from shortly before what was found first, so that it is seen in a narrow list too."""
+    first = min((start for start, _ in hit.found), default=0)
+    cut = hit.snippet.rfind(" ", 0, max(first - _BEFORE, 0)) + 1
+    if cut == 0:
+        return hit.snippet, list(hit.found)
+    return "…" + hit.snippet[cut:], [(start - cut + 1, end - cut + 1) for start, end in hit.found]
+
+
+def of_hits(hits: Sequence["Hit"]) -> Iterator[Row]:
     """A title with the place below it for each find."""
     if not hits:
         yield Row(Content.styled("nothing found", QUIET))
@@ -60,6 +76,7 @@ def of_hits(hits: Sequence[Hit]) -> Iterator[Row]:
             yield Row(title, hit.chat)
             continue
         who = "you: " if hit.role == "user" else ""
-        spans = [Span(start + len(who), end + len(who), "bold $accent") for start, end in hit.found]
-        snippet = Content(who + hit.snippet, spans).stylize_before(QUIET)
+        words, found = _from_match(hit)
+        spans = [Span(start + len(who), end + len(who), "bold $accent") for start, end in found]
+        snippet = Content(who + words, spans).stylize_before(QUIET)
         yield Row(title + "\n  " + snippet, hit.chat, hit.message)

@@ -75,7 +75,7 @@ def osc_52(encoded: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _ran(command: tuple[str, ...], text: bytes | None = None) -> bytes | None:
-    """What a command wrote, given `text`; None when it is not there, fails or takes too long."""
+    """The output of a command, given `text`; None when it is not there, fails or takes too long."""
     try:
         # A tool that stays to serve the clipboard would keep a pipe open: only readers get one.
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the command palette offers."""
+"""The commands of the palette."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -10,6 +10,7 @@ from specchat.clean import one_line
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.actions.composing import choose_persona, choose_preset
 from specchat.tui.actions.table import ACTIONS
+from specchat.tui.composing.personas import preset_words
 
 if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp
@@ -39,7 +40,7 @@ def commands(app: "SpecchatApp") -> Iterable[SystemCommand]:
     for preset in app.launch.presets:
         yield SystemCommand(
             f"Preset: {preset.name}",
-            "Sample like this from the next reply on.",
+            f"Sample from the next reply on with {preset_words(preset)}.",
             partial(choose_preset, chat, preset.name),
         )
     for theme in sorted(app.available_themes):

@@ -63,7 +63,7 @@ def edit_text(app: App[None], text: str, suffix: str = ".md") -> str | None:
 
 
 def suffix_of(language: str) -> str:
-    """What files of a language end with, `.txt` where that is not known."""
+    """The ending of files of a language, `.txt` where that is not known."""
     from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
     from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 

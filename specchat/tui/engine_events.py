@@ -1,4 +1,4 @@
-"""What the engine tells, applied to the session."""
+"""The engine's events, applied to the session."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from specchat.tui.session import Session
 
 
+UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted"]
+
+
 @dataclass(frozen=True)
 class Update:
     """Something the screen must know; "answered" is of a chat that is not shown.
@@ -28,7 +31,7 @@ class Update:
     `message` is a sentence for people; `prompt` goes back into the prompt box.
     """
 
-    kind: Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted"]
+    kind: UpdateKind
     message: str = ""
     prompt: str = ""
 
@@ -40,7 +43,7 @@ class EngineEvents:
         self._session = session
 
     def poll(self) -> list[Update]:
-        """What happened since the last call."""
+        """The events since the last call."""
         session = self._session
         session.loaded.polled()
         updates = [update for event in session.engine.poll() for update in self._event(event)]
@@ -55,7 +58,7 @@ class EngineEvents:
         return self.poll() or list(self._died(Failed(None, "died", "the engine is gone")))
 
     def _event(self, event: Event) -> Iterator[Update]:
-        if self._session.race is not None and self._session.race.take(event):
+        if self._session.racing.take(event):
             return
         if self._session.prompt_count.take(event):
             yield Update("counted")
@@ -70,8 +73,7 @@ class EngineEvents:
                 yield from self._died(event)
             case Failed(id=None):
                 self._session.loaded.failed(event.message)
-                prompts = [ended.prompt for ended in self._fail_all(event)]
-                yield Update("load-failed", self._session.loaded.error, "".join(prompts))
+                yield self._load_failed(event)
             case Failed():
                 yield from self._failed(event)
             case Started() | Step() | Changed() | Finished():
@@ -84,7 +86,8 @@ class EngineEvents:
         shown = running.chat is self._session.conversation
         if isinstance(event, Finished):
             answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
-            yield Update("ended") if shown else Update("answered", answered)
+            ended = "the reply reached the token limit: /continue goes on" if event.reason == "length" else ""
+            yield Update("ended", ended) if shown else Update("answered", answered)
         elif shown:
             yield Update("reply")
 
@@ -102,13 +105,26 @@ class EngineEvents:
         if death == "told":
             return
         self._session.prompt_count.lost()
-        ended = self._fail_all(event) if death == "last" else self.fail_begun(event)
-        yield from ended
-        if death == "last":
+        if death == "back":
+            yield self._load_failed(event)
+        elif death == "last":
+            ended = self._fail_all(event)
+            yield from ended
             prompt = "".join(update.prompt for update in ended)
             yield Update("load-failed", f"the engine keeps ending: {self._session.loaded.error}", prompt)
         else:
+            yield from self.fail_begun(event)
             yield Update("loading", f"the engine ended ({clean(event.message)}); starting it again")
+
+    def _load_failed(self, event: Failed) -> Update:
+        """Replies that waited for the pair get no answer; the pair before is used again where there is one."""
+        session = self._session
+        prompts = [ended.prompt for ended in self._fail_all(event)]
+        message = clean(event.message)
+        if session.loaded.loading is not None:
+            message = f"{message.rstrip('.')}. Still using {session.loaded.name}."
+            session.take_back_settings()
+        return Update("load-failed", message, "".join(prompts))
 
     def fail_begun(self, event: Failed) -> list[Update]:
         """End the reply that the engine was asked to write; those that waited are asked for once it is back."""
@@ -127,9 +143,10 @@ class EngineEvents:
         reply = running.reply
         if running.chat is not session.conversation:
             yield Update("ended", f"“{one_line(running.chat.title, 40)}”: {reply.error}")
-        elif reply.raw or running.turn.reply is not reply:
+        elif reply.raw or running.turn.reply not in (reply, None):
             yield Update("ended", reply.error)
         else:
             if not session.prefill and reply.prefill != session.next_prefill:
                 session.prefill = reply.prefill
-            yield Update("ended", reply.error, running.turn.prompt)
+            way_out = session.way_out.removeprefix(".") if event.kind == "context" else ""
+            yield Update("ended", reply.error + way_out, running.turn.prompt)

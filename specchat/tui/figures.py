@@ -6,9 +6,28 @@ _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _LEFT_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
+EVEN = 0.02
+"""Speeds that differ by less are called alike."""
+AS_FAST = "as fast"
+
+
 def per_second(value: float) -> str:
-    """Tokens per second: `142`, below ten `9.4`."""
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+    """Tokens per second: `1,142`, below ten `9.4`."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def per_step(value: float) -> str:
+    """Tokens per step: `3.4`, from ten on `12`."""
+    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+def faster(speedup: float) -> tuple[str, str]:
+    """A speed over plain decoding's in plain words: `2.4x faster`, `1.3x slower` or `1.0x as fast`, in two parts."""
+    if speedup >= 1 + EVEN:
+        return times(speedup), "faster"
+    if 0 < speedup <= 1 - EVEN:
+        return times(1 / speedup), "slower"
+    return times(speedup), AS_FAST
 
 
 def seconds(milliseconds: float) -> str:
@@ -35,6 +54,12 @@ def memory(size: int) -> str:
     """Bytes as `61 MiB` or `6.4 GiB`."""
     mib = size / 2**20
     return f"{mib:.0f} MiB" if mib < 1000 else f"{mib / 1024:.1f} GiB"
+
+
+def text_size(texts: Sequence[str]) -> str:
+    """The UTF-8 bytes of texts together, as `340 bytes`, `14 kB` or `1.2 MB`."""
+    size = sum(len(text.encode(errors="replace")) for text in texts)
+    return f"{size} bytes" if size < 1000 else f"{size / 1e3:.0f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
 
 
 def count(value: int) -> str:

@@ -1,4 +1,4 @@
-"""What the engine panel shows, computed from a reply's steps and the loaded pair."""
+"""The figures of the engine panel, computed from a reply's steps and the loaded pair."""
 
 from dataclasses import dataclass
 
@@ -36,6 +36,11 @@ class Gauges:
     saved_ms: float | None = None
     """Saved since the app was started; negative where drafting cost time."""
 
+    @property
+    def slower(self) -> bool:
+        """Whether plain decoding would have been faster."""
+        return self.speedup is not None and self.speedup <= 1 - figures.EVEN
+
 
 def gauges(
     reply: Reply | None, info: PairInfo | None, diagnosis: Diagnosis = NO_DIAGNOSIS, saved_ms: float | None = None
@@ -61,11 +66,11 @@ def gauges(
         histogram=tuple(tally.histogram),
         longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
         tokens_per_second=speed or None,
-        speedup=speed / plain if speed and plain else None,
+        speedup=speed / plain if speed and plain and spec else None,
         draft_ms=tally.draft_ms,
         verify_ms=tally.verify_ms,
         other_ms=tally.other_ms,
-        first_token_ms=stats.ttft_ms if stats and tally.tokens else None,
+        first_token_ms=_first_token_ms(reply),
         context_used=reply.tally.context_used or reply.prompt_tokens,
         context=context,
         memory=used_memory,
@@ -74,18 +79,36 @@ def gauges(
     )
 
 
+def _first_token_ms(reply: Reply) -> float | None:
+    """Time to the first token; while the reply is written, of reading the prompt and of the first step."""
+    if not reply.tally.tokens:
+        return None
+    if reply.stats is not None:
+        return reply.stats.ttft_ms
+    first = reply.steps[0]
+    return reply.prompt_ms + first.draft_ms + first.verify_ms + first.other_ms
+
+
 def footer(reply: Reply) -> str:
-    """`142 tok/s · 1.9x plain · 214 tokens · AL 3.4 · 0.12 s to first · seed 42`, whatever of it is known."""
+    """`142 tok/s · 1.9x`, as far as it is known."""
     stats = reply.stats
     if stats is None or not stats.completion_tokens:
         return f"seed {reply.seed}" if reply.tally.tokens else ""
-    speedup = stats.speedup_vs_plain
+    speed = f"{figures.per_second(stats.tokens_per_second)} tok/s"
+    return speed if stats.speedup_vs_plain is None else f"{speed} · {figures.times(stats.speedup_vs_plain)}"
+
+
+def whole_footer(reply: Reply) -> str:
+    """`142 tok/s · 1.9x plain · 214 tokens · seed 42 · AL 3.4 · 0.12 s to first · demo`, as far as it is known."""
+    stats = reply.stats
+    if stats is None or not stats.completion_tokens:
+        return footer(reply)
     parts = [
-        f"{figures.per_second(stats.tokens_per_second)} tok/s",
-        f"{figures.times(speedup)} plain" if speedup is not None else "",
+        footer(reply) + " plain" * (stats.speedup_vs_plain is not None),
         f"{figures.count(stats.completion_tokens)} token{'s' * (stats.completion_tokens != 1)}",
+        f"seed {reply.seed}",
         f"AL {stats.mean_acceptance_length:.1f}" if stats.num_spec_steps else "",
         f"{figures.seconds(stats.ttft_ms)} to first",
-        f"seed {reply.seed}",
+        reply.name,
     ]
     return " · ".join(part for part in parts if part)

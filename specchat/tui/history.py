@@ -1,8 +1,9 @@
 """Prompts typed before, kept across runs."""
 
 import json
-import os
 from pathlib import Path
+
+from specchat.private import FOLDER, opener
 
 _KEPT = 500
 _LONGEST = 20_000
@@ -93,8 +94,8 @@ def _read(path: Path) -> list[str]:
 
 def _append(path: Path, prompt: str) -> None:
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(path, "a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        path.parent.mkdir(mode=FOLDER, parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8", opener=opener) as file:
             file.write(json.dumps(prompt) + "\n")
     except OSError:
         return
@@ -103,7 +104,8 @@ def _append(path: Path, prompt: str) -> None:
 def _rewrite(path: Path, prompts: list[str]) -> None:
     try:
         new = path.with_suffix(".new")
-        new.write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts), encoding="utf-8")
+        with open(new, "w", encoding="utf-8", opener=opener) as file:
+            file.writelines(json.dumps(prompt) + "\n" for prompt in prompts)
         new.replace(path)
     except OSError:
         return

@@ -1,4 +1,4 @@
-"""What the command line hands to the app."""
+"""The app's launch, as the command line hands it over."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from specchat.engine.api import Acceptance, Limits, PairSpec, Sampling
 
 
 class Requires(Protocol):
-    """What a pair needs, in GiB."""
+    """The needs of a pair, in GiB."""
 
     @property
     def vram_gib(self) -> float | None: ...
@@ -21,7 +21,7 @@ class Requires(Protocol):
 
 
 class Pair(Protocol):
-    """What the app asks of a catalog's pair: `specchat.config.catalog.Pair`, without importing it."""
+    """A catalog's pair as the app sees it: `specchat.config.catalog.Pair`, without importing it."""
 
     @property
     def spec(self) -> PairSpec: ...
@@ -63,7 +63,7 @@ class ThemeColours(Protocol):
 
 @dataclass(frozen=True)
 class Reloaded:
-    """What the configuration holds after a change; `catalog` is None where models.toml cannot be used."""
+    """The configuration after a change; `catalog` is None where models.toml cannot be used."""
 
     themes: Sequence[ThemeColours]
     catalog: Catalog | None
@@ -105,6 +105,8 @@ class Launch:
 
     pair: Pair
     """The pair to load first."""
+    fallback: Pair | None = None
+    """The pair to load where that one cannot be."""
     strategy: str | None = None
     draft_length: int | None = None
     acceptance: Acceptance | None = None
@@ -119,6 +121,8 @@ class Launch:
     presets: Sequence[Preset] = ()
     history: Path | None = None
     """File of the prompt history; None keeps none."""
+    draft: Path | None = None
+    """File of what was typed and not sent; None keeps nothing."""
     remember: Callable[[str, str], None] | None = None
     """Saves a setting by key and value for the next start; raises an exception with a sentence where it cannot."""
     store: Store = field(default_factory=Store)

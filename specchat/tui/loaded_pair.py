@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import Literal
 
 from specchat.clean import clean, one_line
-from specchat.engine.api import Load, Loading, PairInfo, StrategyStatus
+from specchat.engine.api import Load, Loading, PairInfo, Sampling, StrategyStatus
 from specchat.engine.port import EnginePort
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.launch import Pair
 
-Death = Literal["told", "again", "last"]
-"""One that was told before, one after which the engine was started again, one after which it was not."""
+Death = Literal["told", "again", "back", "last"]
+"""One that was told before; one after which the engine was started again, with the same pair or the one before; one
+after which it was not."""
 _DEATHS = 2
 """Deaths without a successful load between them after which the engine is not started again by itself."""
 
@@ -18,8 +19,10 @@ _DEATHS = 2
 class LoadedPair:
     """`info` is there once the pair is loaded, `loading` while it is being loaded, `error` where that failed."""
 
-    def __init__(self, engine: EnginePort) -> None:
+    def __init__(self, engine: EnginePort, fallback: Pair | None = None) -> None:
+        """`fallback` is loaded where the first pair cannot be."""
         self._engine = engine
+        self._before = fallback
         self.pair: Pair | None = None
         self.info: PairInfo | None = None
         self.loading: Loading | None = None
@@ -30,24 +33,28 @@ class LoadedPair:
     @property
     def name(self) -> str:
         """For people, on one line; empty without a pair."""
-        return one_line(self.pair.spec.name, 40) if self.pair else ""
+        return _name(self.pair) if self.pair else ""
 
     @property
     def id(self) -> str:
         return self.pair.spec.id if self.pair else ""
 
     @property
+    def before(self) -> str:
+        """The name of the pair to go back to from the one that is being loaded; empty where there is none."""
+        return _name(self._before) if self._before not in (None, self.pair) else ""
+
+    @property
     def lengths(self) -> Mapping[str, int]:
         """Draft lengths by strategy where the pair has its own."""
         return self.pair.lengths if self.pair else {}
 
-    @property
-    def plain_tokens_per_second(self) -> float:
-        """As measured when it was loaded; 0 when unknown."""
-        return self.info.plain_tokens_per_second if self.info else 0.0
+    def plain_speed(self, sampling: Sampling) -> float:
+        """Tokens per second of plain replies with these options, measured when it was loaded; 0 when unknown."""
+        return self.info.plain_speed(sampling) if self.info else 0.0
 
     def strategy_status(self, name: str) -> StrategyStatus | None:
-        """What the pair says about a strategy; None when nothing is loaded or it does not know it."""
+        """The pair's word on a strategy; None when nothing is loaded or it does not know it."""
         return next((s for s in self.info.strategies if s.name == name), None) if self.info else None
 
     def lack(self, strategy: str) -> str:
@@ -59,8 +66,30 @@ class LoadedPair:
 
     def load(self, pair: Pair) -> None:
         """Load `pair` in the place of what is loaded; starts the engine where none runs."""
+        if self.info is not None:
+            self._before = self.pair
+        waits = self.loading is not None
+        self._ask(pair, "starting the engine")
+        self._deaths = 0
+        if waits:  # what is being loaded may be a long download
+            self.restart()
+
+    def give_up(self) -> Pair | None:
+        """Stop loading and go back to the pair before; gives that, None where there is none or nothing is loaded."""
+        back = self._take_back() if self.loading is not None else None
+        if back is not None:
+            self._ask(back, f"going back to {_name(back)}")
+            self.restart()
+        return back
+
+    def _take_back(self) -> Pair | None:
+        """The pair to go back to, once."""
+        back, self._before = self._before, None
+        return back if back is not self.pair else None
+
+    def _ask(self, pair: Pair, doing: str) -> None:
         self.pair, self.info, self.error = pair, None, ""
-        self.loading, self._deaths = Loading("starting the engine"), 0
+        self.loading = Loading(doing)
         self._engine.start()
         self._engine.send(Load(pair.spec))
 
@@ -69,9 +98,15 @@ class LoadedPair:
 
     def loaded(self, info: PairInfo) -> None:
         self.info, self.loading, self.error, self._deaths = info, None, "", 0
+        self._before = None
 
-    def failed(self, message: str) -> None:
+    def failed(self, message: str) -> Pair | None:
+        """The pair cannot be loaded: the one before is asked for again and given, None where there is none."""
         self.loading, self.error = None, clean(message)
+        back = self._take_back()
+        if back is not None:
+            self._ask(back, f"going back to {_name(back)}")
+        return back
 
     def polled(self) -> None:
         """The engine's events are about to be read: a death among them is not one of before."""
@@ -81,6 +116,9 @@ class LoadedPair:
         """The engine is gone; it is started again unless it keeps ending."""
         if self._restarted:  # told once more by a request made before the restart
             return "told"
+        if self.loading is not None and self.failed(message) is not None:
+            self._restarted = True
+            return "back"
         self._deaths += 1
         self.info = None
         if self._deaths >= _DEATHS:
@@ -93,3 +131,7 @@ class LoadedPair:
         self._restarted = True
         self.info, self.loading = None, Loading("starting the engine again")
         self._engine.restart()
+
+
+def _name(pair: Pair) -> str:
+    return one_line(pair.spec.name, 40)

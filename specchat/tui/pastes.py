@@ -1,6 +1,7 @@
 """Large pastes are folded into a short stand-in while the prompt is edited, and unfolded when it is sent."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 FOLD_ABOVE = 4_000
@@ -50,5 +51,11 @@ class Pastes:
                 return Folded(match.start(), match.end(), self._texts[int(match[1])])
         return None
 
-    def clear(self) -> None:
-        self._texts.clear()
+    @property
+    def texts(self) -> dict[int, str]:
+        """The folded texts by number."""
+        return dict(self._texts)
+
+    def replace(self, texts: Mapping[int, str]) -> None:
+        """Know these folded texts and no others."""
+        self._texts = dict(texts)

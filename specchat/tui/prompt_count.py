@@ -27,9 +27,13 @@ class PromptCount:
         self._asked = None
         return True
 
+    def known(self, content: str) -> bool:
+        """Whether the tokens of `content` are counted."""
+        return self.counted is not None and self._content == content
+
     def too_long(self, content: str) -> bool:
         """Whether `content` is known not to fit the context."""
-        return self.counted is not None and self._content == content and self.counted.tokens >= self.counted.context
+        return self.known(content) and self.counted is not None and self.counted.tokens >= self.counted.context
 
     def lost(self) -> None:
         """The engine is gone, and with it what was asked."""

@@ -20,6 +20,9 @@ from specchat.engine.api import (
 )
 from specchat.engine.port import EnginePort
 
+_REFUSALS = ("context", "request")
+"""Failures of what was asked, not of the engine."""
+
 
 @dataclass
 class Running:
@@ -91,7 +94,7 @@ class Replies:
         if running is None:
             return None
         running.reply.failed(event)
-        self._close(running)
+        self._close(running, refused=event.kind in _REFUSALS)
         return running
 
     def stop(self, running: Running) -> None:
@@ -126,14 +129,17 @@ class Replies:
     def _by_id(self, reply: int | None) -> Running | None:
         return next((running for running in self._running if running.reply.id == reply), None)
 
-    def _close(self, running: Running) -> None:
-        """Save a reply that ended. One that failed or was stopped without any text gives way to the one before it."""
+    def _close(self, running: Running, *, refused: bool = False) -> None:
+        """Save a reply that ended. One without any text, stopped or failed, gives way to the one before it.
+
+        One that was `refused` is none at all.
+        """
         self._running.remove(running)
         if self._running and self._running[0].reply.state == "waiting":
             self._running[0].reply.state = "reading"
         reply = running.reply
         came_to_nothing = not reply.raw and (reply.state == "failed" or reply.reason == "cancelled")
-        if came_to_nothing and len(running.turn.replies) > 1:
+        if came_to_nothing and (refused or len(running.turn.replies) > 1):
             running.chat.drop(running.turn, running.reply)
             self._saving.dropped(running.reply)
         else:

@@ -1,6 +1,5 @@
 """The chat's state and its dealings with the engine: what is loaded, which replies run, what may be asked next."""
 
-import threading
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -12,16 +11,18 @@ from specchat.chat.tree import Conversation, Turn
 from specchat.engine.api import Change, Count, Failed, Speculation
 from specchat.engine.port import EnginePort
 from specchat.tui.composing.personas import persona_of
+from specchat.tui.draft import Waiting
 from specchat.tui.engine_events import EngineEvents, Update
 from specchat.tui.insight.diagnosis import Advisor, Diagnosis
 from specchat.tui.insight.ledger import Ledger
-from specchat.tui.insight.race import Race, rival
 from specchat.tui.launch import Launch, Pair
 from specchat.tui.loaded_pair import LoadedPair
 from specchat.tui.prompt_count import PromptCount
+from specchat.tui.racing import Racing
 from specchat.tui.replies import Replies, Running
-from specchat.tui.settings import ChatSettings, as_data, from_data
-from specchat.tui.shown_chat import CannotOpen, ShownChat
+from specchat.tui.session_chats import Chats
+from specchat.tui.settings import ChatSettings, as_data
+from specchat.tui.shown_chat import ShownChat
 
 
 class Session:
@@ -35,20 +36,25 @@ class Session:
         self.launch = launch
         self.chat = ShownChat(launch, self._view)
         self.settings = ChatSettings(seed=launch.seed, limits=launch.limits)
-        self.loaded = LoadedPair(engine)
+        self.loaded = LoadedPair(engine, launch.fallback)
         self.wanted = ""
         """The pair of the chat that is shown, where another is loaded; empty when it is the loaded one."""
         self.warning = ""
-        """What was wrong with saving the last prompt, in a sentence."""
-        self.race: Race | None = None
-        """The latest race that was not ended; its events never reach a conversation."""
+        """The trouble with saving the last prompt, in a sentence."""
         self.ledger = Ledger()
         self.replies = Replies(engine, self.chat.saving, self.ledger.add)
         self.prompt_count = PromptCount()
+        self.waiting: list[Waiting] = []
+        """Prompts to send when the reply that runs here has ended."""
         self.prefill = ""
-        """What the next reply is to begin with, once."""
+        """The beginning that the next reply is to have, once."""
+        self._before: ChatSettings | None = None
+        self._put = self.settings
+        """The settings of the pair before and those that the latest load put in their place."""
         self._advisor = Advisor(self.ledger)
         self._ids = count(1)
+        self.racing = Racing(self, self._ids)
+        self.chats = Chats(self)
         self._events = EngineEvents(self)
 
     @property
@@ -57,7 +63,7 @@ class Session:
 
     @property
     def next_prefill(self) -> str:
-        """What the next reply will begin with: what was asked for once, else the persona's."""
+        """The beginning of the next reply: the one asked for once, else the persona's."""
         persona = persona_of(self.conversation.system, self.launch.personas)
         return self.prefill or (persona.prefill if persona else "")
 
@@ -65,7 +71,7 @@ class Session:
 
     @property
     def running(self) -> Running | None:
-        """What is being written or waited for in the chat that is shown."""
+        """The reply that is written or waited for in the chat that is shown."""
         return self.replies.of(self.conversation.key)
 
     @property
@@ -87,11 +93,7 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether events are to be expected."""
-        return self.loaded.loading is not None or bool(self.replies) or self.prompt_count.waiting or self.racing
-
-    @property
-    def racing(self) -> bool:
-        return self.race is not None and self.race.running
+        return self.loaded.loading is not None or bool(self.replies) or self.prompt_count.waiting or self.racing.running
 
     @property
     def last_reply(self) -> Reply | None:
@@ -114,18 +116,36 @@ class Session:
         """
         for running in reversed(self.replies.all):
             self.replies.stop(running)
-        self.end_race()
+        self.racing.end()
+        if self.loaded.info is not None:
+            self._before = self.settings
+        self.settings = self._put = settings or self._defaults(pair)
+        self.wanted = ""
+        self.loaded.load(pair)
+
+    def _defaults(self, pair: Pair) -> ChatSettings:
         launch = self.launch if self.loaded.pair is None else None
         strategy = (launch and launch.strategy) or pair.strategy
-        self.settings = settings or replace(
+        return replace(
             self.settings,
             strategy=strategy,
             draft_length=(launch and launch.draft_length) or pair.lengths.get(strategy),
             acceptance=(launch and launch.acceptance) or pair.acceptance,
             sampling=(launch and launch.sampling) or pair.sampling,
         )
-        self.wanted = ""
-        self.loaded.load(pair)
+
+    def give_up_loading(self) -> str:
+        """Go back to the pair before the one that is being loaded; what waits is asked of that. Gives a sentence."""
+        back = self.loaded.give_up()
+        if back is None:
+            return ""
+        self.take_back_settings()
+        return f"not loaded; going back to {self.loaded.name}"
+
+    def take_back_settings(self) -> None:
+        """Another pair is used than was to be: with the settings it had, unless they were changed since."""
+        if self.settings == self._put and self.loaded.pair is not None:
+            self.settings = self._before or self._defaults(self.loaded.pair)
 
     def change(self, settings: ChatSettings) -> None:
         """Use `settings` from now on: speculation at the running reply's next step, the rest from the next reply."""
@@ -154,7 +174,7 @@ class Session:
         """Why `content`, a prompt with what is attached to it, cannot be sent now; empty when it can."""
         if self.running is not None:
             return "a reply is running: esc stops it; your text is kept"
-        if self.racing:
+        if self.racing.running:
             return "a race is running: esc ends it; your text is kept"
         if self.wanted and self.replies:
             return "this chat's pair is loaded when the other chats are answered; your text is kept"
@@ -162,8 +182,18 @@ class Session:
             return "no model is loaded: f3 chooses one; your text is kept"
         counted = self.prompt_count.counted
         if counted is not None and self.prompt_count.too_long(content):
-            return f"too long: {counted.tokens:,} tokens, the context holds {counted.context:,}; your text is kept"
+            return (
+                f"too long: {counted.tokens:,} tokens, the context holds {counted.context:,}; your text is kept"
+                f"{self.way_out}"
+            )
         return ""
+
+    @property
+    def way_out(self) -> str:
+        """Advice for a chat that does not fit the context, to be added to a sentence."""
+        if self.settings.limits.context != "refuse" or not self.conversation.turns:
+            return ""
+        return ". ctrl+n starts a new chat; /context drop-oldest leaves out the oldest turns"
 
     def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> str:
         """Ask for a reply to `text`, in the place of the prompt that is edited if one is; gives a refusal."""
@@ -182,6 +212,20 @@ class Session:
             return refusal
         self.prefill = self.next_prefill or (turn.reply.prefill if turn.reply else "")
         self._answer(turn, fresh_seed=True)
+        return ""
+
+    def go_on(self) -> str:
+        """Continue the last reply where it ended, as another version of it; gives a refusal."""
+        turn = self.conversation.last
+        reply = turn.reply if turn is not None else None
+        if turn is None or reply is None or not reply.raw:
+            return "there is no reply to continue yet"
+        if reply.ended and reply.state == "finished" and reply.reason == "stop":
+            return "the last reply came to its end; write what you want next"
+        if refusal := self.refusal(turn.content):
+            return refusal
+        self.prefill = reply.raw.rstrip(" ")  # a token is a space and its word
+        self._answer(turn)
         return ""
 
     def stop(self) -> str:
@@ -209,58 +253,9 @@ class Session:
         speculation = self.settings.speculation if running is self.running else running.reply.speculation
         if self.loaded.lack(speculation.strategy):
             speculation = Speculation.of("plain", None, speculation.acceptance)
-        self.replies.ask(running, speculation, self.loaded.plain_tokens_per_second)
+        self.replies.ask(running, speculation, self.loaded.plain_speed(running.reply.sampling))
 
-    # Chats
-
-    def new_chat(self) -> None:
-        """Start over with an empty conversation; what runs in the one before goes on."""
-        self.chat.start()
-        self._left()
-
-    def open_chat(self, key: str) -> str:
-        """Show a saved chat with the settings it had; what runs in the one before goes on. Gives a refusal.
-
-        Its pair is loaded when something is written, not before: many chats may only be read.
-        """
-        if key == self.conversation.key:
-            return ""
-        running = self.replies.of(key)
-        try:
-            view = self.chat.open(key, running.chat if running is not None else None)
-        except CannotOpen as error:
-            return str(error)
-        self._left()
-        wanted = str(view.get("pair") or "")
-        self.wanted = wanted if wanted != self.loaded.id else ""
-        settings = from_data(view.get("settings"))
-        if settings is not None:
-            self.settings = settings
-        if not self.wanted:
-            self.settle()
-        return ""
-
-    def rename_chat(self, key: str, name: str) -> threading.Event:
-        """Give a saved chat another title; the event is set once that is saved."""
-        running = self.replies.of(key)
-        for chat in (self.conversation, *([running.chat] if running is not None else [])):
-            if chat.key == key:
-                chat.name = name
-        return self.chat.saving.store.rename(key, name)
-
-    def delete_chat(self, key: str) -> threading.Event:
-        """Delete a saved chat; the open one gives way to an empty one. The event is set once that is saved."""
-        if running := self.replies.of(key):
-            self.replies.stop(running)
-        if key == self.conversation.key:
-            self.new_chat()
-        return self.chat.delete(key)
-
-    def show_branch(self, step: int, turn: Turn | None = None, *, of_prompt: bool = False) -> str:
-        """Show another version of a prompt or reply; gives a refusal."""
-        if self.running is not None:
-            return "a reply is running: esc stops it"
-        return self.chat.show_branch(step, turn, of_prompt=of_prompt)
+    # The end
 
     def close(self) -> None:
         """The app ends: save how the chat is shown, and what was written of the replies that run."""
@@ -270,49 +265,14 @@ class Session:
             self.chat.saving.ended(shown.chat, shown.reply)  # dates it: this is the chat to go on with
         self.chat.saving.looked(self.conversation)
 
-    def _left(self) -> None:
-        """Another chat is shown, and the one before has been saved with its pair."""
-        self.prompt_count.forget()
-        self.wanted = self.prefill = ""
-
     def _view(self) -> dict[str, Any]:
         return {"pair": self.wanted or self.loaded.id, "settings": as_data(self.settings)}
-
-    # Races
-
-    def start_race(self) -> str:
-        """Answer the last prompt again, plainly and then drafted; gives the refusal if there is one."""
-        turn = self.conversation.last
-        if turn is None or turn.reply is None:
-            return "ask something first: a race answers the last prompt again"
-        if self.running is not None or self.racing:
-            return "a reply is running: esc stops it"
-        if self.replies:
-            return "another chat is being answered: a race needs the engine for itself"
-        if self.loaded.info is None or self.loaded.pair is None:
-            return "no model is loaded: f3 chooses one"
-        if self.wanted:
-            return "this chat's pair is not loaded: write something or f3 loads one"
-        pair, info = self.loaded.pair, self.loaded.info
-        speculation = rival(self.settings.speculation, pair.strategy, pair.lengths, info)
-        if speculation is None:
-            return "no drafting strategy can be used here, so there is nothing to race"
-        messages = self.conversation.messages(turn)
-        sampling, limits = turn.reply.sampling, self.settings.limits
-        self.race = Race(self.engine.send, self._ids, messages, sampling, limits, speculation, turn.reply.prefill)
-        return ""
-
-    def end_race(self) -> None:
-        """Forget the race, stopping it where it runs."""
-        if self.race is not None:
-            self.race.stop()
-        self.race = None
 
     # The prompt's length
 
     def count(self, content: str) -> bool:
         """Ask how many tokens a prompt of `content` would have; False when that cannot be asked now."""
-        if self.loaded.info is None or self.replies or self.racing:
+        if self.loaded.info is None or self.replies or self.racing.running:
             return False
         request = next(self._ids)
         self.prompt_count.asked(request, content)
@@ -323,7 +283,7 @@ class Session:
     # Events
 
     def poll(self) -> list[Update]:
-        """What happened since the last call."""
+        """The events since the last call."""
         return self._events.poll()
 
     def check(self) -> list[Update]:

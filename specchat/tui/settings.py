@@ -1,4 +1,4 @@
-"""What the settings panel edits, and how its fields read numbers."""
+"""The settings that the panel edits, and how its fields read numbers."""
 
 import random
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def as_data(settings: ChatSettings) -> dict[str, Any]:
 
 
 def from_data(data: object) -> ChatSettings | None:
-    """What `as_data` gave; None where it is something else, out of range, or of a strategy that there is no more."""
+    """The settings that `as_data` gave; None for other data, out of range or of a strategy that is gone."""
     from pydantic import TypeAdapter, ValidationError
 
     try:

@@ -24,7 +24,7 @@ class ShownChat:
         self._system = launch.system
         self._view = view
         self._left: dict[str, Mapping[str, Any]] = {}
-        """What was to be found again of the chats that were shown before, by their keys."""
+        """The views of the chats that were shown before, by their keys."""
         self._deleted: list[str] = []
         """Keys of the chats that were deleted, the latest last."""
         self.conversation = Conversation(launch.system)

@@ -23,7 +23,8 @@ _RUNNING = {
 def header_sides(session: Session) -> tuple[Content, Content]:
     """Title; pair, persona, strategy, temperature and seed."""
     settings, reply = session.settings, session.last_reply
-    seed = settings.seed if settings.seed is not None else reply.seed if reply else None
+    made_here = reply is not None and (not reply.ended or bool(reply.steps))  # an imported one has no seed
+    seed = settings.seed if settings.seed is not None else reply.seed if reply is not None and made_here else None
     parts = [
         f"{one_line(session.wanted, 40)}, loaded when you write"
         if session.wanted
@@ -38,7 +39,7 @@ def header_sides(session: Session) -> tuple[Content, Content]:
 
 
 def loading_words(loading: Loading | None) -> str:
-    """What loading does, with its share done where that is known."""
+    """The progress of loading, with its share done where that is known."""
     if loading is None:
         return ""
     if loading.fraction is None:
@@ -50,7 +51,7 @@ def loading_words(loading: Loading | None) -> str:
 def status_sides(
     session: Session, typed: str, message: str, warning: str, composed: Composed
 ) -> tuple[Content, Content]:
-    """What happens now, or a message; the prompt's files and tokens and what enter does."""
+    """The work under way, or a message; the prompt's files and tokens and what enter does."""
     if warning:
         left = styled(warning, ".bad")
     elif message:
@@ -60,9 +61,11 @@ def status_sides(
     elif session.chat.editing is not None:
         left = styled("editing an earlier prompt: enter sends it as a branch, esc leaves it", ".strong")
     elif session.loaded.loading is not None:
-        left = styled(loading_words(session.loaded.loading), ".quiet")
+        back = session.loaded.before
+        way = f" · esc goes back to {back}" if back and session.reply is None else ""
+        left = styled(loading_words(session.loaded.loading) + way, ".quiet")
     elif session.reply is not None:
-        left = styled(_running(session, session.reply), ".quiet")
+        left = styled(_running(session, session.reply) + _next(session), ".quiet")
     elif session.elsewhere is not None:
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
     elif session.loaded.error:
@@ -83,6 +86,14 @@ def _running(session: Session, reply: Reply) -> str:
     return _RUNNING.get(reply.state, "")
 
 
+def _next(session: Session) -> str:
+    """The prompts that are sent when the reply has ended."""
+    waiting = session.waiting
+    if not waiting:
+        return ""
+    return f" · next: “{one_line(waiting[0].text, 30)}”" + f" and {len(waiting) - 1} more" * (len(waiting) > 1)
+
+
 def _title(chat: Conversation) -> str:
     return f"“{one_line(chat.title, 30)}”"
 
@@ -92,7 +103,7 @@ def _prompt_side(session: Session, typed: str, composed: Composed) -> Content:
         return EMPTY
     if composed.command:
         return styled("enter runs it", ".quiet")
-    enter = "enter sends" if session.reply is None else "kept until the reply ends"
+    enter = "enter sends" if session.reply is None else "enter sends it next"
     files = [composed.files] if composed.files else []
     counted = session.prompt_count.counted
     if counted is None or session.replies:

@@ -13,7 +13,7 @@ SPEC_DEFAULTS: dict[str, str] = {
     "spec-target": "#e8a87c",
     "spec-bonus": "#6cb6c9",
     "spec-plain": "#d5dbe3",
-    "spec-rejected": "#7d8694",
+    "spec-rejected": "#8a929e",
 }
 """Colours of token sources for themes that name none."""
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from specchat.chat.reply import Reply
 from specchat.chat.tree import Turn
 from specchat.engine.api import Changed, Drafted, Failed, Finished, Piece, Sampling, Speculation, Stats, Step
-from specchat.engine.strategies import SOURCES
+from specchat.engine.strategies import SOURCES, STRATEGIES
 from specchat.tui.text.lines import Line
 from specchat.tui.text.turn import TurnView
 
@@ -44,7 +44,7 @@ def streams(draw: st.DrawFn) -> list[Step | Changed]:
         drafts = (Drafted(part[:half], 0.9), Drafted(draw(st.sampled_from(("", " or", *HOSTILE))), 0.1))
         events.append(Step(1, pieces, 2, 2, 1, 2, 1.0, 8.0, 1.0, number, "draft", drafts))
         if draw(st.integers(0, 5)) == 0:
-            events.append(Changed(1, Speculation.of(draw(st.sampled_from(("plain", "draft", "lookup")))), number))
+            events.append(Changed(1, Speculation.of(draw(st.sampled_from(list(STRATEGIES)))), number))
     return events
 
 

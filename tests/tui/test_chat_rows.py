@@ -72,7 +72,7 @@ def test_any_message_is_reached_and_the_rows_around_it_are_right(number: int, by
     row = rows.row_of(Said(chat.turns[number], "you" if by == "you" else "model"), WIDTH)
     assert row is not None
     below = texts(rows)[row : row + 4]
-    assert f"question {number}." in below if by == "you" else f"answer {number}." in below
+    assert f"▌ question {number}." in below if by == "you" else f"answer {number}." in below
     for direction in then:
         rows.extend(WIDTH) if direction < 0 else rows.extend_below(WIDTH)
     every = whole(chat)
@@ -119,7 +119,7 @@ def test_growth_is_seen_at_the_end_and_ignored_elsewhere() -> None:
     changed, grown = rows.sync(WIDTH)
     assert grown
     assert changed is not None
-    assert texts(rows)[changed:] == ["", "you", "more?", "", "demo", "yes"]
+    assert texts(rows)[changed:] == ["", "▌ more?", "", "yes"]
     rows.row_of(Said(chat.turns[0], "you"), WIDTH)
     assert not rows.at_end
     before = texts(rows)
@@ -137,10 +137,9 @@ def test_another_branch_is_shown_from_its_end() -> None:
     chat.edit(chat.turns[20], "something else")
     assert rows.stale
     rows.open_end(WIDTH)
-    assert texts(rows)[-1] == "something else"
+    assert texts(rows)[-1] == "▌ something else"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("chat", [a_chat(5000), a_chat(1, PART * 4000)], ids=["messages", "one long reply"])
 def test_long_chats_open_quickly_anywhere(chat: Conversation) -> None:
     start = process_time()

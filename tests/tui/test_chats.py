@@ -57,6 +57,20 @@ def test_what_was_found_shows_where() -> None:
     assert [row.content.plain for row in of_hits([])] == ["nothing found"]
 
 
+def test_what_was_found_is_seen_in_a_narrow_list() -> None:
+    snippet = "Once upon a time there was a patient fox with a lamp"
+    at = snippet.index("fox")
+    (row,) = of_hits([Hit("k", "Story", 0.0, "m", "assistant", snippet, ((at, at + 3), (47, 51)))])
+    shown = row.content.plain.split("\n")[1]
+    assert "fox" in shown[:26]
+    bold = [
+        shown[span.start - len("Story\n") : span.end - len("Story\n")]
+        for span in row.content.spans
+        if "bold" in str(span.style)
+    ]
+    assert bold[0] == "fox"
+
+
 async def test_a_reply_goes_on_while_another_chat_is_read_and_the_next_waits_for_it() -> None:
     clock = Clock()
     engine = FakeEngine((COUNTED, "Second."), tokens_per_second=10, clock=clock)

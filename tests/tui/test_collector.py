@@ -36,8 +36,9 @@ def test_what_is_there_is_left_out_while_a_reply_runs() -> None:
     collector.running()
     before = gc.get_freeze_count()
     assert before > 1000
+    survivors += [Node() for _ in range(1000)]
     collector.running()
-    assert gc.get_freeze_count() == before
+    assert gc.get_freeze_count() < before + 1000
     assert survivors
 
 

@@ -60,6 +60,7 @@ def test_matches_hold_the_letters(query: str, names: list[str]) -> None:
         assert "".join(name.lower()[at] for at in places) == (query.lower() if places else "")
 
 
+@pytest.mark.timed
 def test_long_paths_of_one_letter_take_no_time() -> None:
     begin = perf_counter()
     ranked("e" * 20 + "x", ["e/" * 2000] * 50, str, 10)

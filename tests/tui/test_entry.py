@@ -15,6 +15,7 @@ from specchat.config.personas import Persona
 from specchat.config.presets import Preset
 from specchat.engine.api import Generate, Sampling
 from specchat.engine.fake import FakeEngine
+from specchat.engine.strategies import STRATEGIES
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from specchat.tui.pastes import UNFOLD_BELOW
@@ -77,7 +78,7 @@ async def test_a_command_is_completed_chosen_and_run() -> None:
         assert {"/help", "/new", "/strategy "} < set(choices(app))
         await write(app, pilot, "strat", "tab")
         assert app.chat.prompt.text == "/strategy "
-        assert choices(app) == ["plain", "draft", "lookup", "swift"]
+        assert choices(app) == list(STRATEGIES)
         await pilot.press("up", "up", "enter")
         await pilot.pause()
         assert app.session.settings.strategy == "lookup"
@@ -234,6 +235,12 @@ async def test_names_in_the_list_are_never_markup() -> None:
 # Files
 
 
+def counted(app: SpecchatApp) -> int:
+    """Tokens of the prompt, 0 while they are not known."""
+    found = app.session.prompt_count.counted
+    return found.tokens if found else 0
+
+
 async def test_a_file_is_completed_counted_and_sent(folder: Path) -> None:
     del folder
     engine = FakeEngine()
@@ -243,15 +250,13 @@ async def test_a_file_is_completed_counted_and_sent(folder: Path) -> None:
         await pilot.press("enter")
         await until_shown(pilot, app, "1 file, 14 bytes · ")
         assert app.chat.prompt.text == "read @notes.txt "
-        alone = app.session.prompt_count.counted
+        await wait_until(pilot, lambda: counted(app) > 4)
+        alone = counted(app)
         await write(app, pilot, "and @lst")
         await wait_until(pilot, lambda: choices(app) == ['@"my list.md" '])
         await pilot.press("tab")
         await until_shown(pilot, app, "2 files, 20 bytes · ")
-        await wait_until(pilot, lambda: app.session.prompt_count.counted is not alone)
-        assert app.session.prompt_count.counted is not None
-        assert alone is not None
-        assert app.session.prompt_count.counted.tokens > alone.tokens > 4
+        await wait_until(pilot, lambda: counted(app) > alone)
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
         content = asked(engine).messages[-1].content
@@ -344,6 +349,7 @@ async def test_earlier_prompts_are_searched(tmp_path: Path) -> None:
         assert app.chat.prompt.text == "half"
 
 
+@pytest.mark.timed
 async def test_history_search_is_instantaneous() -> None:
     from time import perf_counter
 

@@ -21,7 +21,7 @@ EARLY, LATE = 2, 10
 """Tenths of a reply that are compared."""
 
 
-@pytest.mark.slow
+@pytest.mark.timed
 def test_the_loop_stays_free() -> None:
     feel = measure(SCENARIOS[0], tokens=6000, speed=1500.0, idle=2.0)
     assert feel.work < 150
@@ -30,6 +30,7 @@ def test_the_loop_stays_free() -> None:
     assert feel.idle < 0.05
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("what", ["10,000 messages", "100,000 tokens"])
 async def test_a_large_chat_opens_at_once(what: str, tmp_path: Path) -> None:
     store = Store(tmp_path / "chats.db")

@@ -118,7 +118,10 @@ def test_messages_code_and_links_get_letters() -> None:
     assert [(target.kind, target.text) for target in found] == [
         ("message", ""), ("message", ""), ("link", "https://x.y/z"), ("code", "x = 1"), ("code", "y"),
     ]  # fmt: skip
-    assert [rows.rows[target.row][0].content.plain for target in found[:2]] == ["you", "demo"]
+    assert [rows.rows[target.row][0].content.plain for target in found[:2]] == [
+        "▌ hi",
+        "See this (https://x.y/z) and ftp://no.",
+    ]
 
 
 @given(st.text("ab漢😀 ", max_size=20), st.integers(0, 20))

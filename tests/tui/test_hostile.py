@@ -147,7 +147,7 @@ async def test_error_messages(kind: str) -> None:
             engine.fail_load("model", EVIL)
             app.chat.choosing.pair(app.catalog.pairs[0])
         else:
-            app.session._deaths = 5
+            app.session.loaded._deaths = 5
             engine._ready.append(Failed(None, "died", EVIL))
             engine._alive = False
         await wait_until(pilot, lambda: "␛]52" in output(app))

@@ -1,6 +1,7 @@
 """Costs, projections, the ledger and replays, on steps whose costs are known."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -179,6 +180,29 @@ def test_a_change_is_marked_with_the_speeds_before_and_after() -> None:
     few = recorded([*slow[:3], *fast], Speculation.of("draft", 1), {3: Speculation.of("plain")})
     assert few.marks[0].text == "draft x1 → plain at token 3"
     assert (record.stretch.steps, record.tally.steps) == (4, 8)
+
+
+def test_a_run_of_changes_is_one_mark() -> None:
+    four = [step_of(1, 1)] * 4
+    lengths = {4 + at: Speculation.of("draft", length) for at, length in enumerate((11, 10, 8))}
+    record = recorded([*four, *four], Speculation.of("draft", 12), lengths)
+    (mark,) = record.marks
+    assert (mark.text, mark.offset, mark.step, mark.tokens) == ("draft x12 → x8 at token 8 · 148 tok/s before", 8, 4, 8)
+    record.add(four[0], 16)
+    record.add(four[0], 18)
+    assert record.marks[0].text == "draft x12 → x8 at token 8 · 148 → 148 tok/s"
+    settings = {4: Speculation.of("lookup", 3), 5: Speculation.of("swift", 2), 6: Speculation.of("plain")}
+    (mark,) = recorded([*four, *four], Speculation.of("draft", 1), settings).marks
+    assert mark.text.startswith("draft x1 → plain at token 8")
+    there_and_back = {4: Speculation.of("draft", 2), 5: Speculation.of("draft", 1)}
+    assert recorded([*four, *four], Speculation.of("draft", 1), there_and_back).marks == []
+
+
+def test_changes_that_are_apart_are_marked_each() -> None:
+    slow = [replace(step_of(1, 1), verify_ms=600.0)] * 4
+    lengths = {4: Speculation.of("draft", 11), 8: Speculation.of("draft", 10)}
+    marks = recorded([*slow, *slow, *slow], Speculation.of("draft", 12), lengths).marks
+    assert [mark.text.partition(" at")[0] for mark in marks] == ["draft x12 → x11", "draft x11 → x10"]
 
 
 # Ledger

@@ -32,7 +32,7 @@ FRESH_EVERY = 10
 """Kills after which the next one begins with no database."""
 PROGRAM = Path(__file__).with_name("logged_app.py")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 8 * KILLS)]
+pytestmark = pytest.mark.timeout(300 + 8 * KILLS)
 
 
 class Typist:

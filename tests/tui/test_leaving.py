@@ -43,7 +43,7 @@ async def test_the_chat_that_was_chosen_is_opened_though_the_list_changes_at_onc
         sidebar, key = app.chat.sidebar, app.chat.sidebar.marked
         last = app.session.chat.saving.store.chats()[0].key
         sidebar.list.action_select()
-        app.session.delete_chat(last).wait(1)
+        app.session.chats.delete(last).wait(1)
         sidebar.reload(app.session.conversation)
         await wait_until(pilot, lambda: app.session.conversation.turns)
         assert app.session.conversation.key == key

@@ -79,11 +79,11 @@ def test_a_race_asks_the_last_prompt_again_and_leaves_the_chat_alone() -> None:
     before, reply = [turn.prompt for turn in session.conversation.turns], session.last_reply
     saved = session.ledger.total
     assert reply is not None
-    assert session.start_race() == ""
+    assert session.racing.start() == ""
     assert session.busy
     while session.busy:
         assert session.poll() == []
-    race = session.race
+    race = session.racing.race
     assert race is not None
     own, plain, draft = asked(engine)[-3:]
     assert own.messages == plain.messages == draft.messages
@@ -105,13 +105,13 @@ def test_nothing_else_runs_during_a_race() -> None:
     clock = Clock()
     engine = FakeEngine((TEXT,), tokens_per_second=10, clock=clock)
     session = ready(engine)
-    assert "ask something first" in session.start_race()
+    assert "ask something first" in session.racing.start()
     session.send("hi")
-    assert "a reply is running" in session.start_race()
+    assert "a reply is running" in session.racing.start()
     clock.now = 5
     session.poll()
-    assert session.start_race() == ""
-    assert "a reply is running" in session.start_race()
+    assert session.racing.start() == ""
+    assert "a reply is running" in session.racing.start()
     assert "a race is running" in session.send("more")
     assert "a race is running" in session.regenerate()
     assert not session.count("more")
@@ -124,15 +124,15 @@ def test_a_race_that_is_closed_is_cancelled_and_the_chat_goes_on() -> None:
     session.send("hi")
     clock.now = 5
     session.poll()
-    session.start_race()
+    session.racing.start()
     clock.now = 5.5
     session.poll()
-    race = session.race
+    race = session.racing.race
     assert race is not None
     assert race.lanes[0].reply.text == "one two three four five"
-    session.end_race()
+    session.racing.end()
     assert isinstance(engine.requests[-1], Cancel)
-    assert (race.state, session.race, session.busy) == ("stopped", None, False)
+    assert (race.state, session.racing.race, session.busy) == ("stopped", None, False)
     assert session.send("again") == ""
     clock.now = 20
     session.poll()
@@ -146,9 +146,9 @@ def test_another_pair_ends_the_race() -> None:
     session.send("hi")
     session.stop()
     session.poll()
-    session.start_race()
+    session.racing.start()
     session.load(CATALOG.pairs[1])
-    assert session.race is None
+    assert session.racing.race is None
     session.poll()
     assert session.loaded.info is not None
 
@@ -159,16 +159,16 @@ def test_a_race_ends_with_the_engine_or_a_failure() -> None:
         session = ready(engine)
         session.send("hi")
         session.poll()
-        session.start_race()
+        session.racing.start()
         if kind == "died":
             engine.die()
         else:
             engine._timed.clear()
             engine._ready.append(Failed(asked(engine)[-1].id, "memory", "out of\x1b memory"))
         session.poll()
-        race = session.race
+        race = session.racing.race
         assert race is not None
-        assert (race.state, race.verdict, session.racing) == ("failed", None, False)
+        assert (race.state, race.verdict, session.racing.running) == ("failed", None, False)
         assert race.error
         assert "\x1b" not in race.error
         session.poll()
@@ -180,7 +180,7 @@ def test_without_any_drafting_strategy_there_is_no_race() -> None:
     session = ready(engine, strategy="plain")
     session.send("hi")
     session.poll()
-    assert "nothing to race" in session.start_race()
+    assert "nothing to race" in session.racing.start()
 
 
 # Lanes and verdict

@@ -8,6 +8,7 @@ from test_chat import being_answered, slow, status, until_shown
 from test_chat_rows import a_chat
 from textual.pilot import Pilot
 
+from specchat.attachments import Attachment
 from specchat.chat.tree import Conversation
 from specchat.engine.fake import FakeEngine
 from specchat.tui.app import SpecchatApp
@@ -101,18 +102,18 @@ async def test_moving_by_rows_messages_and_pages() -> None:
         await with_chat(app, pilot, a_chat(60))
         transcript = app.chat.transcript
         await pilot.press("g")
-        assert (transcript.cursor, under_cursor(app)) == (0, "you")
-        await pilot.press("j")
-        assert under_cursor(app) == "question 0."
+        assert (transcript.cursor, under_cursor(app)) == (0, "▌ question 0.")
+        await pilot.press("j", "j")
+        assert under_cursor(app) == "answer 0."
         seen = []
         for _ in range(3):
-            await pilot.press("]")
+            await pilot.press("[" if not seen else "]")
             seen.append(under_cursor(app))
-        assert seen == ["demo", "you", "demo"]
+        assert seen == ["▌ question 0.", "answer 0.", "▌ question 1."]
         assert transcript.said is not None
         assert transcript.said.turn.prompt == "question 1."
         await pilot.press("j", "[")
-        assert under_cursor(app) == "demo"
+        assert under_cursor(app) == "▌ question 1."
         await pilot.press("[", "[")
         assert transcript.said.turn.prompt == "question 0."
         await pilot.press("ctrl+d", "ctrl+d")
@@ -289,6 +290,35 @@ async def test_reasoning_folds_by_key_and_click() -> None:
         assert "well then" not in screen_text(app)
 
 
+async def test_files_are_chips_that_unfold_where_they_stand() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 12)) as pilot:
+        chat = a_chat(30)
+        files = Attachment("a.txt", "the fox\n" * 3), Attachment("b [bold].txt", "x\x1b[2J" * 1000)
+        chat.turns[0].prompt, chat.turns[0].attachments = "compare @a.txt and it", files
+        await with_chat(app, pilot, chat)
+        await pilot.press("g")
+        await until_shown(pilot, app, "▌ ▸ a.txt · 3 lines, 24 bytes · enter/click unfolds")
+        assert "▌ ▸ b [bold].txt · 1 line, 5 kB" in screen_text(app)
+        assert "the fox" not in screen_text(app)
+        await pilot.press("j", "enter")
+        await until_shown(pilot, app, "▌ the fox")
+        assert under_cursor(app) == "▌ ▾ a.txt · 3 lines, 24 bytes · enter/click folds"
+        await pilot.press("y")
+        await wait_until(
+            pilot, lambda: app.clipboard.startswith("compare @a.txt and it\n\nFile a.txt:\n```txt\nthe fox")
+        )
+        await pilot.press("ctrl+t")
+        await until_shown(pilot, app, "token view")
+        assert "▾ a.txt" in under_cursor(app)
+        await pilot.press("j", "j", "j", "j", "z")
+        await pilot.pause()
+        assert under_cursor(app).startswith("▌ ▾ b [bold].txt")
+        await pilot.press("]", "k", "k")
+        assert under_cursor(app) == "▌ … and 1,000 more characters"
+        assert "␛[2Jx" in screen_text(app)
+
+
 async def test_messages_are_chosen_from_a_list() -> None:
     app = make_app(FakeEngine())
     async with app.run_test(size=(100, 30)) as pilot:
@@ -324,7 +354,7 @@ async def test_letters_jump_copy_and_show(urls: list[str]) -> None:
         assert not app.chat.transcript.labelled
         await pilot.press("f", "a")
         await pilot.pause()
-        assert under_cursor(app) == "you"
+        assert under_cursor(app) == "▌ hi"
 
 
 async def test_a_link_is_forgotten_with_the_row_that_shows_it(urls: list[str]) -> None:
@@ -358,7 +388,7 @@ async def test_long_links_show_their_host_first(monkeypatch: pytest.MonkeyPatch)
     async with answered(STORY, (100, 30)) as (app, pilot):
         url = "https://good.example" + "a" * 200 + "@evil.example/"
         app.chat.reading.link(url)
-        await until_shown(pilot, app, "enter opens a page of evil.example: https://good")
+        await until_shown(pilot, app, "enter opens a page of evil.example:")
         assert toasts == [url]
 
 
@@ -434,7 +464,7 @@ async def test_a_click_on_the_heat_opens_the_tokens_there() -> None:
 # Long chats
 
 
-@pytest.mark.slow
+@pytest.mark.timed
 async def test_a_chat_of_ten_thousand_messages_is_smooth() -> None:
     chat = a_chat(5000)
     app = make_app(FakeEngine())

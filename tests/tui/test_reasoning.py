@@ -112,9 +112,9 @@ def test_reasoning_is_one_line_until_unfolded() -> None:
     assert shown(view)[-1] == "▸ thinking… 4 words · enter/click unfolds"
     reply.step(step(("\n</think>\n\nYes.", "draft")))
     reply.finished(Finished(1, "stop", reply.text, (), Stats()))
-    assert shown(view)[4:7] == ["▸ thought for 4 words · enter/click unfolds", "", "Yes."]
+    assert shown(view)[2:5] == ["▸ thought for 4 words · enter/click unfolds", "", "Yes."]
     folds.add(reply.key)
-    assert shown(view)[4:9] == [
+    assert shown(view)[2:7] == [
         "▾ thought for 4 words · enter/click folds",
         "▎ let me see",
         "▎ ",
@@ -139,7 +139,7 @@ def reply_rows(text: str) -> list[str]:
     """The rows of a reply, without the prompt, the names and what it cost."""
     reply = a_reply(step((text, "draft")))
     reply.finished(Finished(1, "stop", text, (), Stats()))
-    return shown(TurnView(answered("p", reply), first=True, token_view=False), 200)[4:-2]
+    return shown(TurnView(answered("p", reply), first=True, token_view=False), 200)[2:-2]
 
 
 @pytest.mark.parametrize(

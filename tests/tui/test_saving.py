@@ -99,23 +99,23 @@ def test_a_chat_reopens_with_pair_strategy_sampling_and_branches(store: Store) -
     session.change(replace(session.settings, sampling=replace(session.settings.sampling, temperature=0.3)))
     ask(session, "more")
     key, title = session.conversation.key, session.conversation.title
-    session.new_chat()
+    session.chats.new()
     session.choose_strategy("plain")
     flush(store)
 
     fresh = Session(FakeEngine(("And more.",)), replace(LAUNCH, store=store))
     fresh.load(CATALOG.pairs[1])
     fresh.poll()
-    assert fresh.open_chat(key) == ""
+    assert fresh.chats.open(key) == ""
     assert fresh.conversation.title == title == "A joke about foxes, please"
     assert fresh.settings.strategy == "lookup"
     assert fresh.settings.sampling.temperature == 0.3
     assert fresh.wanted == "demo"
     assert [turn.reply.text for turn in fresh.conversation.turns if turn.reply] == ["Hello again.", "More."]
     first = fresh.conversation.turns[0]
-    assert fresh.show_branch(-1, first) == ""
+    assert fresh.chats.show_branch(-1, first) == ""
     assert [turn.reply.text for turn in fresh.conversation.turns if turn.reply] == ["Hello there."]
-    assert fresh.show_branch(-1, first) == "that is the first of 2 versions"
+    assert fresh.chats.show_branch(-1, first) == "that is the first of 2 versions"
 
 
 def test_an_edited_prompt_is_a_branch_with_its_own_history(store: Store) -> None:
@@ -131,7 +131,7 @@ def test_an_edited_prompt_is_a_branch_with_its_own_history(store: Store) -> None
         Message("user", "second, better"),
     )
     assert [turn.prompt for turn in session.conversation.turns] == ["first", "second, better"]
-    assert session.show_branch(-1) == ""
+    assert session.chats.show_branch(-1) == ""
     assert [turn.prompt for turn in session.conversation.turns] == ["first", "second"]
     flush(store)
     loaded = store.load(session.conversation.key)[0]
@@ -148,7 +148,7 @@ def test_regenerating_an_earlier_reply_leaves_what_followed_on_its_branch(store:
     session.poll()
     assert generated(engine).messages == (Message("user", "first"),)
     assert [turn.prompt for turn in session.conversation.turns] == ["first"]
-    session.show_branch(-1)
+    session.chats.show_branch(-1)
     assert [turn.prompt for turn in session.conversation.turns] == ["first", "second"]
 
 
@@ -159,12 +159,12 @@ def test_opening_another_chat_keeps_the_partial_reply_where_it_belongs(store: St
     clock.now = 50
     session.poll()
     first = session.conversation.key
-    session.new_chat()
+    session.chats.new()
     session.send("second chat")
     second = session.conversation.key
     clock.now = 50.5
     session.poll()
-    assert session.open_chat(first) == ""
+    assert session.chats.open(first) == ""
     assert session.reply is None
     clock.now = 99
     session.poll()
@@ -191,7 +191,7 @@ def test_a_chat_that_is_gone_is_refused(store: Store) -> None:
     session = ready(FakeEngine(), store)
     ask(session, "hi")
     shown = session.conversation
-    assert session.open_chat("nope") == "that chat is not there any more"
+    assert session.chats.open("nope") == "that chat is not there any more"
     assert session.conversation is shown
 
 
@@ -199,8 +199,11 @@ def test_a_chat_that_is_gone_is_refused(store: Store) -> None:
     ("prompt", "reply", "title"),
     [
         ("Can you please tell me about the Roman aqueducts? I love them.", "", "The Roman aqueducts?"),
-        ("hi", "Hello there.", "Hello there"),
-        ("hi", "Hello! How can I help?", "How can I help?"),
+        ("hi", "Hello! How can I help?", "Hi"),
+        ("Hello! :) How are you today?", "Fine.", "Hello"),
+        ("hi, what is a fox?", "", "What is a fox?"),
+        ("Hey foxes", "", "Foxes"),
+        ("?", "Hello! How can I help?", "How can I help?"),
         ("```python\nprint(1)\n```\nWhat does this print?", "", "What does this print?"),
         ("Explain **monads** to me like I am five years old and have never seen any code in my life", "", None),
         ("\x1b[31mred\x1b[0m fox", "", "␛31mred␛0m fox"),
@@ -212,3 +215,23 @@ def test_titles(prompt: str, reply: str, title: str | None) -> None:
     made = make_title(prompt, reply)
     assert len(made) <= LONGEST + 1
     assert made == title if title is not None else made.endswith("…") and made.startswith("Explain monads")
+
+
+def test_a_chat_that_begins_with_a_greeting_is_named_by_what_is_asked_first(store: Store) -> None:
+    session = ready(FakeEngine(), store)
+    titles = []
+    for prompt in ("Hello!", "hi there", "Tell me about foxes", "And owls?"):
+        ask(session, prompt)
+        titles.append(session.conversation.title)
+        flush(store)
+        session.chats.open(session.conversation.key)
+    assert titles == ["Hello", "Hello", "Foxes", "Foxes"]
+    assert store.load(session.conversation.key)[0].title == "Foxes"
+
+
+def test_a_title_that_was_given_or_imported_stays_after_a_greeting(store: Store) -> None:
+    session = ready(FakeEngine(), store)
+    ask(session, "hi")
+    session.conversation.made_title = "A trip"
+    ask(session, "Tell me about foxes")
+    assert session.conversation.title == "A trip"

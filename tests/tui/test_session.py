@@ -27,6 +27,7 @@ from specchat.engine.api import (
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.tui.launch import Launch
 from specchat.tui.session import Session, Update
+from specchat.tui.status import header_sides
 
 
 class Clock:
@@ -194,8 +195,7 @@ def test_a_reply_that_fails_unanswered_gives_its_prompt_back() -> None:
     session = ready(FakeEngine((REFUSED,)))
     session.send("my prompt")
     assert session.poll()[-1] == Update("ended", "too long for the context", "my prompt")
-    assert session.last_reply is not None
-    assert session.last_reply.outcome == "too long for the context"
+    assert session.last_reply is None
     session.send("shorter")
     assert session.conversation.messages(prompt="x") == (Message("user", "x"),)
 
@@ -222,7 +222,7 @@ def test_a_prefill_is_used_once_and_comes_back_with_its_prompt() -> None:
 def test_a_prefill_that_was_not_used_does_not_go_along_into_another_chat() -> None:
     session = ready(FakeEngine())
     session.prefill = "Well,"
-    session.new_chat()
+    session.chats.new()
     assert session.next_prefill == ""
 
 
@@ -322,20 +322,79 @@ def test_an_engine_that_keeps_dying_is_left_alone() -> None:
     assert session.loaded.info is not None
 
 
-def test_a_load_that_fails_says_why_and_keeps_the_chat() -> None:
+def test_a_load_that_fails_says_why_and_the_pair_before_is_used_again() -> None:
     engine = FakeEngine()
     session = ready(engine)
     session.send("hi")
     session.poll()
+    session.change(replace(session.settings, draft_length=7, seed=3))
+    before = session.settings
     engine.fail_load("model", "no such folder: [/models]")
     session.load(CATALOG.pairs[1])
     assert session.send("while loading") == ""
     update = session.poll()[-1]
-    assert update == Update("load-failed", "no such folder: [/models]", "while loading")
+    assert update == Update("load-failed", "no such folder: [/models]. Still using demo.", "while loading")
     assert len(session.conversation.turns) == 2
-    session.load(CATALOG.pairs[0])
     session.poll()
+    assert (session.loaded.id, session.settings, session.loaded.error) == ("demo", before, "")
     assert session.loaded.info is not None
+    assert session.send("again") == ""
+
+
+def test_settings_changed_while_a_pair_is_loaded_stay_when_that_fails() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    engine.fail_load("model", "no such folder")
+    session.load(CATALOG.pairs[1])
+    session.change(replace(session.settings, seed=9))
+    session.poll()
+    assert session.settings.seed == 9
+
+
+def test_a_pair_that_ends_the_engine_gives_way_to_the_one_before() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    session.load(CATALOG.pairs[1])
+    engine.poll()
+    engine.die()
+    assert session.poll()[-1].message == "The engine process was killed by SIGKILL. Still using demo."
+    session.poll()
+    assert (session.loaded.id, session.loaded.info is not None) == ("demo", True)
+
+
+def test_the_first_pair_gives_way_to_the_one_that_is_always_there() -> None:
+    engine = FakeEngine()
+    engine.fail_load("download", "No connection to huggingface.co.")
+    session = Session(engine, replace(LAUNCH, pair=CATALOG.pairs[1], fallback=CATALOG.pairs[0]))
+    session.load(CATALOG.pairs[1])
+    assert session.poll()[-1].message == "No connection to huggingface.co. Still using demo."
+    session.poll()
+    assert (session.loaded.id, session.loaded.info is not None) == ("demo", True)
+    assert session.settings.strategy == CATALOG.pairs[0].strategy
+
+
+def test_a_pair_that_cannot_be_loaded_either_leaves_the_reason() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    engine.fail_load("model", "no big one")
+    engine.fail_load("model", "no demo any more")
+    session.load(CATALOG.pairs[1])
+    session.poll()
+    session.poll()
+    assert (session.loaded.error, session.loaded.loading) == ("no demo any more", None)
+
+
+def test_loading_can_be_given_up() -> None:
+    engine = FakeEngine()
+    session = ready(engine)
+    session.load(CATALOG.pairs[1])
+    session.send("hi")
+    assert session.give_up_loading() == "not loaded; going back to demo"
+    session.poll()
+    session.poll()
+    assert session.loaded.id == "demo"
+    assert session.conversation.turns[-1].answered
+    assert session.give_up_loading() == ""
 
 
 def test_a_strategy_that_cannot_be_used_falls_back_to_plain_with_the_reason() -> None:
@@ -373,7 +432,7 @@ def test_a_new_chat_forgets_the_old_one() -> None:
     session.send("count")
     clock.now = 99
     session.poll()
-    session.new_chat()
+    session.chats.new()
     session.poll()
     assert session.conversation.turns == []
     assert session.send("new") == ""
@@ -403,7 +462,7 @@ def half_answered(folder: Path, strategy: str = "draft") -> tuple[FakeEngine, Cl
 def test_a_reply_goes_on_while_another_chat_is_shown(tmp_path: Path) -> None:
     _, clock, session, reply = half_answered(tmp_path, "lookup")
     first = session.conversation
-    session.new_chat()
+    session.chats.new()
     session.change(replace(session.settings, strategy="draft"))
     clock.now = 0.7
     assert session.poll() == []  # nothing of it is shown here
@@ -412,15 +471,15 @@ def test_a_reply_goes_on_while_another_chat_is_shown(tmp_path: Path) -> None:
     assert session.poll() == [Update("answered", "“Count” is answered")]
     assert reply.text == "one two three four five six seven eight nine ten"
     flush(session.chat.saving.store)
-    assert session.open_chat(first.key) == ""
+    assert session.chats.open(first.key) == ""
     assert session.settings.strategy == "lookup"  # not that of the chat that was shown at its end
 
 
 def test_a_chat_that_is_being_answered_is_found_as_it_is(tmp_path: Path) -> None:
     _, _, session, reply = half_answered(tmp_path)
     first = session.conversation
-    session.new_chat()
-    assert session.open_chat(first.key) == ""
+    session.chats.new()
+    assert session.chats.open(first.key) == ""
     assert session.conversation is first
     assert session.reply is reply
     session.stop()
@@ -430,7 +489,7 @@ def test_a_chat_that_is_being_answered_is_found_as_it_is(tmp_path: Path) -> None
 
 def test_chats_wait_for_each_other(tmp_path: Path) -> None:
     engine, clock, session, _ = half_answered(tmp_path)
-    session.new_chat()
+    session.chats.new()
     assert session.send("then this") == ""
     waiting = session.reply
     assert waiting is not None
@@ -452,7 +511,7 @@ def test_chats_wait_for_each_other(tmp_path: Path) -> None:
 
 def test_another_pair_stops_what_runs_elsewhere(tmp_path: Path) -> None:
     _, _, session, reply = half_answered(tmp_path)
-    session.new_chat()
+    session.chats.new()
     session.load(CATALOG.pairs[1])
     assert Update("answered") in session.poll()
     assert (reply.outcome, session.loaded.name) == ("stopped", "Qwen3 8B + 0.6B")
@@ -463,19 +522,19 @@ def test_a_race_wants_the_engine_for_itself(tmp_path: Path) -> None:
     first = session.conversation.key
     clock.now = 99
     session.poll()
-    session.new_chat()
+    session.chats.new()
     session.send("then this")
-    assert session.open_chat(first) == ""
-    assert "another chat is being answered" in session.start_race()
-    assert session.race is None
+    assert session.chats.open(first) == ""
+    assert "another chat is being answered" in session.racing.start()
+    assert session.racing.race is None
     clock.now = 200
     session.poll()
-    assert session.start_race() == ""
+    assert session.racing.start() == ""
 
 
 def test_a_reply_that_waits_for_another_stops_at_once(tmp_path: Path) -> None:
     _, clock, session, first = half_answered(tmp_path)
-    session.new_chat()
+    session.chats.new()
     session.send("then this")
     waiting = session.reply
     assert waiting is not None
@@ -493,9 +552,9 @@ def test_a_second_reply_that_is_stopped_while_it_waits_leaves_the_first(tmp_path
     clock.now = 99
     session.poll()
     chat, first = session.conversation, session.last_reply
-    session.new_chat()
+    session.chats.new()
     session.send("then this")
-    session.open_chat(chat.key)
+    session.chats.open(chat.key)
     assert first is not None
     session.regenerate()
     session.stop()
@@ -505,7 +564,7 @@ def test_a_second_reply_that_is_stopped_while_it_waits_leaves_the_first(tmp_path
 
 def test_a_death_ends_the_reply_that_was_written_and_the_others_are_asked_for_again(tmp_path: Path) -> None:
     engine, clock, session, first = half_answered(tmp_path)
-    session.new_chat()
+    session.chats.new()
     session.send("then this")
     waiting = session.reply
     assert waiting is not None
@@ -523,11 +582,11 @@ def test_a_death_ends_the_reply_that_was_written_and_the_others_are_asked_for_ag
 def test_a_second_stop_leaves_what_waits_in_other_chats(tmp_path: Path) -> None:
     engine, clock, session, first = half_answered(tmp_path)
     answered = session.conversation.key
-    session.new_chat()
+    session.chats.new()
     session.send("then this")
     waiting = session.reply
     assert waiting is not None
-    session.open_chat(answered)
+    session.chats.open(answered)
     send, engine.send = engine.send, engine.requests.append  # type: ignore[method-assign]
     session.stop()
     engine.send = send  # type: ignore[method-assign]
@@ -541,7 +600,7 @@ def test_a_second_stop_leaves_what_waits_in_other_chats(tmp_path: Path) -> None:
 
 def test_an_engine_that_keeps_dying_ends_what_waits_too(tmp_path: Path) -> None:
     engine, _, session, _ = half_answered(tmp_path)
-    session.new_chat()
+    session.chats.new()
     session.send("then this")
     waiting = session.reply
     engine._load = lambda _: None  # type: ignore[method-assign]
@@ -556,12 +615,12 @@ def test_an_engine_that_keeps_dying_ends_what_waits_too(tmp_path: Path) -> None:
 def test_a_deleted_chat_is_not_answered_further(tmp_path: Path) -> None:
     engine, _, session, _ = half_answered(tmp_path)
     key = session.conversation.key
-    session.new_chat()
-    assert session.delete_chat(key).wait(5)
+    session.chats.new()
+    assert session.chats.delete(key).wait(5)
     assert any(isinstance(request, Cancel) for request in engine.requests)
     assert session.poll() == [Update("answered")]  # and it is not said to be answered
     assert not session.replies
-    assert "not there" in session.open_chat(key)
+    assert "not there" in session.chats.open(key)
 
 
 def test_a_chat_renamed_while_it_is_answered_keeps_the_new_name(tmp_path: Path) -> None:
@@ -569,15 +628,15 @@ def test_a_chat_renamed_while_it_is_answered_keeps_the_new_name(tmp_path: Path) 
     session = saved_session(engine, tmp_path)
     session.send("count")
     first = session.conversation
-    session.rename_chat(first.key, "Numbers")
-    session.new_chat()
-    assert session.rename_chat(first.key, "Figures").wait(5)
+    session.chats.rename(first.key, "Numbers")
+    session.chats.new()
+    assert session.chats.rename(first.key, "Figures").wait(5)
     clock.now = 99
     assert session.poll() == [Update("answered", "“Figures” is answered")]
-    assert session.open_chat(first.key) == ""
+    assert session.chats.open(first.key) == ""
     assert session.conversation.title == "Figures"
-    session.new_chat()
-    assert session.open_chat(first.key) == ""
+    session.chats.new()
+    assert session.chats.open(first.key) == ""
     assert session.conversation.title == "Figures"
 
 
@@ -587,7 +646,7 @@ def test_replies_that_wait_for_the_pair_are_made_as_their_chats_say() -> None:
     session = start(engine)
     session.change(replace(session.settings, limits=Limits(max_tokens=5)))
     session.send("short")
-    session.new_chat()
+    session.chats.new()
     session.change(replace(session.settings, limits=Limits(max_tokens=900)))
     session.send("long")
     session.poll()
@@ -602,7 +661,7 @@ def test_opening_the_chat_that_is_shown_changes_nothing(tmp_path: Path) -> None:
     session.poll()
     chat = session.conversation
     session.change(replace(session.settings, strategy="lookup"))
-    assert session.open_chat(chat.key) == ""
+    assert session.chats.open(chat.key) == ""
     assert session.conversation is chat
     assert session.settings.strategy == "lookup"
 
@@ -613,11 +672,11 @@ def test_a_chat_that_is_only_read_keeps_its_pair_and_strategy(tmp_path: Path) ->
     session.send("hi")
     session.poll()
     key = session.conversation.key
-    session.new_chat()
+    session.chats.new()
     session.send("another")
     session.poll()
     other = session.conversation.key
-    session.new_chat()
+    session.chats.new()
     session.engine = session.loaded._engine = FakeEngine(
         info=replace(INFO, strategies=(StrategyStatus("plain", True), StrategyStatus("swift", False, "no layers")))
     )
@@ -625,18 +684,18 @@ def test_a_chat_that_is_only_read_keeps_its_pair_and_strategy(tmp_path: Path) ->
     session.load(CATALOG.pairs[1])
     session.poll()
     for _ in range(2):
-        assert session.open_chat(key) == ""
+        assert session.chats.open(key) == ""
         assert (session.wanted, session.settings.strategy) == ("demo", "swift")
-        assert "write something" in session.start_race()
-        assert "not there" in session.open_chat("gone")
+        assert "write something" in session.racing.start()
+        assert "not there" in session.chats.open("gone")
         assert session.wanted == "demo"
-        assert session.open_chat(other) == ""
+        assert session.chats.open(other) == ""
 
 
 def test_a_count_for_the_chat_before_is_not_shown_with_the_next() -> None:
     session = ready(FakeEngine())
     assert session.count("one two three")
-    session.new_chat()
+    session.chats.new()
     session.poll()
     assert session.prompt_count.counted is None
     assert not session.busy
@@ -647,12 +706,12 @@ def test_what_was_written_when_the_app_ends_is_all_there(tmp_path: Path) -> None
     session = saved_session(engine, tmp_path)
     session.send("count")
     key = session.conversation.key
-    session.new_chat()
+    session.chats.new()
     session.send("wait")
     clock.now = 0.5
     session.poll()
     last = session.conversation.key
-    session.open_chat(key)
+    session.chats.open(key)
     session.close()
     session.chat.saving.store.close()
     store = Store(tmp_path / "chats.db")
@@ -676,3 +735,11 @@ def test_another_pair_stops_the_running_reply() -> None:
     assert session.loaded.info.name == "Qwen3 8B + 0.6B"
     assert session.last_reply is not None
     assert session.last_reply.outcome == "stopped"
+
+
+def test_a_reply_that_was_made_elsewhere_claims_no_seed() -> None:
+    session = ready(FakeEngine())
+    reply = Reply(0, "imported", Sampling(), Speculation(), state="finished")
+    reply.restore("It was written elsewhere.")
+    session.conversation.answer(session.conversation.ask("hi"), reply)
+    assert "new seed each reply" in header_sides(session)[1].plain

@@ -15,7 +15,7 @@ from specchat.engine.fake import INFO, steps
 from specchat.engine.strategies import SOURCES as ENGINE_SOURCES
 from specchat.tui import figures
 from specchat.tui.actions.table import ACTIONS, as_markdown
-from specchat.tui.gauges import footer, gauges
+from specchat.tui.gauges import footer, gauges, whole_footer
 from specchat.tui.history import PromptHistory
 from specchat.tui.insight.diagnosis import Advice, Diagnosis
 from specchat.tui.pastes import Pastes
@@ -126,11 +126,14 @@ def test_history_survives_bad_files(tmp_path: Path) -> None:
     history.add("one\ntwo")
     history.add("one\ntwo")
     assert path.stat().st_mode & 0o077 == 0
+    path.chmod(0o644)
+    history.add("another")
+    assert path.stat().st_mode & 0o077 == 0
     history.add("  ")
     path.write_bytes(path.read_bytes() + b'\xff\xfe broken\n{"a": 1}\n"three"\n')
     again = PromptHistory(path)
-    assert [again.older("x"), again.older("x"), again.older("x")] == ["three", "one\ntwo", None]
-    assert [again.newer(), again.newer(), again.newer()] == ["three", "x", None]
+    assert [again.older("x"), again.older("x"), again.older("x")] == ["three", "another", "one\ntwo"]
+    assert [again.newer(), again.newer(), again.newer(), again.newer()] == ["another", "three", "x", None]
 
 
 def test_history_without_a_place_lasts_for_this_run(tmp_path: Path) -> None:
@@ -145,6 +148,7 @@ def test_history_files_do_not_grow_for_ever(tmp_path: Path) -> None:
     path.write_text("".join(f'"{n}"\n' for n in range(3000)))
     assert PromptHistory(path).older("") == "2999"
     assert len(path.read_text().splitlines()) == 500
+    assert path.stat().st_mode & 0o077 == 0
 
 
 def test_huge_prompts_are_not_kept(tmp_path: Path) -> None:
@@ -170,7 +174,14 @@ def test_pastes_fold_and_unfold() -> None:
 
 
 def test_figures() -> None:
-    assert [figures.per_second(9.44), figures.per_second(142.4)] == ["9.4", "142"]
+    assert [figures.per_second(value) for value in (9.44, 142.4, 1142.4)] == ["9.4", "142", "1,142"]
+    assert [figures.faster(value) for value in (2.4, 1.02, 1.01, 0.99, 0.8)] == [
+        ("2.4x", "faster"),
+        ("1.0x", "faster"),
+        ("1.0x", "as fast"),
+        ("1.0x", "as fast"),
+        ("1.2x", "slower"),
+    ]
     assert [figures.seconds(120), figures.seconds(14200)] == ["0.12 s", "14 s"]
     assert [figures.times(1.94), figures.times(12.3)] == ["1.9x", "12x"]
     assert [figures.duration(ms) for ms in (-12_340, 125_000, 7_320_000)] == ["12.3 s", "2 min 05 s", "2 h 02 min"]
@@ -217,7 +228,9 @@ def test_the_footer() -> None:
         reply.stats, tokens_per_second=142, speedup_vs_plain=1.9, completion_tokens=214, mean_acceptance_length=3.4,
         ttft_ms=120,
     )  # fmt: skip
-    assert footer(reply) == "142 tok/s · 1.9x plain · 214 tokens · AL 3.4 · 0.12 s to first · seed 42"
+    assert footer(reply) == "142 tok/s · 1.9x"
+    whole = "142 tok/s · 1.9x plain · 214 tokens · seed 42 · AL 3.4 · 0.12 s to first · demo"
+    assert whole_footer(reply) == whole
 
 
 @pytest.mark.parametrize("height", [1, 5, 12, 20, 30, 60])

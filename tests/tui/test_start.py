@@ -6,7 +6,17 @@ import select
 import subprocess
 import sys
 import time
+from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
+from conftest import make_app
+from textual.css import stylesheet
+from textual.dom import DOMNode
+from textual.widget import Widget
+
+from specchat.engine.fake import FakeEngine
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,6 +29,34 @@ def test_the_app_imports_no_model_code() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert found.stdout.strip() == "[]"
+
+
+OPENED_LATER = {
+    "specchat.chat.exporting",
+    "specchat.chat.importing",
+    "specchat.chat.json_format",
+    "specchat.chat.markdown",
+    "specchat.chat.search",
+    "specchat.tui.clipboard",
+    "specchat.tui.commands",
+    "specchat.tui.composing.files",
+    "specchat.tui.composing.listing",
+    "specchat.tui.insight.race",
+    "specchat.tui.insight.replay",
+}
+
+
+def test_the_first_window_imports_nothing_that_is_opened_later() -> None:
+    code = "import sys, specchat.cli.app, specchat.cli.prepare, specchat.tui.app; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    imported = set(found.stdout.split())
+    assert OPENED_LATER & imported == set()
+    screens = {name.rpartition(".")[2] for name in imported if name.startswith("specchat.tui.screens.")}
+    assert screens == {"chat", "chats", "choosing", "feed", "interrupting", "notice", "queue", "reading"}
+
+
+def test_what_is_opened_later_is_there() -> None:
+    assert all(find_spec(name) for name in OPENED_LATER)
 
 
 def test_cleaning_text_needs_no_app() -> None:
@@ -54,3 +92,52 @@ def test_the_first_frame_is_drawn_soon() -> None:
         process.kill()
         process.wait()
         os.close(leader)
+
+
+async def test_styles_are_read_once_before_the_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: Counter[str] = Counter()
+    parse = stylesheet.parse
+
+    def counting(scope: str, css: str, *rest: object, **options: object) -> object:
+        read[css] += 1
+        return parse(scope, css, *rest, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stylesheet, "parse", counting)
+    app = make_app(FakeEngine())
+    async with app.run_test():
+        chat = [css for css in read if "Transcript" in css]
+        assert chat
+        assert {read[css] for css in chat} == {1}
+        shown = app.chat.transcript.get_component_styles("spec-draft").color.hex
+        assert shown.lower() == app.theme_variables["spec-draft"]
+
+
+async def test_only_the_prompt_takes_the_focus_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    focused: list[Widget] = []
+    watch = Widget.watch_has_focus
+
+    def watching(self: Widget, focus: bool) -> None:
+        if focus:
+            focused.append(self)
+        watch(self, focus)
+
+    monkeypatch.setattr(Widget, "watch_has_focus", watching)
+    app = make_app(FakeEngine())
+    async with app.run_test():
+        assert set(focused) == {app.chat.prompt}
+
+
+async def test_all_is_styled_anew_only_for_the_size_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    styled: list[DOMNode] = []
+    update = DOMNode.update_node_styles
+
+    def counting(self: DOMNode, animate: bool = True) -> None:
+        styled.append(self)
+        update(self, animate)
+
+    monkeypatch.setattr(DOMNode, "update_node_styles", counting)
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        assert app.chat.has_class("-wide")
+        assert styled.count(app.chat) == 1

@@ -88,7 +88,7 @@ def test_code_is_boxed_and_highlighted() -> None:
 
 def test_long_code_lines_fold_and_copy_whole() -> None:
     lines = [line for line in box(Content("x" * 100), "", 24) if line.copied]
-    assert len(lines) == 5
+    assert len(lines) == 6
     assert "".join(line.text for line in lines) == "x" * 100
     assert all(line.glue == "" for line in lines)
 
@@ -238,6 +238,19 @@ def test_a_change_of_strategy_is_marked_where_it_fell(token_view: bool) -> None:
     assert text.index("One.") < text.index(mark) < text.index("Three.")
 
 
+@pytest.mark.parametrize("token_view", [False, True])
+def test_a_change_soon_after_another_is_told_by_its_mark_at_once(token_view: bool) -> None:
+    reply = a_reply(step(("One.\n\n", "draft")))
+    view = TurnView(answered("p", reply), first=True, token_view=token_view)
+    for number, length in enumerate((4, 3, 2)):
+        reply.changed(Changed(1, Speculation.of("draft", length), 7))
+        reply.step(step((f"Number {number}.\n\n", "draft")))
+        text = "".join(shown(view))
+        assert (text.count("⟨"), f"⟨draft x5 → x{length} at token 7⟩" in text) == (1, True)
+    reply.changed(Changed(1, Speculation.of("draft"), 7))
+    assert "⟨" not in "".join(shown(view))
+
+
 def test_heat_stands_beside_the_rows_it_belongs_to() -> None:
     reply = a_reply(
         step(("good.\n\n", "draft"), accepted=4),
@@ -249,12 +262,12 @@ def test_heat_stands_beside_the_rows_it_belongs_to() -> None:
     for section in TurnView(answered("p", reply), first=True, token_view=False).sections():
         for row, line in enumerate(section.lines(40)):
             heats[line.content.plain] = section.heat_of(row)
-    assert (heats["good."], heats["bad."], heats["x"], heats["p"]) == (1.0, 0.0, None, None)
+    assert (heats["good."], heats["bad."], heats["x"], heats["▌ p"]) == (1.0, 0.0, None, None)
 
 
 def test_huge_prompts_are_cut_on_the_screen_only() -> None:
     turn = Turn("x" * 1_000_000)
-    assert "… and 996,000 more characters" in shown(TurnView(turn, first=True, token_view=False))
+    assert "▌ … and 996,000 more characters" in shown(TurnView(turn, first=True, token_view=False))
     assert len(turn.prompt) == 1_000_000
 
 

@@ -91,7 +91,7 @@ async def test_advice_is_taken_at_the_next_step_of_a_running_reply() -> None:
 
 async def test_the_ledger_survives_new_chats() -> None:
     async def test(app: SpecchatApp, pilot: Pilot[None]) -> None:
-        await shown(pilot, app, "saved", "this session")
+        await shown(pilot, app, "saved so far")
         await pilot.press("ctrl+n")
         await ask(app, pilot, "again")
         await app.chat.do("ledger")
@@ -167,7 +167,7 @@ async def test_a_reply_is_replayed_and_walked(size: tuple[int, int]) -> None:
             await pilot.press("space")
         await pilot.press("home")
         await shown(pilot, app, "step 0 of")
-        assert rests(app)
+        await wait_until(pilot, lambda: rests(app))
         await pilot.press("right")
         await shown(pilot, app, "step 1 of", "kept 3 of 5", "word3")
         await pilot.press("right", "right", "left")
@@ -216,7 +216,7 @@ async def test_a_race_is_run_shown_and_replayed(size: tuple[int, int]) -> None:
         await pilot.press("r")
         assert screen.view.moving
         await closed(app, pilot)
-        assert app.session.race is None
+        assert app.session.racing.race is None
         assert (app.session.conversation.turns, app.session.last_reply) == (turns, reply)
 
     await answered(test, size)
@@ -236,7 +236,7 @@ async def test_escape_stops_a_running_race() -> None:
         await shown(pilot, app, "word20", "one lane after the other")
         await closed(app, pilot)
         assert isinstance(engine.requests[-1], Cancel)
-        assert not app.session.racing
+        assert not app.session.racing.running
         await ask(app, pilot, "again", wait=False)
         clock[0] = 2999
         await wait_until(pilot, lambda: app.session.reply is None)

@@ -1,4 +1,4 @@
-"""What the user can do. An `Action` gives a key, a palette command, a slash command, a hint and a line of help."""
+"""The user's actions. An `Action` gives a key, a palette command, a slash command, a hint and a line of help."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -42,6 +42,8 @@ class Action:
     slash: str = ""
     argument: str = ""
     values: Values | None = None
+    applies: Callable[["ChatScreen"], bool] = lambda _: True
+    """Whether the hint is worth showing now."""
     where: Where = "anywhere"
     """Where its keys work: `transcript` and `chats` mean while the transcript or the list of chats has the focus."""
 
@@ -58,4 +60,6 @@ class Action:
 
 def key_name(key: str) -> str:
     """A key as people write it."""
-    return key.upper() if key[0] == "f" and key[1:].isdigit() else key.replace("escape", "esc")
+    if key[0] == "f" and key[1:].isdigit():
+        return key.upper()
+    return key.replace("escape", "esc").replace("underscore", "_")

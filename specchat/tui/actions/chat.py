@@ -33,7 +33,8 @@ def _model(chat: "ChatScreen", name: str) -> None:
 
 
 CHAT = (
-    Action("send", "Send", "Send the prompt. While a reply runs, the text is kept.", keys=("enter",), where="prompt"),
+    Action("send", "Send", "Send the prompt; while a reply is written, once that has ended.", keys=("enter",),
+           where="prompt"),
     Action("newline", "New line", "Start a new line in the prompt.", keys=("ctrl+j",), where="prompt"),
     Action(
         "stop",
@@ -42,8 +43,28 @@ CHAT = (
         lambda chat, _: chat.stop(),
         ("escape",),
         hint="stop",
+        applies=lambda chat: chat.session.reply is not None or chat.session.chat.editing is not None,
         slash="stop",
     ),
+    Action(
+        "help",
+        "Help",
+        "All keys and what they do.",
+        lambda chat, _: chat.choosing.help(),
+        ("f1",),
+        hint="help",
+        slash="help",
+    ),
+    Action("quit", "Quit", "Leave specchat.", lambda chat, _: chat.app.action_quit(), ("ctrl+q",), hint="quit",
+           slash="quit"),
+    Action("about", "About", "What is loaded, on which hardware, and why the text is exact.",
+           lambda chat, _: chat.choosing.about(), slash="about"),
+    Action("suggestion", "Suggestion", "In an empty chat: one of the prompts that are shown.", keys=("1", "2", "3"),
+           where="prompt"),
+    Action("interrupt", "Interrupt", "Copy what is selected, else stop the reply, else clear the prompt, else say how "
+           "to leave; twice within a second leaves.", keys=("ctrl+c",)),
+    Action("suspend", "Suspend", "Leave the terminal to the shell, whose fg brings specchat back; undo where the "
+           "terminal cannot do that.", lambda chat, _: chat.app.action_suspend_process(), ("ctrl+z",)),
     Action(
         "settings",
         "Settings",
@@ -60,18 +81,12 @@ CHAT = (
         lambda chat, _: chat.toggle_token_view(),
         ("ctrl+t",),
         hint="tokens",
+        applies=lambda chat: bool((reply := chat.session.last_reply) and reply.steps),
         slash="tokens",
     ),
+    Action("panel", "Panel", "Hide or show the engine panel.", lambda chat, _: chat.toggle_panel(), ("alt+p",),
+           slash="panel"),
     Action("commands", "Commands", "Search all commands.", keys=("ctrl+p",), hint="commands"),
-    Action(
-        "help",
-        "Help",
-        "All keys and what they do.",
-        lambda chat, _: chat.choosing.help(),
-        ("f1",),
-        hint="help",
-        slash="help",
-    ),
     Action(
         "models",
         "Models",
@@ -92,8 +107,12 @@ CHAT = (
         "Answer again with a new seed, as a branch.",
         lambda chat, _: chat.chats.regenerate(),
         ("ctrl+r",),
+        hint="again",
+        applies=lambda chat: chat.session.last_reply is not None and chat.session.reply is None,
         slash="again",
     ),
+    Action("continue", "Continue", "Go on with a reply that was stopped or ended at its longest, as another version.",
+           lambda chat, _: chat.chats.go_on(), slash="continue"),
     Action(
         "copy-reply",
         "Copy reply",
@@ -102,7 +121,6 @@ CHAT = (
         ("ctrl+y",),
         slash="copy",
     ),
-    Action("quit", "Quit", "Leave specchat.", lambda chat, _: chat.app.action_quit(), ("ctrl+q",), slash="quit"),
     Action(
         "history",
         "Prompt history",

@@ -30,7 +30,7 @@ def _rename(chat: "ChatScreen", name: str) -> None:
 
     def named(text: str | None) -> None:
         if text is not None and (new := one_line(text, 80)):
-            chat.session.rename_chat(key, new).wait(1)
+            chat.session.chats.rename(key, new).wait(1)
             chat.chats.redraw()
             chat.draw_rows()
 
@@ -89,6 +89,7 @@ CHATS = (
         lambda chat, _: chat.chats.new(),
         ("ctrl+n",),
         hint="new",
+        applies=lambda chat: bool(chat.session.conversation.turns),
         slash="new",
     ),
     Action(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from specchat.clean import clean, one_line
 from specchat.engine.api import CONTEXT_POLICIES
 from specchat.tui.actions.action import Action, Run
-from specchat.tui.composing.personas import NO_PERSONA, apply
+from specchat.tui.composing.personas import NO_PERSONA, apply, preset_words
 from specchat.tui.composing.slash import nearest
 from specchat.tui.settings import FIELDS, InvalidValue
 
@@ -71,7 +71,7 @@ def choose_preset(chat: "ChatScreen", name: str) -> None:
     else:
         settings = chat.session.settings
         chat.session.change(replace(settings, sampling=apply(presets[name], settings.sampling)))
-        _done(chat, f"preset {name}, from the next reply on")
+        _done(chat, f"preset {name} ({preset_words(presets[name])}), from the next reply on")
 
 
 def choose_persona(chat: "ChatScreen", name: str) -> None:
@@ -156,7 +156,7 @@ COMPOSING = (
     Action("persona", "Persona", "Give the chat another system prompt by its name.", choose_persona, slash="persona",
            argument="name", values=_personas),
     Action("preset", "Preset", "Sample in another way by its name.", choose_preset, slash="preset", argument="name",
-           values=lambda chat: [(preset.name, "") for preset in chat.session.launch.presets]),
+           values=lambda chat: [(preset.name, preset_words(preset)) for preset in chat.session.launch.presets]),
     Action("system", "System prompt", "Write the chat's own system prompt, or take it away.", _system, slash="system",
            argument="text or off"),
     Action("prefill", "Prefill", "Let the next reply begin with these words.", _prefill, slash="prefill",
@@ -177,6 +177,8 @@ COMPOSING = (
            values=lambda chat: [(theme, "") for theme in sorted(chat.app.available_themes)]),
     Action("search-prompts", "Search prompts", "Search earlier prompts and put one into the box.",
            lambda chat, _: chat.choosing.earlier_prompt(), ("ctrl+s",), slash="history"),
+    Action("undo", "Undo", "Take back the last change of the prompt.", lambda chat, _: chat.prompt.action_undo(),
+           ("ctrl+underscore",), where="prompt"),
     Action("unfold-paste", "Unfold paste", "Put a folded paste at the cursor into the box, to edit it.", _unfold,
            ("ctrl+g",), where="prompt"),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specchat.chat.files import ChatFileError, write_new
-from specchat.chat.schema import in_words
+from specchat.chat.schema import StoreError, in_words
 from specchat.clean import one_line
 from specchat.tui.actions.action import Action
 
@@ -89,11 +89,8 @@ async def _read(chat: "ChatScreen", path: Path) -> None:
 
     try:
         imported = await asyncio.to_thread(import_file, chat.session.chat.saving.store, path)
-    except ChatFileError as error:
+    except (ChatFileError, StoreError) as error:
         chat.say(str(error), bad=True)
-        return
-    except sqlite3.Error as error:
-        chat.say(in_words(error, chat.session.chat.saving.store.path), bad=True)
         return
     chat.chats.redraw()
     if len(imported.keys) == 1:

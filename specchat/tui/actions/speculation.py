@@ -27,7 +27,7 @@ def _use(chat: "ChatScreen", strategy: str, length: int, label: str) -> None:
 def _advice(chat: "ChatScreen", _: str) -> None:
     advice = chat.session.diagnosis.advice
     if advice is None:
-        chat.say("there is no advice: nothing is known to be faster than what is set")
+        chat.say("there is no advice: no faster setting is known")
         return
     _use(chat, advice.speculation.strategy, advice.speculation.draft_length, advice.label)
 
@@ -76,7 +76,7 @@ def _in_use(speculation: Speculation, strategy: str) -> int | None:
 def _race(chat: "ChatScreen", _: str) -> None:
     from specchat.tui.screens.race import RaceScreen
 
-    if refusal := chat.session.start_race():
+    if refusal := chat.session.racing.start():
         chat.say(refusal, bad=True)
         return
     chat.feed.expect()

@@ -1,1 +1,1 @@
-"""What goes with writing a prompt: slash commands, files, completion, earlier prompts."""
+"""Help in writing a prompt: slash commands, files, completion, earlier prompts."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from specchat.tui.actions.action import Action
 from specchat.tui.composing import slash
 from specchat.tui.composing.completion import Choice, Completion
-from specchat.tui.composing.files import Files
 from specchat.tui.composing.mentions import Typed, typed_mention
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
+    from specchat.tui.composing.files import Files
     from specchat.tui.screens.chat import ChatScreen
 
 _ROWS_ABOVE = 2
@@ -24,8 +24,10 @@ class Completer:
 
     def __init__(self, chat: "ChatScreen") -> None:
         self._chat = chat
-        self._files = Files()
+        self._files: Files | None = None
         self._seen: tuple[str, int, bool] | None = None
+        self._fits = ("", 0)
+        """The line and column that what is listed is for."""
         self._closed_at: tuple[str, int] | None = None
         """The line and column at which the list was closed with esc: it stays closed there."""
 
@@ -63,6 +65,10 @@ class Completer:
         return action.values(self._chat) if action.values is not None else ()
 
     async def _find(self, typed: Typed, line: str, column: int) -> None:
+        if self._files is None:
+            from specchat.tui.composing.files import Files
+
+            self._files = Files()
         found = await asyncio.to_thread(self._files.complete, typed, column)
         if (line, column) == self._prompt.line_at_cursor()[:2] and (line, column) != self._closed_at:
             self._show(found)
@@ -72,13 +78,16 @@ class Completer:
             if self._list.completion is not None:
                 self._list.close()
             return
+        self._fits = self._prompt.line_at_cursor()[:2]
         self._list.open(found, self._chat.query_one("#status").region.y - _ROWS_ABOVE)
 
     # Keys
 
     def key(self, key: str) -> bool:
         """Whether the open list takes this key."""
-        if self._list.completion is None:
+        if key in ("up", "down", "tab", "enter"):
+            self.typed()  # keys may come faster than the news of what was typed
+        if self._list.completion is None or self._fits != self._prompt.line_at_cursor()[:2]:
             return False
         if key in ("up", "down"):
             self._list.move(1 if key == "down" else -1)

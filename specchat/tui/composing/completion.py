@@ -1,4 +1,4 @@
-"""What may take the place of the word before the cursor."""
+"""Candidates for the place of the word before the cursor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

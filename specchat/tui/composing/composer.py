@@ -1,16 +1,22 @@
-"""What becomes of the prompt: a command is run, a text is sent with the files it names; their sizes beforehand."""
+"""The way of a prompt: a command is run, a text is sent with the files it names; their sizes beforehand."""
 
 import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.attachments import Attachment, AttachmentError, with_attachments
+from specchat.tui import figures
 from specchat.tui.actions.table import BY_SLASH
 from specchat.tui.composing import slash
 from specchat.tui.composing.mentions import Attacher
+from specchat.tui.pastes import FOLD_ABOVE
 
 if TYPE_CHECKING:
     from specchat.tui.screens.chat import ChatScreen
+
+
+_LOOK_S = 0.02
+"""Seconds between looks whether the tokens are counted."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ class Composer:
 
     @property
     def composed(self) -> Composed:
-        """What is known of the prompt now."""
+        """The facts known of the prompt now."""
         text = self._chat.prompt.text
         if text.startswith("/") and not isinstance(slash.parse(text, BY_SLASH), str):
             return Composed(command=True)
@@ -54,7 +60,27 @@ class Composer:
                 chat.say(f"{error.message} Your text is kept.", bad=True)
                 return
             if chat.prompt.prompt == prompt:  # nothing was typed while files were read
-                chat.send(parsed, attachments)
+                self._send(parsed, attachments)
+
+    def _send(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+        """Send what was entered; a long one once its tokens are counted, so that it is refused before it is taken."""
+        chat, content = self._chat, with_attachments(text, attachments)
+        known = chat.session.prompt_count.known(content)
+        if len(content) <= FOLD_ABOVE or known or not chat.session.count(content):
+            chat.send(text, attachments)
+            return
+        chat.say("counting tokens")
+        chat.feed.expect()
+        waiting = self._once_counted(chat.prompt.prompt, text, attachments)
+        chat.run_worker(waiting, group="send", exclusive=True, exit_on_error=False)
+
+    async def _once_counted(self, prompt: str, text: str, attachments: tuple[Attachment, ...]) -> None:
+        chat = self._chat
+        while chat.session.prompt_count.waiting:
+            await asyncio.sleep(_LOOK_S)
+        chat.say("")
+        if chat.prompt.prompt == prompt:
+            chat.send(text, attachments)
 
     async def count(self) -> None:
         """Ask the engine how many tokens the prompt has, and look how large its files are."""
@@ -85,6 +111,5 @@ def _words(attachments: tuple[Attachment, ...]) -> str:
     """`2 files, 14 kB`; empty without any."""
     if not attachments:
         return ""
-    size = sum(len(attachment.text.encode(errors="replace")) for attachment in attachments)
-    shown = f"{size} bytes" if size < 1000 else f"{size / 1e3:.0f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
-    return f"{len(attachments)} file{'s' * (len(attachments) > 1)}, {shown}"
+    size = figures.text_size([attachment.text for attachment in attachments])
+    return f"{len(attachments)} file{'s' * (len(attachments) > 1)}, {size}"

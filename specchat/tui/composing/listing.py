@@ -39,7 +39,7 @@ def list_files(root: str, most: int = MOST_FILES) -> Listing:
 
 
 def _of_git(root: str) -> list[str]:
-    """What a git repository holds below `root`; empty where there is none, or no git."""
+    """The files of a git repository below `root`; empty where there is none, or no git."""
     # A repository's own settings may name programs to run; this is the one that listing would start.
     command = ["git", "-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
@@ -53,7 +53,7 @@ def _of_git(root: str) -> list[str]:
 
 
 def _below(root: str) -> Iterator[str | None]:
-    """What is there, folder by folder; None for each that has been looked through, for the clock to be looked at."""
+    """The files there, folder by folder; None for each that has been looked through, for the clock to be looked at."""
     folders = deque([""])
     while folders:
         below = folders.popleft()
@@ -72,7 +72,7 @@ def _offered(name: str) -> bool:
 
 
 def entries(folder: str) -> Sequence[os.DirEntry[str]]:
-    """What is in a folder by name; nothing where it cannot be read."""
+    """The contents of a folder by name; nothing where it cannot be read."""
     try:
         with os.scandir(folder) as found:
             return sorted(found, key=lambda entry: entry.name)

@@ -8,7 +8,18 @@ from specchat.tui.launch import Persona, Preset
 
 NO_PERSONA = "none"
 OWN = "own"
-"""What a sampling is called that is no preset's."""
+"""The name of a sampling that is no preset's."""
+
+
+_WORDS = {
+    "temperature": "temperature",
+    "top_k": "top-k",
+    "top_p": "top-p",
+    "min_p": "min-p",
+    "repetition_penalty": "repetition",
+    "presence_penalty": "presence",
+    "frequency_penalty": "frequency",
+}
 
 
 def persona_of(system: str, personas: Iterable[Persona]) -> Persona | None:
@@ -25,6 +36,17 @@ def persona_name(system: str, personas: Iterable[Persona]) -> str:
 def preset_name(sampling: Sampling, presets: Sequence[Preset]) -> str:
     """The preset that samples like this."""
     return next((preset.name for preset in presets if apply(preset, sampling) == sampling), OWN)
+
+
+def preset_words(preset: Preset) -> str:
+    """`temperature 0.4, top-p 0.9`: what differs from sampling as it is without any option."""
+    plain = Sampling()
+    values = {
+        words: getattr(preset.sampling, key)
+        for key, words in _WORDS.items()
+        if key == "temperature" or getattr(preset.sampling, key) != getattr(plain, key)
+    }
+    return ", ".join(f"{words} {value:g}" for words, value in values.items())
 
 
 def apply(preset: Preset, sampling: Sampling) -> Sampling:

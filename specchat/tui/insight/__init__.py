@@ -1,1 +1,1 @@
-"""What recorded steps say about speed: projections, advice, the session's ledger, races and replays. No widgets."""
+"""Speed by recorded steps: projections, advice, the session's ledger, races and replays. No widgets."""

@@ -1,4 +1,4 @@
-"""What steps cost: checking so many rows, as measured and between and beyond what was measured."""
+"""The cost of steps: checking so many rows, as measured and between and beyond what was measured."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

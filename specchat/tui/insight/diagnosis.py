@@ -187,7 +187,7 @@ def _others(reply: Reply, usable: set[str], lengths: Mapping[str, int], ledger: 
 
 
 def _lookup(reply: Reply, lengths: Mapping[str, int], ledger: Ledger, plain: float) -> Iterable[Advice]:
-    """What copying would have done to this text, at the cost of checks as measured here or earlier with this pair."""
+    """The speed of copying for this text, at the cost of checks as measured here or earlier with this pair."""
     speculation = Speculation.of("lookup", lengths.get("lookup"), reply.record.speculation.acceptance)
     checks = Checks.of(reply.steps[-_LATEST:])
     if checks.rows[-1] == 1:

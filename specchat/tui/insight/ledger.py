@@ -1,4 +1,4 @@
-"""What drafting saved since the app was started, against plain decoding as measured for each pair."""
+"""The time that drafting saved since the app was started, against plain decoding as measured for each pair."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Account:
     compared_ms: float = 0.0
     """Of these, where plain's speed is known."""
     plain_ms: float = 0.0
-    """What plain decoding would have taken in their place."""
+    """The time that plain decoding would have taken in their place."""
 
     @property
     def saved_ms(self) -> float:
@@ -89,7 +89,7 @@ class Ledger:
         return dict(sorted(sums.items(), key=lambda item: (-item[1].tokens, item[0])))
 
     def of(self, pair: str, strategy: str) -> Account:
-        """What is known of a strategy with a pair; empty where nothing is."""
+        """The figures of a strategy with a pair; empty where nothing is."""
         return self.accounts.get((pair, strategy)) or Account()
 
 

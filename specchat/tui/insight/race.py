@@ -169,7 +169,7 @@ class Race:
 
 
 class RaceView:
-    """What there is to see of a race: the lane that runs live, and beside it the other one at its measured pace."""
+    """A race as it is seen: the lane that runs live, and beside it the other one at its measured pace."""
 
     def __init__(self, race: Race) -> None:
         self.race = race
@@ -224,7 +224,7 @@ def first_difference(one: tuple[int, ...], other: tuple[int, ...]) -> int | None
 
 
 def rival(chosen: Speculation, preferred: str, lengths: Mapping[str, int], info: PairInfo) -> Speculation | None:
-    """What races plain decoding: what is set, else the pair's own strategy, else the first that works; None without."""
+    """The speculation that races plain decoding: the one set, else the pair's own, else the first that works."""
     if chosen.strategy != "plain":
         return chosen
     usable = [status.name for status in info.strategies if status.available and status.name in STRATEGIES]

@@ -47,7 +47,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Moment:
-    """What there is to see now. Times in milliseconds."""
+    """The state to show now. Times in milliseconds."""
 
     steps: int
     of: int

@@ -23,7 +23,9 @@ class AskScreen(Dialog[str | None]):
         yield LineInput(self._text)
 
     def on_mount(self) -> None:
-        self.query_one(Input).focus()
+        box = self.query_one(Input)
+        box.focus()
+        box.select_all()
 
     @on(Input.Submitted)
     def _done(self, event: Input.Submitted) -> None:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
@@ -12,18 +12,22 @@ from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.attachments import Attachment
-from specchat.clean import one_line
 from specchat.tui.actions.action import Where
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS, BY_ID
 from specchat.tui.composing.completer import Completer
 from specchat.tui.composing.composer import Composer
+from specchat.tui.composing.suggestions import suggestion
+from specchat.tui.engine_events import UpdateKind
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.launch import Catalog
 from specchat.tui.screens.chats import Chats
 from specchat.tui.screens.choosing import Choosing
 from specchat.tui.screens.feed import Feed
+from specchat.tui.screens.interrupting import Interrupting
+from specchat.tui.screens.notice import Notice
+from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.reading import Reading
 from specchat.tui.session import Session
 from specchat.tui.status import header_sides, loading_words, status_sides
@@ -38,10 +42,10 @@ from specchat.tui.widgets.step_strip import StepStrip
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.welcome import Welcome
 
+_COLUMN = 70
+"""Cells that the chat must have beside the engine panel; with fewer the panel is folded into one row."""
 _COUNT_AFTER = 0.25
 """Seconds without typing after which the prompt's tokens are counted."""
-_MESSAGE_FOR = 6.0
-"""Seconds a message stays in the status row."""
 
 
 class ChatScreen(Screen[None]):
@@ -50,6 +54,7 @@ class ChatScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         action.binding() for action in ACTIONS if action.run and action.keys and action.where == "anywhere"
     ]
+    AUTO_FOCUS = "Prompt"
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (100, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-low"), (18, "-tall")]  # noqa: RUF012
 
@@ -63,41 +68,48 @@ class ChatScreen(Screen[None]):
         self.chats: Chats = Chats(self)
         self.choosing: Choosing = Choosing(self)
         self.feed: Feed = Feed(self)
+        self.interrupting = Interrupting(self)
+        self.queue = Queue(self)
         self.history = history
         self._composer = Composer(self)
         self._completer = Completer(self)
-        self._message = ""
-        self._message_bad = False
+        self._resumed = False
+        self._notice = Notice(self)
+        self._panel_hidden = False
         self._counter: Timer | None = None
-        self._silencer: Timer | None = None
 
     def compose(self) -> ComposeResult:
         yield TwoSided(id="header")
         with Horizontal(id="body"):
             yield Sidebar(self.session.launch.store)
-            with Vertical(id="main"):
-                yield Welcome()
-                with Vertical(id="reading"):
-                    with Horizontal(id="text"):
-                        yield Transcript(self.session.conversation)
-                        yield StepStrip()
-                    yield FindBar()
-                    yield Legend()
-                    yield Inspector()
+            with Vertical(id="column"):
+                with Vertical(id="main"):
+                    yield Welcome()
+                    with Vertical(id="reading"):
+                        with Horizontal(id="text"):
+                            yield Transcript(self.session.conversation)
+                            yield StepStrip()
+                        yield FindBar()
+                        yield Legend()
+                        yield Inspector()
+                with Vertical(id="below"):
+                    yield EngineLine()
+                    yield Completions()
+                    yield TwoSided(id="status")
+                    with Horizontal(id="entry"):
+                        yield Plain("❯", id="arrow")
+                        yield Prompt(self.history)
             yield EnginePanel()
-        yield EngineLine()
-        yield Completions()
-        yield TwoSided(id="status")
-        with Horizontal(id="entry"):
-            yield Plain("❯", id="arrow")
-            yield Prompt(self.history)
         yield Hints(self.keys)
         yield Plain("specchat needs a window of at least 40 x 12 cells", id="too-small")
 
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        if not self._resumed:  # all was styled as it was mounted, just before
+            event.refresh_styles, self._resumed = False, True
+
     def on_mount(self) -> None:
         self.prompt.placeholder = Content("ask something")
-        self.prompt.takes_key = self._completer.key
-        self.prompt.focus()
+        self.prompt.takes_key = self._takes_key
         self.feed.start()
         self.watch(self.transcript, "scroll_y", lambda _: self.draw_steps(), init=False)
         self.redraw()
@@ -144,46 +156,64 @@ class ChatScreen(Screen[None]):
             self.query_one(StepStrip).show(self.transcript.stretch())
 
     def draw_gauges(self) -> None:
-        """The engine panel, or its one row."""
+        """The engine panel, or its one row; neither before something was asked."""
         session, total = self.session, self.session.ledger.total
         saved_ms = total.saved_ms if total.compared_ms else None
         shown = gauges(session.last_reply, session.loaded.info, session.diagnosis, saved_ms)
-        narrow = not self.has_class("-wide")
-        (self.query_one(EngineLine) if narrow else self.query_one(EnginePanel)).show_gauges(shown)
+        panel, line = self.query_one(EnginePanel), self.query_one(EngineLine)
+        asked = bool(session.conversation.turns)
+        listed = Sidebar.OUTER if self.has_class("-chats") else 0
+        beside = self.size.width - listed - EnginePanel.OUTER >= _COLUMN
+        covered = self.has_class("-chats") and not self.has_class("-wide")
+        wanted = asked and not self._panel_hidden
+        panel.display, line.display = wanted and beside, wanted and not beside and not covered
+        (panel if beside else line).show_gauges(shown)
 
     def draw_rows(self) -> None:
         """Header and status, and what an empty chat shows."""
         session = self.session
         self.query_one("#header", TwoSided).show_sides(*header_sides(session))
-        message = self._message if not self._message_bad else ""
-        warning = self._message if self._message_bad else ""
+        notice = self._notice
+        message, warning = ("", notice.text) if notice.bad else (notice.text, "")
         composed = self._composer.composed
         sides = status_sides(session, self.prompt.text, message, warning, composed)
-        self.query_one("#status", TwoSided).show_sides(*sides, whole=bool(self._message))
+        self.query_one("#status", TwoSided).show_sides(*sides, whole=bool(notice.text))
         welcome = self.query_one(Welcome)
         if welcome.display:
             loaded = session.loaded
             told = loaded.error or loading_words(loaded.loading)
-            welcome.show_pair(loaded.info, loaded.name, told)
+            fallback = session.launch.fallback
+            built_in = fallback is not None and loaded.id == fallback.spec.id
+            welcome.show_pair(loaded.info, loaded.name, told, built_in=built_in)
+        self.draw_hints()
+
+    def draw_hints(self) -> None:
+        """The keys that do something now: first those of where the focus is."""
+        searching = self.place == "chats" and not self.sidebar.list.has_focus
+        here = "prompt" if searching else self.place
+        applying = [action for action in ACTIONS if action.where in (here, "anywhere") and action.applies(self)]
+        self.query_one(Hints).show_actions(sorted(applying, key=lambda action: action.where == "anywhere"))
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.draw_gauges)
         self.call_after_refresh(self.draw_steps)
         self.call_after_refresh(self.chats.uncover)
         if self.focused is None:
-            self.prompt.focus()
+            self.set_focus(self.prompt)
 
-    def say(self, message: str, *, bad: bool = False) -> None:
-        """Show a sentence in the status row for a while."""
+    def say(self, message: str, *, bad: bool = False, until: UpdateKind | None = None) -> None:
+        """Show a sentence in the status row for a while, at most until an update of kind `until`."""
         self.reading.message_gone()
-        self._message, self._message_bad = one_line(message, 400), bad
-        if self._silencer is not None:
-            self._silencer.stop()
-        self._silencer = self.set_timer(_MESSAGE_FOR, self._silence) if message else None
+        self._notice.show(message, bad=bad, until=until)
         self.draw_rows()
 
-    def _silence(self) -> None:
-        self.say("")
+    def refuse(self, refusal: str) -> None:
+        """Say why nothing is asked of the model now."""
+        self.say(refusal, bad=True, until="ended" if self.session.running is not None else None)
+
+    def happened(self, kind: UpdateKind) -> None:
+        """What the status row tells may be over."""
+        self._notice.happened(kind)
 
     # The prompt
 
@@ -193,15 +223,31 @@ class ChatScreen(Screen[None]):
             await self._composer.enter(event.text)
 
     def send(self, text: str, attachments: tuple[Attachment, ...]) -> None:
-        """Ask for a reply; what cannot be sent now stays in the prompt, and it is said why."""
-        if refusal := self.session.send(text, attachments):
-            self.say(refusal, bad=True)
+        """Ask for a reply, now or once the one before has ended; what cannot be sent stays in the prompt."""
+        if self.session.running is not None and self.session.chat.editing is None:
+            self.queue.add(text, attachments)
             return
-        self.prompt.take()
+        if refusal := self.session.send(text, attachments):
+            self.refuse(refusal)
+            return
+        self.prompt.take(text)
+        self.sent()
+
+    def sent(self) -> None:
+        """A reply was asked for."""
         self.say(self.session.warning, bad=True)
         self.redraw()
         self.chats.redraw()
         self.feed.expect()
+
+    def _takes_key(self, key: str) -> bool:
+        """Whether a key typed in the prompt means something else: in the list of choices or in an empty chat."""
+        if self._completer.key(key):
+            return True
+        words = suggestion(key, self.prompt.text) if self.query_one(Welcome).display else ""
+        if words:
+            self.prompt.fill(words)
+        return bool(words)
 
     @on(Prompt.Refused)
     def _paste_refused(self, event: Prompt.Refused) -> None:
@@ -232,8 +278,7 @@ class ChatScreen(Screen[None]):
 
     def on_descendant_focus(self) -> None:
         self.chats.uncover()
-        searching = self.place == "chats" and not self.sidebar.list.has_focus
-        self.query_one(Hints).show_for("prompt" if searching else self.place)
+        self.draw_hints()
 
     def count_soon(self) -> None:
         """Count the prompt's tokens once nothing changed for a moment."""
@@ -261,13 +306,22 @@ class ChatScreen(Screen[None]):
             return
         if self.reading.leave() or self.chats.stop_editing():
             return
-        if self.session.reply is None:
-            self.clear_selection()
-            self.say("")
+        if self.session.reply is not None:
+            self.stop_reply()
             return
+        self.clear_selection()
+        self.say(self.session.give_up_loading(), until="loaded")
+        self.feed.expect()
+
+    def stop_reply(self) -> None:
+        """Stop the reply that runs here; asked again, by restarting the engine."""
         again = self.session.stopping
         self.session.stop()
-        self.say("restarting the engine" if again else "")
+        if again:
+            self.say("restarting the engine", until="loaded")
+        else:
+            self.say("/continue goes on with the reply")
+        self.queue.look()
         self.redraw()
         self.chats.redraw()
         self.feed.expect()
@@ -275,6 +329,10 @@ class ChatScreen(Screen[None]):
     @on(Sidebar.Chosen)
     def _chat_chosen(self, event: Sidebar.Chosen) -> None:
         self.chats.open(event.key, event.message)
+
+    def toggle_panel(self) -> None:
+        self._panel_hidden = not self._panel_hidden
+        self.draw_gauges()
 
     def toggle_token_view(self) -> None:
         token_view = not self.transcript.token_view
@@ -304,10 +362,11 @@ class ChatScreen(Screen[None]):
     def _row_moved(self) -> None:
         self.reading.cursor_moved()
         self.draw_steps()
+        self.draw_hints()
 
     @on(StepStrip.Clicked)
     def _step_clicked(self, event: StepStrip.Clicked) -> None:
-        self.transcript.focus()
+        self.set_focus(self.transcript)
         self.transcript.go_to_step(event.reply, event.step)
 
     @on(FindBar.Changed)

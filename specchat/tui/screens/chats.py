@@ -42,7 +42,7 @@ class Chats:
         if not self._chat.has_class("-chats"):
             return False
         self._hide()
-        self._chat.prompt.focus()
+        self._chat.set_focus(self._chat.prompt)
         return True
 
     def uncover(self) -> None:
@@ -55,6 +55,7 @@ class Chats:
         self._chat.remove_class("-chats")
         self._sidebar.disabled = True
         self._sidebar.forget_search()
+        self._chat.draw_gauges()
 
     def redraw(self) -> None:
         """List the chats anew, where they are shown."""
@@ -65,6 +66,7 @@ class Chats:
     def _show(self) -> None:
         self._chat.add_class("-chats")
         self._sidebar.disabled = False
+        self._chat.draw_gauges()
         self.redraw()
 
     # Chats
@@ -73,9 +75,9 @@ class Chats:
         """Start an empty chat."""
         self.keep_place()
         self._chat.reading.end_find()
-        self._chat.session.new_chat()
+        self._chat.session.chats.new()
         self.show_conversation()
-        self._chat.prompt.focus()
+        self._chat.set_focus(self._chat.prompt)
         self.redraw()
 
     def delete(self, key: str) -> None:
@@ -84,8 +86,8 @@ class Chats:
         if key == chat.session.conversation.key:
             chat.reading.end_find()
             if not self._sidebar.has_focus_within:
-                chat.prompt.focus()
-        chat.session.delete_chat(key).wait(1)
+                chat.set_focus(chat.prompt)
+        chat.session.chats.delete(key).wait(1)
         self.show_conversation()
         self.redraw()
 
@@ -93,7 +95,7 @@ class Chats:
         """Show a saved chat, at `message` if one is given, else where it was left."""
         chat = self._chat
         self.keep_place()
-        if refusal := chat.session.open_chat(key):
+        if refusal := chat.session.chats.open(key):
             chat.say(refusal, bad=True)
             return
         chat.reading.end_find()
@@ -111,7 +113,7 @@ class Chats:
                 chat.transcript.go_to_said(Said(turn, "model" if reply else "you"))
         if chat.has_class("-wide"):
             self.redraw()
-            chat.prompt.focus()
+            chat.set_focus(chat.prompt)
         else:
             self.leave()
 
@@ -121,6 +123,7 @@ class Chats:
 
     def show_conversation(self) -> None:
         """Draw another chat, or another branch of it."""
+        self._chat.queue.look()
         self._chat.transcript.show(self._chat.session.conversation)
         self._chat.say("")
         self._chat.redraw()
@@ -147,6 +150,7 @@ class Chats:
             chat.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
             return
         chat.session.load(pair, settings)
+        chat.say("")
         chat.redraw()
         chat.feed.expect()
 
@@ -167,7 +171,7 @@ class Chats:
             return
         self._chat.session.chat.editing = turn
         self._chat.prompt.fill(turn.prompt)
-        self._chat.prompt.focus()
+        self._chat.set_focus(self._chat.prompt)
         self._chat.draw_rows()
 
     def stop_editing(self) -> bool:
@@ -181,9 +185,20 @@ class Chats:
 
     def regenerate(self) -> None:
         """Another reply to the prompt under the cursor, or to the last one."""
+        self._chat.say("")
         self._load_wanted()
         if refusal := self._chat.session.regenerate(self._turn):
-            self._chat.say(refusal, bad=True)
+            self._chat.refuse(refusal)
+            return
+        self._chat.redraw()
+        self._chat.feed.expect()
+
+    def go_on(self) -> None:
+        """Continue the last reply."""
+        self._chat.say("")
+        self._load_wanted()
+        if refusal := self._chat.session.go_on():
+            self._chat.refuse(refusal)
             return
         self._chat.redraw()
         self._chat.feed.expect()
@@ -194,7 +209,7 @@ class Chats:
         said = transcript.said if transcript.has_focus else None
         turn = said.turn if said is not None else None
         of_prompt = said is not None and said.by == "you"
-        if refusal := chat.session.show_branch(step, turn, of_prompt=of_prompt):
+        if refusal := chat.session.chats.show_branch(step, turn, of_prompt=of_prompt):
             chat.say(refusal, bad=True)
             return
         self.show_conversation()

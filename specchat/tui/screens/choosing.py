@@ -1,4 +1,4 @@
-"""What is chosen in dialogs and by commands: settings, pair, strategy, an earlier prompt."""
+"""Choices in dialogs and by commands: settings, pair, strategy, an earlier prompt."""
 
 from typing import TYPE_CHECKING
 
@@ -39,8 +39,8 @@ class Choosing:
             return
         stopped = chat.session.elsewhere
         chat.session.load(pair)
-        if stopped is not None:
-            chat.say(f"the reply in “{one_line(stopped.title, 30)}” is stopped: its pair is given up")
+        words = f"the reply in “{one_line(stopped.title, 30)}” is stopped: its pair was unloaded" if stopped else ""
+        chat.say(words)
         chat.redraw()
         chat.chats.redraw()
         chat.feed.expect()
@@ -60,7 +60,12 @@ class Choosing:
         prompt = self._chat.prompt
         if number is not None:
             prompt.fill(self._chat.history.go_to(number, prompt.prompt))
-        prompt.focus()
+        self._chat.set_focus(prompt)
+
+    def about(self) -> None:
+        from specchat.tui.screens.about import AboutScreen
+
+        self._chat.app.push_screen(AboutScreen(self._chat.session.loaded.info))
 
     def help(self) -> None:
         from specchat.tui.screens.help import HelpScreen

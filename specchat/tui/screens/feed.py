@@ -1,4 +1,4 @@
-"""What the engine tells, onto the chat screen: looked for while something is expected, drawn at a rate it can bear."""
+"""The engine's events, onto the chat screen: looked for while something is expected, drawn at a rate it can bear."""
 
 import os
 from time import monotonic, thread_time
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.timer import Timer
 
 from specchat.tui.collector import Collector
-from specchat.tui.engine_events import Update
+from specchat.tui.engine_events import Update, UpdateKind
 
 if TYPE_CHECKING:
     from specchat.tui.screens.chat import ChatScreen
@@ -72,13 +72,16 @@ class Feed:
         for update in updates:
             if update.prompt:
                 chat.prompt.restore(update.prompt)
+            chat.happened(update.kind)
             if update.message:
-                chat.say(update.message, bad=update.kind not in ("loaded", "answered"))
+                until: UpdateKind | None = "loaded" if update.kind == "loading" else None
+                chat.say(update.message, bad=update.kind not in ("loaded", "answered"), until=until)
             if update.kind in ("ended", "answered", "loaded"):
                 chat.count_soon()
                 chat.chats.load_wanted()
             if update.kind in ("ended", "answered"):
                 chat.chats.redraw()
+        chat.queue.look()
         chat.redraw()
         self.expect()
 
@@ -95,3 +98,4 @@ class Feed:
         if now - self._gauges_at >= 1 / _GAUGES_HZ:
             self._gauges_at = now
             self._chat.draw_gauges()
+            self._chat.draw_rows()

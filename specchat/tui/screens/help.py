@@ -16,6 +16,9 @@ from specchat.tui.text.sources import REJECTED, SOURCES
 from specchat.tui.widgets.plain import Plain
 
 _KEY_WIDTH = 20
+_BESIDE = 50
+"""Columns from which the words stand beside the key, not below it."""
+_INDENT = Content("  ")
 _ABOUT = (
     "specchat answers with a local model, faster by speculative decoding: a cheap drafter guesses the next tokens, "
     "the model checks them all in one step and keeps those it would have written itself. "
@@ -64,9 +67,13 @@ class HelpText(Plain):
             yield from (Line(EMPTY), Line(styled(title, ".head")), *self._entries(entries))
 
     def _entries(self, entries: list[tuple[str, Content]]) -> Iterable[Line]:
-        space = Content(" " * _KEY_WIDTH)
+        width = self.content_size.width
         for name, words in entries:
-            yield from hang(words, self.content_size.width, styled(name.ljust(_KEY_WIDTH), ".key"), space)
+            if width < _BESIDE:
+                yield from hang(styled(name, ".key"), width)
+                yield from hang(words, width, _INDENT, _INDENT)
+            else:
+                yield from hang(words, width, styled(name.ljust(_KEY_WIDTH), ".key"), Content(" " * _KEY_WIDTH))
 
 
 class HelpScreen(Dialog[None]):

@@ -1,4 +1,4 @@
-"""What drafting saved since the app was started."""
+"""The time that drafting saved since the app was started."""
 
 from typing import ClassVar
 

@@ -112,4 +112,4 @@ def _first_line(said: Said) -> str:
 
 def _entry(said: Said, line: str) -> Content:
     who = "you  " if said.by == "you" else "reply"
-    return Content.styled(who, "$accent" if said.by == "you" else "$foreground 60%") + f"  {line}"
+    return Content.styled(who, "$accent" if said.by == "you" else "$quiet") + f"  {line}"

@@ -41,7 +41,7 @@ class PairsScreen(Dialog[Pair | None]):
         loaded = self._session.loaded.id == pair.spec.id and self._session.loaded.info is not None
         name = Content.styled(one_line(pair.spec.name, 60), "bold") + Content.styled(" · loaded" * loaded, "$accent")
         words = f"not here: {pair.unsupported}" if pair.unsupported else needs(pair)
-        return name + Content.styled("\n" + one_line(words), "$foreground 60%")
+        return name + Content.styled("\n" + one_line(words), "$quiet")
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:

@@ -29,9 +29,9 @@ class RaceScreen(Board):
 
     def __init__(self, session: Session) -> None:
         super().__init__()
-        assert session.race is not None
+        assert session.racing.race is not None
         self._session = session
-        self.view = RaceView(session.race)
+        self.view = RaceView(session.racing.race)
 
     # Board
 
@@ -62,12 +62,12 @@ class RaceScreen(Board):
         self.wake()
 
     def action_close(self) -> None:
-        self._session.end_race()
+        self._session.racing.end()
         super().action_close()
 
     def on_unmount(self) -> None:
-        if self._session.race is self.view.race:
-            self._session.end_race()
+        if self._session.racing.race is self.view.race:
+            self._session.racing.end()
 
 
 def _lane_rows(view: RaceView, lane: Lane, width: int, height: int) -> list[Content]:
@@ -105,7 +105,7 @@ def _state(view: RaceView, lane: Lane, through: bool) -> str:
 
 
 def _result(race: Race) -> list[Content]:
-    """What came of it, in a few sentences."""
+    """The result, in a few sentences."""
     verdict = race.verdict
     if verdict is not None:
         return [_speeds(race, verdict), _sameness(race, verdict)]

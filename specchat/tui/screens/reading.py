@@ -1,4 +1,4 @@
-"""What is done while reading: finding, jumping, copying, opening, looking into tokens."""
+"""Actions of reading: finding, jumping, copying, opening, looking into tokens."""
 
 from typing import TYPE_CHECKING, Literal, cast
 from urllib.parse import urlsplit
@@ -43,10 +43,10 @@ class Reading:
         if not self._chat.session.conversation.turns:
             self._chat.say("there is nothing to read yet", bad=True)
             return
-        self._transcript.focus()
+        self._chat.set_focus(self._transcript)
 
     def to_prompt(self) -> None:
-        self._chat.prompt.focus()
+        self._chat.set_focus(self._chat.prompt)
 
     def leave(self) -> bool:
         """End the innermost thing there is to end; False when there is none."""
@@ -121,7 +121,7 @@ class Reading:
         if self._finder.pattern is None:
             self.end_find()
         else:
-            self._transcript.focus()
+            self._chat.set_focus(self._transcript)
             if self._finder.current is not None:
                 self._transcript.go_to_match(self._finder.current)
 
@@ -129,7 +129,7 @@ class Reading:
         self._transcript.mark(None)
         self._finder.look_for("")
         if self._bar.has_focus_within:
-            self._transcript.focus()
+            self._chat.set_focus(self._transcript)
         self._chat.remove_class("-finding")
 
     # Jumping
@@ -151,18 +151,18 @@ class Reading:
 
     def _message_chosen(self, said: Said | None) -> None:
         if said is not None and said.turn in self._chat.session.conversation.turns:
-            self._transcript.focus()
+            self._chat.set_focus(self._transcript)
             self._transcript.go_to_said(said)
 
     # What is under the cursor
 
     def enter(self) -> None:
-        """Unfold reasoning, show or open a link, else go back to the prompt."""
+        """Unfold reasoning or a file, show or open a link, else go back to the prompt."""
         transcript = self._transcript
         if self._link:
             self.link(self._link)
         elif transcript.on_fold:
-            transcript.toggle_thought(transcript.cursor)
+            transcript.toggle_fold(transcript.cursor)
         elif transcript.link:
             self.link(transcript.link)
         else:
@@ -173,8 +173,8 @@ class Reading:
         reply = said.turn.reply if said else None
         found = Reasoning()
         found.feed(reply.text if reply else "", ended=True)
-        if found.thoughts or found.thinking:
-            self._transcript.toggle_thought(self._transcript.cursor)
+        if self._transcript.on_fold or found.thoughts or found.thinking:
+            self._transcript.toggle_fold(self._transcript.cursor)
         else:
             self._chat.say("there is no reasoning in this message", bad=True)
 
@@ -190,7 +190,7 @@ class Reading:
                 self.to_prompt()
             return
         self._from_prompt = not self._transcript.has_focus
-        self._transcript.focus()
+        self._chat.set_focus(self._transcript)
         long = len(url) > self._chat.size.width - 20
         self._chat.say(f"enter opens {f'a page of {_host(url)}: ' * long}{url}")
         if long:
@@ -210,7 +210,7 @@ class Reading:
         if said is None:
             return
         if said.by == "you":
-            self.copy(said.turn.prompt, "prompt")
+            self.copy(said.turn.content, "prompt")
         elif said.turn.reply is not None:
             self.copy_reply(said.turn.reply.text)
 
@@ -238,7 +238,7 @@ class Reading:
             self._edit(line.code.text, suffix_of(line.code.language))
         elif said is not None:
             reply = said.turn.reply
-            self._edit(said.turn.prompt if said.by == "you" or reply is None else reply.text, ".md")
+            self._edit(said.turn.content if said.by == "you" or reply is None else reply.text, ".md")
 
     def _edit(self, text: str, suffix: str) -> None:
         try:
@@ -256,7 +256,7 @@ class Reading:
         except EditorError as error:
             self._chat.say(str(error), bad=True)
             return
-        prompt.focus()
+        self._chat.set_focus(prompt)
         if edited is not None:
             prompt.fill(edited)
 
@@ -267,7 +267,7 @@ class Reading:
         transcript = self._transcript
         here = transcript.offset_at(transcript.cursor if row is None else row)
         self._chat.toggle_token_view()
-        transcript.focus()
+        self._chat.set_focus(transcript)
         if here is not None:
             transcript.go_to_text(*here)
 

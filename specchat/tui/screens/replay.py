@@ -94,7 +94,7 @@ def _track(moment: Moment, width: int) -> Content:
 
 
 def _step_rows(step: Step | None, width: int) -> list[Content]:
-    """What the step cost, and what became of its draft; as many rows for every step."""
+    """The cost of the step, and the fate of its draft; as many rows for every step."""
     rows = [styled("before the first step", ".label")]
     if step is not None:
         times = f"draft {step.draft_ms:.1f} ms   check {step.verify_ms:.1f} ms   other {step.other_ms:.1f} ms"

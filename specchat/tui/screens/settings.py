@@ -12,7 +12,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specchat.clean import clean, one_line
-from specchat.engine.api import ACCEPTANCES, Acceptance
+from specchat.engine.api import ACCEPTANCES, CONTEXT_POLICIES, Acceptance
 from specchat.engine.strategies import STRATEGIES, StrategyInfo
 from specchat.tui.composing.personas import OWN, apply, preset_name
 from specchat.tui.launch import ThemeColours
@@ -43,7 +43,7 @@ class FieldInput(LineInput):
 
 
 class FieldNote(Plain):
-    """What a field is for, or what is wrong with it."""
+    """The purpose of a field, or the mistake in it."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
 
@@ -65,6 +65,9 @@ class SettingsScreen(Dialog[None]):
         yield Options(*[self._strategy(info) for info in STRATEGIES.values()], id="strategy", markup=False)
         yield Plain(id="strategy-note")
         for field in FIELDS:
+            if field.key == "context":
+                yield self._row(field.label, Choice(CONTEXT_POLICIES, settings.limits.context, id=field.key))
+                continue
             yield self._row(field.label, FieldInput(field, field.show(settings)), field)
             if field.key == "draft_length":
                 yield self._row("acceptance", Choice(ACCEPTANCES, settings.acceptance, id="acceptance"))
@@ -84,7 +87,7 @@ class SettingsScreen(Dialog[None]):
         return own if self.app.theme in own else [*own, self.app.theme]
 
     def _words(self, info: StrategyInfo) -> tuple[str, bool]:
-        """What a strategy is, or why it cannot be used; and whether it can."""
+        """A strategy in words, or why it cannot be used; and whether it can."""
         status = self._session.loaded.strategy_status(info.name)
         if status is None or status.available:
             return info.description, True
@@ -97,7 +100,7 @@ class SettingsScreen(Dialog[None]):
         chosen = self._session.settings.strategy == info.name
         title = Content.styled(f"{'●' if chosen else '○'} {info.title:<15}", "bold" if usable else "")
         return Option(
-            title + Content.styled(words if usable else "not available", "$foreground 60%"),
+            title + Content.styled(words if usable else "not available", "$quiet"),
             id=info.name,
             disabled=not usable,
         )
@@ -139,6 +142,11 @@ class SettingsScreen(Dialog[None]):
     def _acceptance_chosen(self, event: Choice.Changed) -> None:
         acceptance: Acceptance = "ratio" if event.value == "ratio" else "coupled"
         self._apply(replace(self._session.settings, acceptance=acceptance))
+
+    @on(Choice.Changed, "#context")
+    def _context_chosen(self, event: Choice.Changed) -> None:
+        field = next(field for field in FIELDS if field.key == "context")
+        self._apply(field.store(self._session.settings, event.value))
 
     @on(Choice.Changed, "#preset")
     def _preset_chosen(self, event: Choice.Changed) -> None:

@@ -50,7 +50,7 @@ class WhatIfScreen(Dialog[int | None]):
             "bold" if outlook is best else "",
         )
         if width >= _WIDE:
-            row += Content.styled(f"AL {outlook.tokens_per_step:>4.1f} ", "$foreground 60%")
+            row += Content.styled(f"AL {outlook.tokens_per_step:>4.1f} ", "$quiet")
         if width >= _MIDDLE:
             share = outlook.tokens_per_second / best.tokens_per_second if best.tokens_per_second else 0.0
             row += Content.styled(figures.level(share, 20 if width >= _WIDE else 10) + " ", "$accent")
@@ -59,9 +59,7 @@ class WhatIfScreen(Dialog[int | None]):
             "in use" if outlook.length == self._in_use else "",
             "measured" if outlook.basis == "measured" else "",
         ]
-        return row + Content.styled(
-            ", ".join(word for word in words if word), "bold" if outlook is best else "$foreground 60%"
-        )
+        return row + Content.styled(", ".join(word for word in words if word), "bold" if outlook is best else "$quiet")
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
@@ -74,7 +72,7 @@ def source_words(projection: Projection) -> str:
 
 
 def basis_words(projection: Projection) -> str:
-    """What of it was measured."""
+    """The measured part of it."""
     low, high = projection.rows[0], projection.rows[-1]
     rows = f"{low}" if low == high else f"{low} to {high}"
     one = "1 row (plain) and " if projection.one_row_from_plain else ""

@@ -6,7 +6,8 @@ from typing import Literal
 
 from specchat.chat.tree import Conversation, Turn
 from specchat.tui.text.lines import Section
-from specchat.tui.text.turn import TurnView, shown_prompt
+from specchat.tui.text.prompt_rows import shown_prompt
+from specchat.tui.text.turn import TurnView
 from specchat.tui.text.window import ROWS, Row, Window
 
 _TURNS, _CHARACTERS = 30, 60_000
@@ -30,7 +31,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Place:
-    """What a row shows, to be found again after a layout: a row as counted from the first one of a section."""
+    """The place of a row, to be found again after a layout: a row as counted from the first one of a section."""
 
     turn: Turn
     section: Section
@@ -101,7 +102,7 @@ class ChatRows:
 
     def _view(self, number: int, turn: Turn) -> TurnView:
         siblings = self.conversation.siblings(turn)
-        version = f"  prompt {siblings.number} of {len(siblings)}" if len(siblings) > 1 else ""
+        version = f"prompt {siblings.number} of {len(siblings)}" if len(siblings) > 1 else ""
         return TurnView(turn, first=number == 0, token_view=self.token_view, version=version, unfolded=self._unfolded)
 
     def _start_at(self, number: int) -> None:

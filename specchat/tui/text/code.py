@@ -10,7 +10,8 @@ from textual.content import Content, Span
 from textual.style import Style
 
 from specchat.clean import clean
-from specchat.tui.text.lines import Code, Line, fold, styled
+from specchat.tui.text.code_wrap import wrapped
+from specchat.tui.text.lines import Code, Line, styled
 
 _HIGHLIGHT_LIMIT = 60_000
 """Characters above which code is shown plain: highlighting takes about a second per million."""
@@ -124,10 +125,11 @@ def _sides(code: Content, width: int, whole: Code) -> list[Line]:
     left, right = styled("│ ", ".box"), styled(" │", ".box")
     lines = []
     for hard in code.split("\n", allow_blank=True):
-        rows = fold(hard, inner)
-        for index, row in enumerate(rows):
-            content = left + row.pad_right(inner - row.cell_length) + right
-            lines.append(Line(content, 2, 2 + len(row), index < len(rows) - 1, glue="", code=whole))
+        rows = wrapped(hard, inner)
+        for index, (indent, row, glue) in enumerate(rows):
+            start = len(left) + len(indent)
+            content = left + indent + row.pad_right(inner - indent.cell_length - row.cell_length) + right
+            lines.append(Line(content, start, start + len(row), index < len(rows) - 1, glue=glue, code=whole))
     return lines
 
 

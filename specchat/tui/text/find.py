@@ -9,11 +9,11 @@ from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.lines import Line
 
 _BETWEEN = r"[*_~`]*\s+(?:[>#|*_~`]+\s*)*"
-"""What may stand between two words of the source that are shown side by side."""
+"""Characters that may stand between two words of the source that are shown side by side."""
 
 
 def pattern_of(query: str) -> re.Pattern[str] | None:
-    """What to look for; None for nothing. Case counts only where `query` has capitals."""
+    """The pattern to look for; None for nothing. Case counts only where `query` has capitals."""
     words = query.split()
     if not words:
         return None

@@ -27,7 +27,7 @@ class Wanted:
 
 
 def wanted(step: Step) -> list[Wanted]:
-    """What the draft proposed for `step`, in order."""
+    """The draft's proposals for `step`, in order."""
     return [
         Wanted(drafted.text, drafted.probability, number < step.accepted) for number, drafted in enumerate(step.drafts)
     ]

@@ -24,7 +24,7 @@ class Target:
 
 
 def targets(chat: ChatRows, top: int, height: int) -> list[Target]:
-    """What is in rows `top` to `top + height`, from above."""
+    """The targets in rows `top` to `top + height`, from above."""
     found: list[Target] = []
     rows = chat.rows
     for row in range(top, min(top + height, len(rows))):

@@ -14,7 +14,7 @@ EMPTY = Content()
 
 @dataclass(eq=False, slots=True)
 class Code:
-    """What a code box holds. While it is being written, `text` grows."""
+    """The contents of a code box. While it is being written, `text` grows."""
 
     text: str
     language: str
@@ -34,6 +34,10 @@ class Line:
     """False for rows that are ornament altogether."""
     code: Code | None = None
     """The box this row belongs to."""
+    more: Content | None = None
+    """The text here while its message is under the cursor."""
+    band: bool = False
+    """Whether it stands on the tinted band of a prompt."""
 
     @property
     def text(self) -> str:
@@ -49,11 +53,14 @@ class Section:
     """A piece of the transcript that never changes; laid out when a width is known, once per width.
 
     `start` and `end` are offsets in the text of `reply` that it shows; without a reply there is no heat beside it.
+    `part` names what is shown in the place of a reply, the same however the chat is laid out.
     """
 
-    __slots__ = ("_heat", "_layout", "_lines", "_width", "end", "reply", "start")
+    __slots__ = ("_heat", "_layout", "_lines", "_width", "end", "part", "reply", "start")
 
-    def __init__(self, layout: Layout, start: int = 0, end: int = 0, reply: Reply | None = None) -> None:
+    def __init__(
+        self, layout: Layout, start: int = 0, end: int = 0, reply: Reply | None = None, part: str = ""
+    ) -> None:
         self._layout = layout
         self._width = -1
         self._lines: Sequence[Line] = ()
@@ -61,6 +68,7 @@ class Section:
         self.start = start
         self.end = end
         self.reply = reply
+        self.part = part
 
     def lines(self, width: int) -> Sequence[Line]:
         """Its rows, none wider than `width` cells."""
@@ -71,8 +79,10 @@ class Section:
         return self._lines
 
     def shows_start_of(self, other: "Section") -> bool:
-        """Whether it is `other`, or shows the part of the same reply where `other` starts."""
-        return self is other or (self.reply is not None and self.reply is other.reply and self.end > other.start)
+        """Whether it is `other`, shows the same part, or the part of the same reply where `other` starts."""
+        if self is other or self.part:
+            return self is other or self.part == other.part
+        return self.reply is not None and self.reply is other.reply and self.end > other.start
 
     def heat_of(self, row: int) -> float | None:
         """The share of the draft accepted in the steps that wrote row `row`, None where nothing was drafted."""
@@ -100,9 +110,3 @@ def hang(content: Content, width: int, first: Content = EMPTY, rest: Content = E
             lines.append(Line(line, start=0 if prefix is first else len(prefix), soft=index < len(rows) - 1))
             prefix = rest
     return lines
-
-
-def fold(content: Content, width: int) -> list[Content]:
-    """One line cut every `width` cells, as code is shown."""
-    content = content.expand_tabs(4)
-    return content.fold(width) if content.cell_length > width else [content]

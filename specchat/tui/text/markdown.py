@@ -41,7 +41,7 @@ def is_web_link(url: str) -> bool:
 
 @dataclass
 class _Indent:
-    """What stands before the rows of a nested part: the bullet once, then space as wide."""
+    """The margin of the rows of a nested part: the bullet once, then space as wide."""
 
     first: Content
     rest: Content

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
 
 PAIRS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
-"""What opens a formula and what closes it."""
+"""The marks that open a formula, and those that close it."""
 
 DISPLAYED = {"$$": "$$", "\\[": "\\]"}
 """Those that may stand on lines of their own."""

@@ -74,6 +74,7 @@ class ThoughtView:
         return Section(lambda width: hang(content, width, _BAR, _BAR), start, max(end, start + 1), self._reply)
 
 
-def is_fold(line: Line) -> bool:
-    """Whether a row folds and unfolds reasoning."""
-    return any(isinstance(span.style, Style) and "fold" in span.style.meta for span in line.content.spans)
+def fold_of(line: Line) -> str:
+    """The key of what the row folds and unfolds, a reply's reasoning or a file; empty where it is other text."""
+    metas = (span.style.meta for span in line.content.spans if isinstance(span.style, Style))
+    return next((str(meta["fold"]) for meta in metas if "fold" in meta), "")

@@ -3,22 +3,17 @@
 import math
 from collections.abc import Container, Sequence
 
-from textual.content import Content
-
 from specchat.chat.reply import Reply
 from specchat.chat.tree import Turn
-from specchat.clean import clean
-from specchat.tui.gauges import footer
+from specchat.tui.gauges import footer, whole_footer
 from specchat.tui.text.blocks import Block, Splitter
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of
 from specchat.tui.text.lines import BLANK, Line, Section, hang, styled
 from specchat.tui.text.markdown import block_lines, parse
+from specchat.tui.text.prompt_rows import prompt_sections
 from specchat.tui.text.reasoning import Reasoning
 from specchat.tui.text.thoughts import ThoughtView
 from specchat.tui.text.tokens import TokenView
-
-_PROMPT_SHOWN = 4000
-"""Characters of a prompt that the transcript shows."""
 
 _OPEN_PARSED = 1000
 """Characters up to which the open block is shown as Markdown; beyond it is plain text until it closes."""
@@ -155,18 +150,17 @@ class TurnView:
         self, turn: Turn, *, first: bool, token_view: bool, version: str = "", unfolded: Container[str] = ()
     ) -> None:
         """`version` says which of several prompts at its place this one is; `unfolded` holds the keys of replies whose
-        reasoning is shown."""
+        reasoning is shown, and of prompts' files whose text is."""
         self.turn = turn
         self._token_view = token_view
         self._open_thoughts = unfolded
-        self._prompt = _prompt_sections(turn.prompt, version, first=first)
+        self._prompt = [_head(version, ".role-you", above=not first), *prompt_sections(turn, unfolded)]
         self.shown: list[Section] = []
-        """What `sections` gave last."""
+        """The last result of `sections`."""
         self._reply: Reply | None = None
-        self._state = (False, False, False)
+        self._state: tuple[bool, bool, bool, int] = (False, False, False, 0)
         self._view: MarkdownView | TokenView | None = None
         self._head: list[Section] = []
-        self._name = ""
         self._dropped = 0
         self._foot: list[Section] = []
         self._foot_key: tuple[str, ...] = ()
@@ -186,19 +180,19 @@ class TurnView:
             return self._prompt
         unfolded = reply.key in self._open_thoughts
         ended = reply.ended and bool(reply.marks)  # at the end, marks know the speed after them
-        if reply is not self._reply or (reply.rewritten, ended, unfolded) != self._state:
-            self._reply, self._state = reply, (reply.rewritten, ended, unfolded)
+        changes = 0 if reply.ended else len(reply.record.changes)  # one more may be told by the mark of those before
+        if reply is not self._reply or (reply.rewritten, ended, unfolded, changes) != self._state:
+            self._reply, self._state = reply, (reply.rewritten, ended, unfolded, changes)
             tokens = self._token_view and (bool(reply.steps) or not reply.ended)
             self._view = TokenView(reply) if tokens else MarkdownView(reply, unfolded=unfolded)
             replies = self.turn.replies
-            again = f"  reply {replies.number} of {len(replies)}" if len(replies) > 1 else ""
-            self._name = (reply.name or "model") + again
-            self._head, self._dropped = [_ornament(self._name, ".role-model", above=True)], 0
+            again = f"reply {replies.number} of {len(replies)}" if len(replies) > 1 else ""
+            self._head, self._dropped = [_head(again, ".role-model", above=True)], 0
         if reply.dropped != self._dropped:
             self._dropped = reply.dropped
             messages = f"{reply.dropped} earlier message{'s' * (reply.dropped != 1)}"
             words = f"{messages} did not fit the context and were left out"
-            self._head = [_ornament(self._name, ".role-model", above=True), _ornament(words, ".hint")]
+            self._head = [self._head[0], _ornament(words, ".hint")]
         view = self._view
         if view is None:
             return self._prompt
@@ -218,18 +212,19 @@ class TurnView:
             style = ".failed" if reply.state == "failed" else ".hint"
             sections = [_ornament(reply.outcome, style, above=bool(reply.text))] if reply.outcome else []
             if foot := footer(reply):
-                sections.append(_ornament(foot, ".footer", above=not sections))
+                sections.append(_footer_section(foot, whole_footer(reply), above=not sections))
         self._foot, self._foot_key = (sections if any(key) else []), key
 
 
-def shown_prompt(prompt: str) -> str:
-    """As much of a prompt as the transcript shows."""
-    return clean(prompt[: _PROMPT_SHOWN * 2])[:_PROMPT_SHOWN].rstrip("\n")
+def _footer_section(short: str, whole: str, *, above: bool) -> Section:
+    def layout(width: int) -> list[Line]:
+        more = styled(whole, ".footer").truncate(width, ellipsis=True)
+        line = Line(styled(short, ".footer").truncate(width, ellipsis=True), copied=False, more=more)
+        return [BLANK, line] if above else [line]
+
+    return Section(layout)
 
 
-def _prompt_sections(prompt: str, version: str, *, first: bool) -> list[Section]:
-    content = Content(shown_prompt(prompt))
-    sections = [_ornament(f"you{version}", ".role-you", above=not first), Section(lambda width: hang(content, width))]
-    if len(prompt) > _PROMPT_SHOWN:
-        sections.append(_ornament(f"… and {len(prompt) - _PROMPT_SHOWN:,} more characters", ".hint"))
-    return sections
+def _head(words: str, style: str, *, above: bool) -> Section:
+    """The rows above a message: an empty row, and `words` where there are any."""
+    return _ornament(words, style, above=above) if words else Section(lambda _: [BLANK] if above else [])

@@ -133,12 +133,13 @@ class Window:
         return self._starts[index - self.first] if self.first <= index < self.last else None
 
     def place(self, row: int) -> Place | None:
-        """Where row `row` is, to be found again after a layout: seen from the next section that shows a reply."""
+        """Where row `row` is, to be found again after a layout: seen from the next section with a reply or a part."""
         if not self._starts:
             return None
         at = max(bisect_right(self._starts, row) - 1, 0)
         laid_out = range(at, len(self._starts))
-        at = next((i for i in laid_out if self.sections[self.first + i].reply is not None), at)
+        sections = ((i, self.sections[self.first + i]) for i in laid_out)
+        at = next((i for i, section in sections if section.reply is not None or section.part), at)
         return self.sections[self.first + at], row - self._starts[at]
 
     def row_of(self, place: Place, width: int) -> int | None:

@@ -17,13 +17,18 @@ from specchat.tui.text.chat_rows import ChatRows, Place
 from specchat.tui.text.heat import GLYPHS, Stretch, glyph_of
 from specchat.tui.text.lines import Line
 
+WIDEST = 100
+"""Cells of the widest text."""
+_APART = 1
+"""Cells that it keeps off the edges at least."""
+
 
 class ChatView(ScrollView, can_focus=False):
     """Shows a conversation. Call `sync` after it changed; the end stays in view until the user scrolls up."""
 
     ALLOW_SELECT = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "role-you", "role-model", "hint", "thought", "failed", "footer", "mark", "heat", "heat-low",
+        "role-you", "role-model", "band", "band-bar", "hint", "thought", "failed", "footer", "mark", "heat", "heat-low",
         "box", "box-title", "box-button",
         "code-comment", "code-keyword", "code-string", "code-number", "code-name", "code-builtin",
         "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-math", "md-h1", "md-h3", "md-bullet",
@@ -38,7 +43,7 @@ class ChatView(ScrollView, can_focus=False):
     def __init__(self, conversation: Conversation, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._unfolded: set[str] = set()
-        """Keys of replies whose reasoning is shown."""
+        """Keys of replies whose reasoning is shown, and of files whose text is."""
         self.chat_rows = ChatRows(conversation, unfolded=self._unfolded)
         self.cursor = 0
         """The row under the cursor; it shows while the view has the focus."""
@@ -112,6 +117,11 @@ class ChatView(ScrollView, can_focus=False):
 
     # Layout
 
+    def _centre(self) -> None:
+        """Keep the text as wide as it reads well, in the middle of what is wider."""
+        spare = max(self.region.width - self.scrollbar_size_vertical - WIDEST - self._beside, 2 * _APART)
+        self.styles.padding = (0, spare // 2, 0, spare - spare // 2)
+
     @property
     def _width(self) -> int:
         return self.scrollable_content_region.width
@@ -132,7 +142,7 @@ class ChatView(ScrollView, can_focus=False):
         return max(self._width - self._beside, 8) if self._width else self._laid_out_at or 8
 
     def _place(self) -> Place | None:
-        """What is at the top of the screen, None while the end is followed."""
+        """The place at the top of the screen, None while the end is followed."""
         return None if self._following else self.chat_rows.place(round(self.scroll_y))
 
     def _lay_out(self, place: Place | None, cursor: Place | None = None) -> None:
@@ -218,6 +228,7 @@ class ChatView(ScrollView, can_focus=False):
     def on_resize(self) -> None:
         if not self._width:
             return
+        self._centre()
         if self._laid_out_at == self._text_width:
             self._strips.clear()
             self._resized()
@@ -245,7 +256,7 @@ class ChatView(ScrollView, can_focus=False):
         return strip
 
     def decorated(self, row: int, content: Content) -> Content:
-        """What is drawn of a row, with marks of the moment."""
+        """A row as it is drawn, with marks of the moment."""
         del row
         return content
 
@@ -257,7 +268,11 @@ class ChatView(ScrollView, can_focus=False):
             style = self.screen.get_visual_style("screen--selection")
             content = content.stylize(style, start, len(content) if end == -1 else end)
         background, heat_cells = self._looks()
-        base, mark = self.visual_style, Segment(" ", background)
+        base = self.visual_style
+        if line.band:
+            base += self.get_visual_style("band")
+            background = base.rich_style
+        mark = Segment(" ", background)
         if self.has_focus and row == self.cursor:
             base += self.get_visual_style("cursor")
             background = base.rich_style
@@ -270,14 +285,19 @@ class ChatView(ScrollView, can_focus=False):
         if strip.cell_length > room:  # what is cut inside of a glyph may be narrower than it says
             strip = Strip(list(strip.adjust_cell_length(room)))
         strip = strip.adjust_cell_length(room, background)
-        beside = [mark] if self.token_view else [mark, heat_cells["" if heat is None else glyph_of(heat)]]
+        if self.token_view:
+            beside = [mark]
+        elif heat is None:
+            beside = [mark, Segment(" ", background)]
+        else:
+            beside = [mark, heat_cells[glyph_of(heat)]]
         return Strip([*strip.apply_offsets(0, row), *beside], self._width)
 
     def _looks(self) -> tuple[RichStyle, dict[str, Segment]]:
         """The background, and the cell at the right edge by heat glyph."""
         if self._base is None:
             background = self.rich_style
-            cells = {"": Segment(" ", background)}
+            cells: dict[str, Segment] = {}
             for least, glyph in GLYPHS:
                 style = self.visual_style + self.get_visual_style("heat" if least else "heat-low")
                 cells[glyph] = Segment(glyph, (style + Style.from_meta({"heat": True})).rich_style)

@@ -16,12 +16,13 @@ from specchat.tui.widgets.plain import Plain
 
 
 class Choice(Plain, can_focus=True):
-    """Left and right move between the values, a click picks one. Where not all fit, the row moves with the choice."""
+    """Left and right move between the values, a click picks one. Where not all fit, the row moves with the choice, and
+    says that there is more."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"chosen", "other"}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "move(-1)", "Previous", show=False),
-        Binding("right,space", "move(1)", "Next", show=False),
+        Binding("right,space,enter", "move(1)", "Next", show=False),
     ]
     value: reactive[str] = reactive("", init=False)
 
@@ -70,9 +71,15 @@ class Choice(Plain, can_focus=True):
         cells = [self._cell(value) for value in self._values]
         at = self._values.index(self.value) if self.value in self._values else 0
         self._first = min(self._first, at)
-        while self.size.width and sum(cell.cell_length for cell in cells[self._first : at + 1]) > self.size.width:
+        while self.size.width and sum(cell.cell_length for cell in cells[self._first : at + 1]) > self.size.width - 1:
             self._first += 1
-        self.show(EMPTY.join(cells[self._first :]))
+        row = EMPTY.join(cells[self._first :])
+        width = self.size.width
+        if width and self._first:
+            row = styled("‹", ".other") + row[1:]
+        if width and row.cell_length > width:
+            row = row.truncate(width - 1) + styled("›", ".other")
+        self.show(row)
 
     def _cell(self, value: str) -> Content:
         chosen = value == self.value

@@ -38,7 +38,7 @@ class Completions(Plain):
 
     @property
     def completion(self) -> Completion | None:
-        """What is shown; None while the list is hidden."""
+        """The candidates that are shown; None while the list is hidden."""
         return self._completion
 
     @property

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from textual.content import Content
 from textual.message import Message
 
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.labels import links_in
 from specchat.tui.text.lines import Line
-from specchat.tui.text.thoughts import is_fold
+from specchat.tui.text.thoughts import fold_of
 from specchat.tui.widgets.chat_view import ChatView
 
 _MARGIN = 2
@@ -25,6 +26,12 @@ class CursorView(ChatView, can_focus=True):
 
     def arrived(self) -> None:
         """The cursor is somewhere else: for what depends on where it is."""
+
+    def decorated(self, row: int, content: Content) -> Content:
+        content, line = super().decorated(row, content), self.chat_rows.rows[row][0]
+        if line.more is not None and self.has_focus and self.chat_rows.said_at(row) == self.said:
+            return line.more
+        return content
 
     # Moving
 
@@ -158,8 +165,8 @@ class CursorView(ChatView, can_focus=True):
 
     @property
     def on_fold(self) -> bool:
-        """Whether the row is the one that folds reasoning."""
-        return self.line is not None and is_fold(self.line)
+        """Whether the row is one that folds reasoning or a file."""
+        return self.line is not None and bool(fold_of(self.line))
 
     @property
     def link(self) -> str:
@@ -177,7 +184,7 @@ class CursorView(ChatView, can_focus=True):
         return said, section.start + (section.end - section.start) * found[1] // rows
 
     def place_in_words(self) -> dict[str, Any]:
-        """What is at the top of the screen, to be saved; empty while the end is followed."""
+        """The place at the top of the screen, to be saved; empty while the end is followed."""
         found = None if self._following else self.offset_at(round(self.scroll_y))
         return {"turn": found[0].turn.key, "by": found[0].by, "offset": found[1]} if found else {}
 
@@ -190,15 +197,16 @@ class CursorView(ChatView, can_focus=True):
             said = Said(turn, "you" if place.get("by") == "you" else "model")
             self._arrive(self._row_of_text(said, max(offset, 0)), before, at_top=True)
 
-    # Reasoning
+    # Folding
 
-    def toggle_thought(self, row: int) -> None:
-        """Fold or unfold the reasoning of the reply at `row`, which stays where it is on the screen."""
+    def toggle_fold(self, row: int) -> None:
+        """Fold or unfold what `row` does, else the reasoning of the reply there; the row stays on the screen."""
         said = self.chat_rows.said_at(row)
-        if said is None or said.turn.reply is None:
+        if said is None:
             return
         place, y = self.chat_rows.place(row), row - round(self.scroll_y)
-        self._unfolded ^= {said.turn.reply.key}
+        key = fold_of(self.chat_rows.rows[row][0]) or (said.turn.reply.key if said.turn.reply else "")
+        self._unfolded ^= {key}
         self.show(self.chat_rows.conversation)
         at = self.chat_rows.row_at(place, self._text_width) if place else None
         if at is not None:

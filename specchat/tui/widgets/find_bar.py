@@ -50,7 +50,7 @@ class FindBar(Horizontal):
         """Take the focus, with `query` or what was looked for last selected."""
         box = self.query_one(Input)
         box.value = query or box.value
-        box.focus()
+        self.screen.set_focus(box)
         box.select_all()
 
     def show_count(self, words: str) -> None:

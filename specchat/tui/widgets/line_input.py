@@ -10,7 +10,7 @@ _LONGEST = 1000
 
 
 class LineInput(Input):
-    """What is pasted into it is cleaned; its cursor does not blink, so that nothing runs while idle."""
+    """Pasted text is cleaned; the cursor does not blink, so that nothing runs while idle."""
 
     def __init__(self, value: str = "", *, placeholder: str = "", id: str | None = None) -> None:
         super().__init__(value, placeholder=placeholder, id=id, compact=True, select_on_focus=False)

@@ -1,9 +1,10 @@
-"""The engine panel: what drafting does for the reply, in numbers and bars."""
+"""The engine panel: how much faster the reply is written, and why, in numbers and bars."""
 
 from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.content import Content
+from textual.geometry import Size
 
 from specchat.tui import figures
 from specchat.tui.actions.action import key_name
@@ -18,144 +19,170 @@ WIDTH = 32
 
 ADVICE_KEY = key_name(BY_ID["advice"].keys[0])
 
-_CHART_TALL, _CHART_LOW = 4, 2
+_NUMBER = 5
+"""Cells of the number beside the sparkline."""
+_CHART = 3
+"""Rows of the histogram."""
 
 Row = Content
 
 
 def panel_rows(shown: Gauges, height: int) -> list[Row]:
-    """The panel's rows. Where `height` is short the charts get lower and the gaps go; then the end is left out."""
-    parts: list[list[Row]] = [
-        [styled("accepted per step", ".label"), *_number_and_sparkline(shown)],
-        [*_histogram(shown, _CHART_TALL if height >= 26 else _CHART_LOW)],
-        [*_speed(shown)],
-        [*_facts(shown)],
-        [*_diagnosis(shown)],
-    ]
-    spaced = [row for part in parts if part for row in (*part, EMPTY)][:-1]
-    return spaced if len(spaced) <= height else [row for part in parts for row in part][:height]
+    """The panel's rows, what matters most first. Where `height` is short, parts are left out from the end."""
+    parts = (_speed, _accepted, _diagnosis, _facts, _split, _histogram)
+    rows: list[Row] = []
+    for part in parts:
+        added = list(part(shown))
+        if added and len(rows) + len(added) + bool(rows) <= height:
+            rows += [EMPTY, *added] if rows else added
+    return rows
+
+
+def _speed(shown: Gauges) -> Iterable[Row]:
+    """The largest figure: times plain decoding, or tokens per second where plain decoding was not measured."""
+    speed = "–" if shown.tokens_per_second is None else figures.per_second(shown.tokens_per_second)
+    if shown.speedup is None:
+        yield from _large(speed, ".big", " tok/s")
+        return
+    number, words = figures.faster(shown.speedup)
+    yield from _large(number[:-1], ".slow" if shown.slower else ".big", f"x {words}")
+    yield _ends(styled(f"{'as' if words == figures.AS_FAST else 'than'} plain decoding", ".label"), f"{speed} tok/s")
+
+
+def _large(number: str, style: str, words: str) -> Iterable[Row]:
+    *upper, last = big(number)
+    yield from (styled(row, style) for row in upper)
+    yield styled(last, style) + styled(words, style)
+
+
+def _ends(left: Content, right: str) -> Row:
+    return left.pad_right(max(WIDTH - left.cell_length - len(right), 1)) + styled(right, ".value")
+
+
+def _accepted(shown: Gauges) -> Iterable[Row]:
+    yield styled("tokens accepted per step", ".label")
+    value = "–" if shown.accepted_per_step is None else figures.per_step(shown.accepted_per_step)
+    room = WIDTH - _NUMBER
+    spark = figures.columns(shown.recent, max(shown.longest, 1), room, 2) if shown.recent else [" " * room] * 2
+    for number, columns in zip(("", value), spark, strict=True):
+        yield styled(number.ljust(_NUMBER), ".value") + styled(columns, ".spark")
 
 
 def _diagnosis(shown: Gauges) -> Iterable[Row]:
     diagnosis = shown.diagnosis
     if diagnosis.words:
-        style = ".good" if diagnosis.pays else ".bad" if diagnosis.pays is False else ".label"
-        yield from styled(diagnosis.words, style).wrap(WIDTH)
+        yield from styled(diagnosis.words, ".label").wrap(WIDTH)
     if diagnosis.advice:
         yield from styled(f"{ADVICE_KEY} {diagnosis.advice.words}", ".key").wrap(WIDTH)
+
+
+def _facts(shown: Gauges) -> Iterable[Row]:
+    yield _fact("first token", "–" if shown.first_token_ms is None else figures.seconds(shown.first_token_ms))
+    rate = shown.acceptance_rate
+    yield _fact("drafts kept", "–" if rate is None else figures.percent(rate, 1))
     if shown.saved_ms is not None:
-        lost = shown.saved_ms < 0
-        words = f"{'lost' if lost else 'saved'} {figures.duration(shown.saved_ms)} this session"
-        yield styled(words, ".bad" if lost else ".label")
+        yield _fact("lost so far" if shown.saved_ms < 0 else "saved so far", figures.duration(shown.saved_ms))
+    yield _fact("memory", figures.memory(shown.memory) if shown.memory else "–")
+    if shown.context:
+        yield _fact("context", f"{figures.count(shown.context_used)} / {figures.count(shown.context)}")
+        filled, rest = figures.bar(shown.context_used / shown.context, WIDTH)
+        full = shown.context_used > 0.9 * shown.context
+        yield styled(filled, ".slow" if full else ".spark") + styled(rest, ".track")
 
 
-def _number_and_sparkline(shown: Gauges) -> Iterable[Row]:
-    value = shown.accepted_per_step
-    number = big("–" if value is None else f"{value:.1f}" if value < 9.95 else f"{value:.0f}")
-    room = WIDTH - 11
-    spark = figures.columns(shown.recent, max(shown.longest, 1), room, 3) if shown.recent else [" " * room] * 3
-    for digits, columns in zip(number, spark, strict=True):
-        yield styled(digits.ljust(11), ".big") + styled(columns, ".spark")
-
-
-def _histogram(shown: Gauges, height: int) -> Iterable[Row]:
-    lengths = max(shown.longest, 5) + 1
-    cell = 4 if lengths <= 8 else 3 if lengths <= 10 else 2
-    counts = [*shown.histogram, *[0] * lengths][:lengths]
-    most = max(counts)
-    yield styled("steps by tokens accepted", ".label")
-    for row in (
-        figures.columns(counts, most, lengths, height) if most else [" " * lengths] * (height - 1) + ["▁" * lengths]
-    ):
-        yield styled("".join((char * (cell - 1)).ljust(cell) for char in row), ".spark")
-    wide = cell > 2
-    labels = [str(i) if wide or i % 2 == 0 else "" for i in range(lengths)]
-    yield styled("".join(label.center(cell - 1).ljust(cell) for label in labels).rstrip(), ".label")
-
-
-def _speed(shown: Gauges) -> Iterable[Row]:
-    speed = "–" if shown.tokens_per_second is None else figures.per_second(shown.tokens_per_second)
-    left = styled(speed, ".value") + styled(" tok/s", ".label")
-    if shown.speedup is None:
-        yield left
-    else:
-        style = ".good" if shown.speedup >= 1.02 else ".bad" if shown.speedup < 0.98 else ".value"
-        right = styled(figures.times(shown.speedup), style) + styled(" plain", ".label")
-        yield left.pad_right(max(WIDTH - left.cell_length - right.cell_length, 1)) + right
-    yield from _split(shown)
+def _fact(label: str, value: str) -> Row:
+    return _ends(styled(label, ".label"), value)
 
 
 def _split(shown: Gauges) -> Iterable[Row]:
     parts = (("draft", shown.draft_ms), ("verify", shown.verify_ms), ("other", shown.other_ms))
     total = sum(ms for _, ms in parts)
     if not total:
-        yield styled("─" * WIDTH, ".track")
-        yield styled("draft –   verify –   other –", ".label")
         return
     ends = [round(WIDTH * sum(ms for _, ms in parts[: i + 1]) / total) for i in range(3)]
-    starts = [0, *ends]
     bar = EMPTY
-    for (name, _), glyph, start, end in zip(parts, "━─┄", starts, ends, strict=False):
+    for (name, _), glyph, start, end in zip(parts, "━─┄", [0, *ends], ends, strict=False):
         bar += styled(glyph * (end - start), f".split-{name}")
+    yield styled("where the time went", ".label")
     yield bar
-    texts = [f"{name} {100 * ms / total:.0f}%" for name, ms in parts]
-    yield styled("  ".join(texts), ".label")
+    yield styled("  ".join(f"{name} {100 * ms / total:.0f}%" for name, ms in parts), ".label")
 
 
-def _facts(shown: Gauges) -> Iterable[Row]:
-    yield _fact("first token", "–" if shown.first_token_ms is None else figures.seconds(shown.first_token_ms))
-    rate, length = shown.acceptance_rate, shown.acceptance_length
-    yield _fact("drafts kept", "–" if rate is None else figures.percent(rate, 1))
-    yield _fact("tokens per verify", "–" if length is None else f"AL {length:.1f}")
-    yield _fact("memory", figures.memory(shown.memory) if shown.memory else "–")
-    if shown.context:
-        yield _fact("context", f"{figures.count(shown.context_used)} / {figures.count(shown.context)}")
-        filled, rest = figures.bar(shown.context_used / shown.context, WIDTH)
-        full = shown.context_used > 0.9 * shown.context
-        yield styled(filled, ".bad" if full else ".spark") + styled(rest, ".track")
-
-
-def _fact(label: str, value: str) -> Row:
-    return styled(label.ljust(WIDTH - len(value)), ".label") + styled(value, ".value")
+def _histogram(shown: Gauges) -> Iterable[Row]:
+    lengths = max(shown.longest, 5) + 1
+    cell = 4 if lengths <= 8 else 3 if lengths <= 10 else 2
+    counts = [*shown.histogram, *[0] * lengths][:lengths]
+    most = max(counts)
+    if not most:
+        return
+    yield styled("steps by tokens accepted", ".label")
+    for row in figures.columns(counts, most, lengths, _CHART):
+        yield styled("".join((char * (cell - 1)).ljust(cell) for char in row), ".spark")
+    wide = cell > 2
+    labels = [str(i) if wide or i % 2 == 0 else "" for i in range(lengths)]
+    yield styled("".join(label.center(cell - 1).ljust(cell) for label in labels).rstrip(), ".label")
 
 
 def one_row(shown: Gauges, width: int) -> Content:
     """The panel folded into one row, for narrow screens."""
-    accepted = "–" if shown.accepted_per_step is None else f"{shown.accepted_per_step:.1f}"
     speed = "–" if shown.tokens_per_second is None else figures.per_second(shown.tokens_per_second)
-    row = styled(accepted, ".value") + styled(" accepted per step ", ".label")
-    advice = shown.diagnosis.advice
-    if shown.recent and width >= (90 if advice else 70):
-        row += styled(figures.columns(shown.recent[-12:], max(shown.longest, 1), 12, 1)[0] + " ", ".spark")
-    row += styled("· ", ".label") + styled(speed, ".value") + styled(" tok/s", ".label")
+    row = styled(speed, ".value") + styled(" tok/s", ".label")
     if shown.speedup is not None:
-        style = ".good" if shown.speedup >= 1.02 else ".bad" if shown.speedup < 0.98 else ".value"
-        row += styled(" · ", ".label") + styled(figures.times(shown.speedup), style) + styled(" plain", ".label")
+        number, words = figures.faster(shown.speedup)
+        faster = f"{words} as plain" if words == figures.AS_FAST else f"{number} {words}"
+        row = styled(faster, ".slow" if shown.slower else ".big") + styled(" · ", ".label") + row
+    advice = shown.diagnosis.advice
+    if shown.accepted_per_step is not None:
+        accepted = styled(" · ", ".label") + styled(figures.per_step(shown.accepted_per_step), ".value")
+        row += accepted + styled(" per step", ".label")
+        if shown.recent and width >= (90 if advice else 60):
+            row += " " + styled(figures.columns(shown.recent[-12:], max(shown.longest, 1), 12, 1)[0], ".spark")
     if advice:
         room = width - row.cell_length - len(f" · {ADVICE_KEY} ")
         words = advice.words if len(advice.words) <= room else advice.label
         row += styled(" · ", ".label") + styled(f"{ADVICE_KEY} {words}", ".key")
-    if shown.context and width - row.cell_length > 24:
-        row += styled(f" · context {figures.count(shown.context_used)}/{figures.count(shown.context)}", ".label")
+    if shown.context and width - row.cell_length > 26:
+        row += styled(f" · context {figures.count(shown.context_used)} / {figures.count(shown.context)}", ".label")
     return row.truncate(width, ellipsis=True)
 
 
-class EnginePanel(Plain):
+class _Gauges(Plain):
+    """Draws gauges anew when its size changes."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"label", "value", "big", "slow", "spark", "track", "key"}
+
+    _shown: Gauges | None = None
+
+    def show_gauges(self, shown: Gauges) -> None:
+        self._shown = shown
+        if self.content_size:
+            self.show(self._drawn(shown, self.content_size))
+
+    def on_resize(self) -> None:
+        if self._shown is not None:
+            self.show_gauges(self._shown)
+
+    def _drawn(self, shown: Gauges, size: Size) -> Content:
+        raise NotImplementedError
+
+
+class EnginePanel(_Gauges):
     """The gauges at full size."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "label", "value", "big", "spark", "track", "good", "bad", "key", "split-draft", "split-verify", "split-other",
-    }  # fmt: skip
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"split-draft", "split-verify", "split-other"}
+    OUTER: ClassVar = WIDTH + 3
+    """Cells with padding and border."""
 
-    def show_gauges(self, shown: Gauges) -> None:
-        rows = panel_rows(shown, max(self.content_size.height, 1))
-        self.show(Content("\n").join(rows))
+    def __init__(self) -> None:
+        super().__init__()
+        self.styles.width = self.OUTER
+
+    def _drawn(self, shown: Gauges, size: Size) -> Content:
+        return Content("\n").join(panel_rows(shown, size.height))
 
 
-class EngineLine(Plain):
+class EngineLine(_Gauges):
     """The gauges in one row."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"label", "value", "spark", "good", "bad", "key"}
-
-    def show_gauges(self, shown: Gauges) -> None:
-        self.show(one_row(shown, max(self.content_size.width, 10)))
+    def _drawn(self, shown: Gauges, size: Size) -> Content:
+        return one_row(shown, size.width)

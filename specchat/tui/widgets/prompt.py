@@ -13,6 +13,7 @@ from textual.widgets import TextArea
 from specchat.clean import clean
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.composing.mentions import mention, pasted_path
+from specchat.tui.draft import Draft
 from specchat.tui.history import PromptHistory
 from specchat.tui.pastes import LARGEST, UNFOLD_BELOW, Pastes
 
@@ -54,26 +55,44 @@ class Prompt(TextArea):
         self.takes_key: Callable[[str], bool] = lambda _: False
         self._pastes = Pastes()
         self._filled = ""
+        self._taken = ("", Draft())
+        """The prompt sent last, and the box as it was then."""
 
     @property
     def prompt(self) -> str:
         """The text as it would be sent."""
         return self._pastes.unfold(self.text)
 
-    def take(self) -> None:
-        """The prompt was sent: remember and empty it."""
+    @property
+    def draft(self) -> Draft:
+        """The box as it is."""
+        return Draft(self.text, self._pastes.texts)
+
+    def take(self, sent: str = "") -> None:
+        """The prompt was sent, as `sent`: remember and empty it."""
         self._history.add(self.prompt)
-        self._pastes.clear()
-        self.load_text("")
+        self._taken = (sent, self.draft)
+        self.put_back(Draft())
 
     def restore(self, prompt: str) -> None:
-        """Put back a prompt that got no answer, unless something else was typed since."""
+        """Put back a prompt that got no answer, as it was typed, unless something else was typed since."""
         if not self.text.strip():
-            self.fill(prompt)
+            sent, draft = self._taken
+            if sent == prompt:
+                self.put_back(draft)
+            else:
+                self.fill(prompt)
+
+    def put_back(self, draft: Draft) -> None:
+        """Make the box what it was."""
+        self._pastes.replace(draft.pastes)
+        self.load_text(draft.text)
+        self._filled = self.text
+        self.move_cursor(self.document.end)
 
     def fill(self, prompt: str) -> None:
         """Put another text into the box, whatever is in it."""
-        self._pastes.clear()
+        self._pastes.replace({})
         self.load_text(self._pastes.fold(clean(prompt)))
         self._filled = self.text
         self.move_cursor(self.document.end)
@@ -83,7 +102,7 @@ class Prompt(TextArea):
         if not self.text.strip():
             self.load_text("")
             self.insert(prompt)
-        self.focus()
+        self.screen.set_focus(self)
 
     # For completion
 
@@ -112,10 +131,17 @@ class Prompt(TextArea):
         elif event.key in ("ctrl+j", "shift+enter", "alt+enter"):
             self.insert("\n")
             self.scroll_cursor_visible()
-        else:
+        elif not await self._edits(event.key):
             return
         event.stop()
         event.prevent_default()
+
+    async def _edits(self, key: str) -> bool:
+        """Do what an editing key does before the next key is taken: of a burst, letters would overtake it."""
+        for binding in self._bindings.key_to_bindings.get(key, ()):
+            if binding.id is None and await self.app.run_action(binding.action, self):
+                return True
+        return False
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()

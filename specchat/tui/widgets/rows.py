@@ -1,26 +1,26 @@
 """The single rows around the chat: header, status and key hints."""
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.content import Content
 
-from specchat.tui.actions.action import Where
+from specchat.tui.actions.action import Action
 from specchat.tui.actions.keys import Keys
-from specchat.tui.actions.table import ACTIONS
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.sources import REJECTED, SOURCES
 from specchat.tui.widgets.plain import Plain
 
 
 class TwoSided(Plain):
-    """One row with text at both ends; the left one is cut first, unless it is to be read whole."""
+    """Text at both ends of a row; the left one is cut first, or has two rows where it is alone or to be read whole."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"strong", "quiet", "good", "bad"}
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._left = self._right = EMPTY
-        self._whole = False
+        self._whole = self._tall = False
 
     def show_sides(self, left: Content, right: Content, *, whole: bool = False) -> None:
         """With `whole` the right one is left out where there is no room for both."""
@@ -34,11 +34,17 @@ class TwoSided(Plain):
 
     def _fill(self) -> None:
         width = self.content_size.width
-        crowded = self._left.cell_length + 2 + self._right.cell_length > width
+        crowded = self._left.cell_length + (2 + self._right.cell_length if self._right else 0) > width
         right = EMPTY if self._whole and crowded else self._right.truncate(max(width, 0), ellipsis=True)
         room = width - right.cell_length - (2 if right else 0)
-        left = self._left.truncate(room, ellipsis=True) if room > 0 else EMPTY
-        self.show(left + " " * max(width - left.cell_length - right.cell_length, 0) + right)
+        tall, first, left = self._tall, EMPTY, self._left
+        if not right and room > 0 and left.cell_length > room:
+            first = left.wrap(room)[0]
+            left = left[len(first) + left.plain[len(first) :].startswith(" ") :]
+        left = left.truncate(room, ellipsis=True) if room > 0 else EMPTY
+        row = left + " " * max(width - left.cell_length - right.cell_length, 0) + right
+        self._tall = bool(first)
+        self.show(first + "\n" + row if first else row, layout=tall or self._tall)
 
 
 class Hints(Plain):
@@ -49,12 +55,13 @@ class Hints(Plain):
     def __init__(self, keys: Keys) -> None:
         super().__init__()
         self._keys = keys
-        self._where: Where = "prompt"
+        self._actions: tuple[Action, ...] = ()
 
-    def show_for(self, where: Where) -> None:
-        """Show the keys of another place, those that work anywhere in the prompt's."""
-        if where != self._where:
-            self._where = where
+    def show_actions(self, actions: Iterable[Action]) -> None:
+        """Show the keys of those that have a hint, the first ones first."""
+        wanted = tuple(action for action in actions if action.hint)
+        if wanted != self._actions:
+            self._actions = wanted
             self._fill()
 
     def on_resize(self) -> None:
@@ -62,10 +69,9 @@ class Hints(Plain):
 
     def _fill(self) -> None:
         width = self.content_size.width
-        wanted = (self._where, "anywhere") if self._where == "prompt" else (self._where,)
         row = EMPTY
-        for action in ACTIONS:
-            if action.hint and action.where in wanted and (key := self._keys.first(action)):
+        for action in self._actions:
+            if key := self._keys.first(action):
                 entry = styled(key, ".key") + styled(f" {action.hint}", ".word")
                 wider = row + ("   " if row else "") + entry
                 if wider.cell_length > width:
@@ -84,7 +90,7 @@ class Inspector(Plain):
 
 
 class Legend(Plain):
-    """What the colours and styles of the token view mean."""
+    """The meaning of the token view's colours and styles."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",

@@ -51,6 +51,9 @@ class Search(LineInput):
 class Sidebar(Vertical):
     """Reads the store whenever it is shown or something changed: `reload`."""
 
+    OUTER: ClassVar = 32
+    """Cells it takes beside the chat."""
+
     @dataclass
     class Chosen(Message):
         """A chat is to be opened, at `message` if that is not None."""
@@ -100,7 +103,7 @@ class Sidebar(Vertical):
         self.list.highlighted = self._nearest(at or 0, marked)
 
     def _chats(self) -> Sequence[ChatEntry]:
-        """What the store has; the open chat's title may be newer than what is saved."""
+        """The store's chats; the open chat's title may be newer than what is saved."""
         chats = self._store.chats()
         return [replace(chat, title=self._title) if chat.key == self._shown else chat for chat in chats]
 
@@ -118,10 +121,10 @@ class Sidebar(Vertical):
         if not self.has_focus_within:
             shown = next((index for index, row in enumerate(self._rows) if row.key == self._shown), None)
             self.list.highlighted = self.list.highlighted if shown is None else shown
-        self.list.focus()
+        self.screen.set_focus(self.list)
 
     def to_search(self) -> None:
-        self.query_one(Search).focus()
+        self.screen.set_focus(self.query_one(Search))
 
     def forget_search(self) -> None:
         """Empty the search box: next time all chats are listed."""

@@ -16,12 +16,12 @@ from specchat.tui.text.find import Match, Span, found_in
 from specchat.tui.text.labels import Target, labels, overlaid, targets
 from specchat.tui.text.lines import Section
 from specchat.tui.text.markdown import is_web_link
-from specchat.tui.text.thoughts import is_fold
+from specchat.tui.text.thoughts import fold_of
 from specchat.tui.widgets.token_cursor import TokenCursor
 
 
 class Transcript(TokenCursor):
-    """What its keys do stands in `specchat.tui.actions.reading`."""
+    """Its keys are listed in `specchat.tui.actions.reading`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         action.binding() for action in ACTIONS if action.run and action.keys and action.where == "transcript"
@@ -94,14 +94,9 @@ class Transcript(TokenCursor):
         if row is None or found is None:
             return
         section = self.chat_rows.window.sections[found[0]]
-        if (
-            unfold
-            and (reply := match.said.turn.reply)
-            and is_fold(self.chat_rows.rows[row][0])
-            and reply.key not in self._unfolded
-        ):
+        if unfold and (fold := fold_of(self.chat_rows.rows[row][0])) and fold not in self._unfolded:
             self._arrive(row, before)
-            self.toggle_thought(row)
+            self.toggle_fold(row)
             self.go_to_match(match)
             return
         self._match, self._current = match, self._shown_in(section, match)
@@ -181,7 +176,7 @@ class Transcript(TokenCursor):
         if self._pattern is not None:
             # As styles, not by name: Textual forgets an opaque background of a style it knows by name.
             current = self.get_visual_style("found-current")
-            found_style = Style(background=self.get_visual_style("found").background)
+            found_style = Style(self.get_visual_style("found").background, self.visual_style.foreground)
             for number, spans in enumerate(self._matches_of(section)):
                 style = current if (section, number) == self._current else found_style
                 for at, start, end in spans:
@@ -200,6 +195,6 @@ class Transcript(TokenCursor):
         elif isinstance(url := meta.get("href"), str) and is_web_link(url):
             self.post_message(self.LinkAsked(url))
         elif "fold" in meta:
-            self.toggle_thought(row)
+            self.toggle_fold(row)
         elif "heat" in meta:
             self.post_message(self.TokensAsked(row))

@@ -1,4 +1,4 @@
-"""What stands in an empty chat."""
+"""The welcome in an empty chat."""
 
 from typing import ClassVar
 
@@ -6,42 +6,44 @@ from textual.content import Content
 
 from specchat.clean import one_line
 from specchat.engine.api import PairInfo
-from specchat.tui import figures
+from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import Plain
 
+_BUILT_IN = "Built-in demo model: tiny, for trying the app. F3 gets a real one."
+_CHOOSE = "Press 1, 2 or 3, or write below and press enter."
+_WATCH = "Worth watching: how many drafted tokens each step keeps, and how much faster that is."
+
 
 class Welcome(Plain):
-    """The loaded pair in a few lines, or what loading does."""
+    """The loaded pair, what to ask it, and what to look at; as much as there is room for."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"name", "quiet", "value", "accent"}
 
-    def show_pair(self, info: PairInfo | None, name: str, doing: str) -> None:
-        rows = [styled("specchat", ".name"), EMPTY]
-        if info is None:
-            rows += [styled(one_line(name), ".value"), styled(doing, ".quiet")]
-        else:
-            rows += _loaded(info)
-        self.show(Content("\n").join(rows))
+    def __init__(self) -> None:
+        super().__init__()
+        self._pair: tuple[Content, ...] = ()
 
+    def show_pair(self, info: PairInfo | None, name: str, doing: str, *, built_in: bool) -> None:
+        """`doing` is what loading does, and `built_in` tells the pair that comes with specchat."""
+        about = doing if info is None else _BUILT_IN if built_in else f"on {one_line(info.device)}"
+        self._pair = (styled(one_line(name), ".value"), styled(about, ".quiet"))
+        self._fill()
 
-def _loaded(info: PairInfo) -> list[Content]:
-    sizes = _parameters(info.target_parameters)
-    if info.draft_parameters:
-        sizes += f" with a draft of {_parameters(info.draft_parameters)}"
-    place = f"{info.device}: {info.note}" if info.note else info.device
-    plain = info.plain_tokens_per_second
-    usable = [status.name for status in info.strategies if status.available and status.name != "plain"]
-    return [
-        styled(one_line(info.name), ".value"),
-        styled(f"{sizes} on {one_line(place)}, context {figures.count(info.context)}", ".quiet"),
-        styled(f"plain decoding {figures.per_second(plain)} tok/s, measured here" if plain else "", ".quiet"),
-        styled(f"drafting with {', '.join(usable)}" if usable else "no drafting for this pair", ".quiet"),
-        styled(one_line(info.exactness), ".quiet"),
-        EMPTY,
-        styled("Write below and press enter.", ".accent"),
-    ]
+    def on_resize(self) -> None:
+        self._fill()
 
-
-def _parameters(count: int) -> str:
-    return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
+    def _fill(self) -> None:
+        width, height = self.content_size
+        longest = max(map(len, SUGGESTIONS))
+        asks = [styled(f"{n} ", ".accent") + words.ljust(longest) for n, words in enumerate(SUGGESTIONS, 1)]
+        parts = [[styled("specchat", ".name")], list(self._pair), asks, [styled(_CHOOSE, ".accent")]]
+        parts.append([styled(_WATCH, ".quiet")])
+        rows = [[line for row in part for line in row.wrap(max(width, 1))] for part in parts]
+        for least in (4, 0):  # the last and then the first part go where there is no room
+            if sum(map(len, rows)) > height:
+                del rows[least]
+        apart = sum(map(len, rows)) + len(rows) - 1 <= height
+        self.show(
+            Content("\n").join(line for n, part in enumerate(rows) for line in ([EMPTY] * (apart and n > 0)) + part)
+        )

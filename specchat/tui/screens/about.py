@@ -1,0 +1,80 @@
+"""The running parts: the app, the loaded pair, the machine, and why the text is exact."""
+
+from importlib.metadata import version
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from specchat.clean import one_line
+from specchat.engine.api import PairInfo
+from specchat.tui import figures
+from specchat.tui.screens.dialog import Dialog
+from specchat.tui.text.lines import hang, styled
+from specchat.tui.widgets.plain import Plain
+
+_NAME_WIDTH = 14
+
+
+class AboutText(Plain):
+    """A name and its words a row."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"key", "quiet"}
+
+    def __init__(self, info: PairInfo | None) -> None:
+        super().__init__()
+        self._info = info
+
+    def on_resize(self) -> None:
+        width = self.content_size.width
+        rows = [
+            row.content
+            for name, words in about(self._info)
+            for row in hang(
+                Content(one_line(words, 400)),
+                width,
+                styled(name.ljust(_NAME_WIDTH), ".quiet"),
+                Content(" " * _NAME_WIDTH),
+            )
+        ]
+        self.show(Content("\n").join(rows), layout=True)
+
+
+class AboutScreen(Dialog[None]):
+    CSS_PATH = "about.tcss"
+    DIALOG_TITLE = "about"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,enter", "close", "Close", show=False)]
+
+    def __init__(self, info: PairInfo | None) -> None:
+        super().__init__()
+        self._info = info
+
+    def compose_content(self) -> ComposeResult:
+        yield AboutText(self._info)
+
+
+def about(info: PairInfo | None) -> list[tuple[str, str]]:
+    """Rows of a name and words; without a loaded pair only the app's."""
+    rows = [("specchat", version("specchat"))]
+    if info is None:
+        return [*rows, ("pair", "no model is loaded: f3 chooses one")]
+    usable = [status.name for status in info.strategies if status.available and status.name != "plain"]
+    plain = info.plain_tokens_per_second
+    return [
+        *rows,
+        ("pair", info.name),
+        ("target", f"{_parameters(info.target_parameters)} parameters"),
+        ("draft", f"{_parameters(info.draft_parameters)} parameters" if info.draft_parameters else "no draft model"),
+        ("device", info.device),
+        *([("note", info.note)] if info.note else []),
+        ("context", f"{figures.count(info.context)} tokens"),
+        ("memory", f"{figures.count(info.memory >> 20)} MiB"),
+        ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
+        ("drafting", ", ".join(usable) or "no drafting for this pair"),
+        ("exactness", info.exactness),
+    ]
+
+
+def _parameters(count: int) -> str:
+    return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"

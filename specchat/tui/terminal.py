@@ -1,0 +1,74 @@
+"""The terminal, read so that nothing it sends ends the app, and given back when the app is ended from outside."""
+
+import asyncio
+import os
+import selectors
+import signal
+from codecs import getincrementaldecoder
+from threading import Timer
+
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+
+GRACE_S = 5.0
+"""How long the app may take to leave once it was told to end."""
+_READ = 4096
+_SLICE_S = 0.1
+
+
+class Ended(Message):
+    """The app is to leave with the return code `code`: SIGTERM or SIGHUP came, or the terminal is gone."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        self.code = code
+
+
+class Terminal(LinuxDriver):
+    """Textual's driver for Linux and macOS, with replacements for bytes that are not UTF-8."""
+
+    _gone = False
+
+    def start_application_mode(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self._end, number)
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def write(self, data: str) -> None:
+        if not self._gone:
+            super().write(data)
+
+    def run_input_thread(self) -> None:
+        parser = XTermParser(self._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                if selector.select(_SLICE_S):
+                    data = self._read()
+                    if not data:
+                        self._gone = True
+                        self._end(signal.SIGHUP)
+                        return
+                    if text := decode(data):
+                        for event in parser.feed(text):
+                            self.process_message(event)
+                for event in parser.tick():
+                    self.process_message(event)
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self.fileno, _READ)
+        except OSError:
+            return b""
+
+    def _end(self, number: signal.Signals) -> None:
+        """Leave in good order; a terminal that takes nothing any more must not keep the app from ending."""
+        code = 128 + number
+        deadline = Timer(GRACE_S, os._exit, [code])
+        deadline.daemon = True
+        deadline.start()
+        self._app.post_message(Ended(code))

@@ -1,0 +1,64 @@
+"""A prompt as rows on a tinted band: its text, and a chip for each file that went along, which unfolds."""
+
+from collections.abc import Container
+from dataclasses import replace
+
+from textual.content import Content
+from textual.style import Style
+
+from specchat.attachments import Attachment
+from specchat.chat.tree import Turn
+from specchat.clean import clean, one_line
+from specchat.tui import figures
+from specchat.tui.text.lines import Line, Section, hang, styled
+
+_BAR = styled("▌ ", ".band-bar")
+
+_SHOWN = 4000
+"""Characters of a prompt, and of an unfolded file, that the transcript shows."""
+
+
+def shown_prompt(prompt: str) -> str:
+    """As much of a prompt as the transcript shows."""
+    return clean(prompt[: _SHOWN * 2])[:_SHOWN].rstrip("\n")
+
+
+def prompt_sections(turn: Turn, unfolded: Container[str]) -> list[Section]:
+    """The text first; `unfolded` holds the keys of the files whose text is shown."""
+    sections = _text(turn.prompt, turn.key)
+    for number, attachment in enumerate(turn.attachments):
+        key = f"{turn.key} {number}"
+        sections.append(_chip(attachment, key, unfolded=key in unfolded))
+        if key in unfolded:
+            sections += _text(attachment.text, f"{key} text", ".thought")
+    return sections
+
+
+def _text(text: str, part: str, style: str = "") -> list[Section]:
+    content = styled(shown_prompt(text), style)
+    sections = [Section(lambda width: _band(content, width), part=part)]
+    if len(text) > _SHOWN:
+        more = styled(f"… and {len(text) - _SHOWN:,} more characters", ".hint")
+        sections.append(Section(lambda width: [replace(line, copied=False) for line in _band(more, width)]))
+    return sections
+
+
+def _chip(attachment: Attachment, key: str, *, unfolded: bool) -> Section:
+    """One row: name, lines and size."""
+    lines = len(attachment.text.splitlines())
+    amount = f"{figures.count(lines)} line{'s' * (lines != 1)}, {figures.text_size([attachment.text])}"
+    name = styled(f"{'▾' if unfolded else '▸'} {one_line(attachment.name)}", ".md-strong")
+    tail = f" · {amount} · enter/click {'folds' if unfolded else 'unfolds'}"
+    content = (name + styled(tail, ".hint")).stylize(Style.from_meta({"fold": key}))
+
+    def layout(width: int) -> list[Line]:
+        room = max(width - len(_BAR) - 1, 4)
+        return [replace(line, copied=False) for line in _band(content.truncate(room, ellipsis=True), width)]
+
+    return Section(layout, part=key)
+
+
+def _band(content: Content, width: int) -> list[Line]:
+    """Rows on a tinted band, with a bar before them that is not copied."""
+    rows = hang(content, width - 1, _BAR, _BAR)
+    return [replace(row, start=len(_BAR), band=True) for row in rows]

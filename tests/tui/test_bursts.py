@@ -1,0 +1,97 @@
+"""Keys that come in one burst go where they were meant, and choices are made by the keys that people try."""
+
+from dataclasses import replace
+
+from conftest import LAUNCH, answered, loaded, make_app, screen_text, wait_until
+from textual import events
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from specchat.config.paths import shipped
+from specchat.config.presets import load_presets
+from specchat.engine.fake import FakeEngine
+from specchat.tui.app import SpecchatApp
+from specchat.tui.widgets.choice import Choice
+from specchat.tui.widgets.find_bar import FindBar
+from specchat.tui.widgets.panel import EnginePanel
+
+
+async def burst(app: SpecchatApp, pilot: Pilot[None], *keys: str) -> None:
+    """Send keys without waiting for what each of them does."""
+    for key in keys:
+        character = {"space": " ", "slash": "/"}.get(key, key if len(key) == 1 else None)
+        app.post_message(events.Key(key, character))
+    await pilot.pause(0.2)
+
+
+async def test_words_typed_after_find_are_looked_for() -> None:
+    async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
+        await burst(app, pilot, "ctrl+f", *"fox")
+        assert app.chat.query_one(FindBar).query_one(Input).value == "fox"
+        assert app.chat.prompt.text == ""
+
+
+async def test_keys_of_the_transcript_are_not_typed() -> None:
+    async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
+        await burst(app, pilot, "ctrl+up", "k", "j")
+        assert app.chat.prompt.text == ""
+
+
+async def test_words_typed_after_search_are_searched() -> None:
+    async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
+        await burst(app, pilot, "f9", *"lamp")
+        assert app.chat.sidebar.query_one(Input).value == "lamp"
+        assert app.chat.prompt.text == ""
+
+
+async def test_enter_takes_the_command_that_was_typed() -> None:
+    async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
+        await pilot.press("slash", "t", "h")
+        await wait_until(pilot, lambda: "/theme" in screen_text(app))
+        await burst(app, pilot, "backspace", "backspace", *"new", "enter")
+        assert (app.chat.prompt.text, app.chat._notice.text, len(app.session.conversation.turns)) == ("", "", 0)
+
+
+async def test_space_and_enter_choose_in_the_settings() -> None:
+    presets, _ = load_presets([shipped("presets.toml")])
+    app = make_app(FakeEngine(), replace(LAUNCH, presets=presets))
+    async with app.run_test(size=(80, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("f2")
+        await wait_until(pilot, lambda: "strategy" in str(app.screen.focused))
+        await pilot.press("home", "space")
+        assert app.session.settings.strategy == "plain"
+        context = app.screen.query_one("#context", Choice)
+        app.screen.set_focus(context)
+        await pilot.press("enter")
+        assert app.session.settings.limits.context == "keep-ends"
+        await pilot.press("space")
+        assert app.session.settings.limits.context == "refuse"
+        theme = str(app.screen.query_one("#theme", Choice).render())
+        assert theme.endswith("›")
+
+
+async def test_renaming_begins_with_all_selected() -> None:
+    async with answered("A fox.", (100, 30)) as (app, pilot):
+        await app.chat.do("rename-chat")
+        await pilot.pause()
+        await pilot.press(*"new", "enter")
+        await wait_until(pilot, lambda: app.session.conversation.name == "new")
+
+
+async def test_a_key_hides_the_panel_and_brings_it_back() -> None:
+    async with answered("A fox.", (140, 40)) as (app, pilot):
+        panel = app.chat.query_one(EnginePanel)
+        assert panel.display
+        await pilot.press("alt+p")
+        assert not panel.display
+        await pilot.press("alt+p")
+        assert panel.display
+
+
+async def test_letters_do_not_overtake_editing_keys() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await burst(app, pilot, *"foz", "backspace", "x", "home", "a", "space", "end", ".")
+        assert app.chat.prompt.text == "a fox."

@@ -1,0 +1,103 @@
+"""Where things stand: the column of the chat, the prompt's box, the panel, wrapped code, hints and footers."""
+
+from conftest import answered, ask, loaded, make_app, screen_text, wait_until
+from hypothesis import given
+from hypothesis import strategies as st
+from test_chat import slow
+from textual.content import Content
+
+from specchat.engine.fake import FakeEngine
+from specchat.tui.gauges import whole_footer
+from specchat.tui.text.code_wrap import wrapped
+from specchat.tui.widgets.chat_view import WIDEST
+from specchat.tui.widgets.panel import EngineLine, EnginePanel
+from specchat.tui.widgets.rows import Hints
+from specchat.tui.widgets.sidebar import Sidebar
+
+LONG = "word " * 60
+
+
+@given(st.text("ab(. \t漢", max_size=60), st.integers(4, 30))
+def test_wrapped_code_is_the_line_again(line: str, width: int) -> None:
+    rows = wrapped(Content(line), width)
+    assert "".join(text.plain + glue for _, text, glue in rows) == line.expandtabs(4)
+    assert all(before.cell_length + text.cell_length <= width for before, text, _ in rows)
+
+
+def test_code_is_wrapped_between_words_with_a_mark() -> None:
+    rows = wrapped(Content("    total = first_value + second"), 23)
+    assert [before.plain + text.plain for before, text, _ in rows] == ["    total = first_value", "    ↪ + second"]
+    assert rows[0][2] == " "
+
+
+async def test_the_text_is_in_the_middle_of_a_wide_window_above_the_prompt() -> None:
+    async with answered(LONG, (200, 40)) as (app, pilot):
+        transcript = app.chat.transcript
+        begin = next(row for row in screen_text(app).split("\n")[2:] if "word" in row).index("word")
+        assert WIDEST - 5 <= max(line.content.cell_length for line, _ in transcript.chat_rows.rows) <= WIDEST
+        prompt = app.chat.query_one("#entry").region
+        assert prompt.x == begin
+        assert abs((app.chat.query_one("#column").region.width - prompt.width) // 2 - begin) <= 1
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        assert any(row.startswith(" word") for row in screen_text(app).split("\n"))
+
+
+async def test_there_is_no_panel_before_something_was_asked() -> None:
+    app = make_app(FakeEngine((LONG,)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        panel, line = app.chat.query_one(EnginePanel), app.chat.query_one(EngineLine)
+        assert not panel.display
+        assert not line.display
+        await ask(app, pilot, "hi")
+        assert panel.display
+        assert panel.outer_size.width == EnginePanel.OUTER
+        await pilot.press("ctrl+b")
+        await wait_until(pilot, lambda: "tok/s" in str(line.render()))
+        assert not panel.display
+        assert app.chat.sidebar.outer_size.width == Sidebar.OUTER
+        await pilot.press("escape", "ctrl+n")
+        await pilot.pause()
+        assert not panel.display
+
+
+async def test_the_footer_says_all_under_the_cursor() -> None:
+    async with answered(LONG, (120, 36)) as (app, pilot):
+        reply = app.session.last_reply
+        assert reply is not None
+        assert whole_footer(reply) not in screen_text(app)
+        await pilot.press("ctrl+up")
+        await pilot.pause()
+        assert whole_footer(reply)[:70] in screen_text(app)
+        await pilot.press("g")
+        await pilot.pause()
+        assert whole_footer(reply)[:70] not in screen_text(app)
+
+
+async def test_hints_are_of_what_can_be_done_now() -> None:
+    engine, _ = slow(LONG)
+    app = make_app(engine)
+    async with app.run_test(size=(160, 36)) as pilot:
+        await loaded(app, pilot)
+        hints = app.chat.query_one(Hints)
+        assert not {"stop", "tokens", "again", "new"} & set(str(hints.render()).split())
+        await ask(app, pilot, "hi", wait=False)
+        await wait_until(pilot, lambda: str(hints.render()).startswith("esc stop"))
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await wait_until(pilot, lambda: {"again", "new"} <= set(str(hints.render()).split()))
+        assert "stop" not in str(hints.render())
+
+
+async def test_a_long_message_is_read_whole_in_two_rows() -> None:
+    async with answered(LONG, (60, 20)) as (app, pilot):
+        app.chat.say("this sentence is longer than one row of the window and is read to its very end")
+        await pilot.pause()
+        assert "very end" in screen_text(app)
+        app.chat.say("")
+        await pilot.pause()
+        assert app.chat.query_one("#status").size.height == 1
+        app.chat.say("x" * (app.chat.query_one("#status").content_size.width - 1))
+        await pilot.pause()
+        assert app.chat.query_one("#status").size.height == 1

@@ -1,0 +1,80 @@
+"""Sentences in the status row go when what they tell is over."""
+
+import pytest
+from conftest import CATALOG, LAUNCH, ask, loaded, make_app, wait_until
+from test_chat import LONG, being_answered, status
+
+from specchat.engine.fake import FakeEngine
+from specchat.tui.screens import notice
+
+
+@pytest.fixture(autouse=True)
+def _stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time alone takes nothing away."""
+    monkeypatch.setattr(notice, "_SHOWN_FOR", 3600.0)
+
+
+async def test_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notice, "_SHOWN_FOR", 0.1)
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 24)) as pilot:
+        await loaded(app, pilot)
+        app.chat.say("said once")
+        assert "said once" in status(app)
+        await wait_until(pilot, lambda: "said once" not in status(app))
+
+
+@pytest.mark.parametrize("action", ["regenerate", "continue"])
+async def test_when_a_reply_begins(action: str) -> None:
+    async with being_answered(LONG, (100, 24), 30, "word20") as (app, pilot, _):
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await wait_until(pilot, lambda: "/continue goes on" in status(app))
+        await app.chat.do(action)
+        await wait_until(pilot, lambda: "esc stops" in status(app))
+
+
+async def test_a_refusal_when_the_reply_has_ended() -> None:
+    async with being_answered(LONG, (100, 24), 30, "word20") as (app, pilot, clock):
+        await app.chat.do("regenerate")
+        assert "a reply is running" in status(app)
+        clock.now = 9999
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await wait_until(pilot, lambda: "a reply is running" not in status(app))
+
+
+async def test_a_start_of_the_engine_when_it_is_loaded() -> None:
+    engine = FakeEngine()
+    app = make_app(engine)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        engine.holds_loads = True
+        engine.die()
+        await wait_until(pilot, lambda: "starting it again" in status(app))
+        engine.holds_loads = False
+        engine.restart()
+        await loaded(app, pilot)
+        await wait_until(pilot, lambda: "starting it again" not in status(app))
+
+
+async def test_a_failed_load_stays_though_the_pair_before_is_back() -> None:
+    engine = FakeEngine()
+    app = make_app(engine, LAUNCH, CATALOG)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await loaded(app, pilot)
+        engine.fail_load("load", "No connection.")
+        app.chat.choosing.pair(CATALOG.pairs[1])
+        await wait_until(pilot, lambda: app.session.loaded.loading is None)
+        await wait_until(pilot, lambda: app.session.loaded.info and app.session.loaded.name == "demo")
+        await pilot.pause(0.1)
+        assert "No connection. Still using demo" in status(app)
+
+
+async def test_when_another_pair_is_chosen() -> None:
+    app = make_app(FakeEngine(), LAUNCH, CATALOG)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await loaded(app, pilot)
+        app.chat.say("no model is loaded: f3 chooses one", bad=True)
+        app.chat.choosing.pair(CATALOG.pairs[1])
+        assert "f3 chooses one" not in status(app)

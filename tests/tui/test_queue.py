@@ -1,0 +1,133 @@
+"""What is typed is never lost: queued while a reply is written, given back as it was, found again after quitting."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
+from test_chat import slow, status
+
+from specchat.engine.api import Counted, Failed, Generate, Limits, Speculation, Started
+from specchat.engine.fake import INFO, FakeEngine
+from specchat.tui.draft import Draft, keep, take
+
+BIG = "a line of it\n" * 400
+
+
+async def test_what_is_entered_during_a_reply_is_sent_when_it_has_ended() -> None:
+    engine, clock = slow()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press(*"second", "enter", *"third", "enter")
+        await wait_until(pilot, lambda: "next: “second” and 1 more" in status(app))
+        assert app.chat.prompt.text == ""
+        for now in (999, 1999, 2999):
+            clock.now = now
+            await pilot.pause(0.2)
+        await wait_until(pilot, lambda: app.session.reply is None and not app.session.waiting)
+        assert [turn.prompt for turn in app.session.conversation.turns] == ["count", "second", "third"]
+
+
+async def test_stopping_gives_back_what_waits_before_what_is_typed() -> None:
+    engine, clock = slow()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 20
+        await pilot.press(*"second", "enter", *"more")
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await wait_until(pilot, lambda: app.chat.prompt.text == "second\n\nmore")
+        assert len(app.session.conversation.turns) == 1
+
+
+async def test_leaving_the_chat_gives_back_what_waits() -> None:
+    engine, _ = slow()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        await pilot.press(*"second", "enter")
+        await pilot.press("ctrl+n")
+        assert (app.chat.prompt.text, app.session.waiting) == ("second", [])
+
+
+async def test_a_refused_message_comes_back_with_its_pastes_folded() -> None:
+    refusal = (Started(0, 9, 0, 0, Speculation()), Failed(0, "context", "Too long."))
+    app = make_app(FakeEngine((refusal,), info=replace(INFO, context=100_000)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        app.chat.prompt.insert("look at ")
+        app.chat.prompt._insert_pasted(BIG)
+        app.chat.prompt.insert(" and say")
+        typed, whole = app.chat.prompt.text, app.chat.prompt.prompt
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
+        await wait_until(pilot, lambda: "Too long." in status(app))
+        assert (app.chat.prompt.text, app.chat.prompt.prompt) == (typed, whole)
+        assert app.session.last_reply is None
+
+
+async def test_enter_waits_for_the_count_of_a_big_paste() -> None:
+    engine = FakeEngine(info=replace(INFO, context=300))
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        app.chat.prompt._insert_pasted(BIG)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: "too long" in status(app))
+        assert not [request for request in engine.requests if isinstance(request, Generate)]
+        assert app.chat.prompt.prompt == BIG
+        engine.info = INFO
+        app.session.prompt_count.counted = Counted(0, 1, 100_000)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns)
+
+
+async def test_a_reply_that_was_cut_is_continued_as_another_version() -> None:
+    app = make_app(FakeEngine(("one two three",)), replace(LAUNCH, limits=Limits(max_tokens=5)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await app.chat.do("continue")
+        assert "no reply to continue" in status(app)
+        await ask(app, pilot, "count")
+        await app.chat.do("continue")
+        assert "came to its end" in status(app)
+        reply = app.session.last_reply
+        assert reply is not None
+        reply.reason = "length"
+        await app.chat.do("continue")
+        await wait_until(pilot, lambda: app.session.last_reply is not reply and app.session.reply is None)
+        longer = app.session.last_reply
+        assert longer is not None
+        assert longer.raw == "one two threeone two three"  # the engine's own words follow what was there
+        assert len(app.session.conversation.turns[0].replies) == 2
+
+
+async def test_a_draft_is_found_again_after_quitting(tmp_path: Path) -> None:
+    launch = replace(LAUNCH, draft=tmp_path / "state" / "draft.json")
+    app = make_app(FakeEngine(), launch)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        app.chat.prompt.insert("half a thought ")
+        app.chat.prompt._insert_pasted(BIG)
+        typed, whole = app.chat.prompt.text, app.chat.prompt.prompt
+        await pilot.press("ctrl+q")
+    again = make_app(FakeEngine(), launch)
+    async with again.run_test(size=(120, 36)) as pilot:
+        await wait_until(pilot, lambda: again.chat.prompt.text == typed)
+        assert again.chat.prompt.prompt == whole
+        assert "half a thought" in screen_text(again)
+        again.chat.prompt.load_text("")
+        await pilot.press("ctrl+q")
+    assert take(launch.draft or tmp_path) == Draft()
+
+
+def test_a_draft_that_cannot_be_kept_or_read_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    keep(tmp_path / "file" / "draft.json", Draft("words"))
+    for content in ("", "[]", "{}", '{"text": 1, "pastes": [2]}', '{"text": "a", "pastes": {"x": 1}}'):
+        (tmp_path / "draft.json").write_text(content)
+        assert take(tmp_path / "draft.json") == Draft()

@@ -1,0 +1,101 @@
+"""What an empty chat says and offers, and what is said while the first reply is written."""
+
+from dataclasses import replace
+
+import pytest
+from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
+from test_chat import slow, status
+
+from specchat.engine.api import Limits
+from specchat.engine.fake import FakeEngine
+from specchat.tui.composing.suggestions import SUGGESTIONS
+from specchat.tui.screens.about import AboutScreen
+
+DEMO = replace(LAUNCH, fallback=CATALOG.pairs[0])
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 36), (200, 60)])
+async def test_a_stranger_is_told_what_it_is_and_what_to_ask(size: tuple[int, int]) -> None:
+    app = make_app(FakeEngine(), DEMO)
+    async with app.run_test(size=size) as pilot:
+        await loaded(app, pilot)
+        await pilot.pause()
+        shown = " ".join(screen_text(app).split())
+        assert "Built-in demo model: tiny, for trying the app." in shown
+        for number, words in enumerate(SUGGESTIONS, 1):
+            assert f"{number} {words}" in shown
+        assert "Press 1, 2 or 3" in shown
+        assert "exact" not in shown
+
+
+async def test_another_pair_is_not_called_tiny() -> None:
+    app = make_app(FakeEngine(), replace(DEMO, pair=CATALOG.pairs[1]))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await pilot.pause()
+        assert "Built-in" not in screen_text(app)
+
+
+async def test_numbers_choose_a_prompt_only_in_an_empty_chat_and_box() -> None:
+    app = make_app(FakeEngine(("Yes.",)), DEMO)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("2")
+        assert app.chat.prompt.text == SUGGESTIONS[1]
+        await pilot.press("1")
+        assert app.chat.prompt.text == SUGGESTIONS[0]
+        await pilot.press(" ", "3")
+        assert app.chat.prompt.text == SUGGESTIONS[0] + " 3"
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns and app.session.reply is None)
+        await pilot.press("1")
+        assert app.chat.prompt.text == "1"
+
+
+async def test_hardware_and_exactness_are_in_the_about_view() -> None:
+    app = make_app(FakeEngine(), DEMO)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await app.chat.do("about")
+        assert isinstance(app.screen, AboutScreen)
+        await wait_until(pilot, lambda: "nothing is computed" in screen_text(app))
+        assert "measured here at load" in screen_text(app)
+
+
+async def test_while_a_reply_streams_the_status_says_so_and_the_first_token_is_timed() -> None:
+    engine, clock = slow()
+    app = make_app(engine)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "count", wait=False)
+        clock.now = 20
+        await wait_until(pilot, lambda: "writing; esc stops" in status(app))
+        await wait_until(pilot, lambda: "word3" in screen_text(app))
+        reply = app.session.reply
+        assert reply is not None
+        row = next(line for line in screen_text(app).splitlines() if "first token" in line)
+        assert "–" not in row.split("first token")[1]
+
+
+@pytest.mark.parametrize("policy", ["refuse", "drop-oldest"])
+async def test_a_full_context_leaves_out_the_oldest_turns_unless_told_to_refuse(policy: str) -> None:
+    assert Limits().context == "drop-oldest"
+    long = " ".join(["word"] * 400)
+    app = make_app(FakeEngine((long,)), replace(LAUNCH, limits=Limits(context=policy)))  # type: ignore[arg-type]
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        for _ in range(2):
+            await ask(app, pilot, long)
+        await pilot.press("ctrl+end")
+        app.chat.prompt.insert(long)
+        await wait_until(pilot, lambda: "tokens" in status(app))
+        await pilot.press("enter")
+        if policy == "refuse":
+            await wait_until(pilot, lambda: "ctrl+n starts a new chat" in screen_text(app))
+            assert app.chat.prompt.text == long
+        else:
+            await wait_until(pilot, lambda: len(app.session.conversation.turns) == 3)
+            await wait_until(pilot, lambda: app.session.reply is None)
+            reply = app.session.last_reply
+            assert reply is not None
+            assert reply.dropped > 0
