@@ -64,7 +64,8 @@ class Terminal:
     def __init__(self, *command: str) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell that runs the tests in the background ignores it
+            for number in (signal.SIGINT, signal.SIGHUP):  # who runs the tests in the background may ignore them
+                signal.signal(number, signal.SIG_DFL)
             os.chdir(ROOT)
             os.environ.update(TERM="xterm-256color", COLUMNS="120", LINES="36")
             os.execv(command[0], command)
