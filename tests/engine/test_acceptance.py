@@ -13,6 +13,7 @@ from specchat.engine.decoding import acceptance, noise
 from specchat.engine.decoding.acceptance import judge
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.kernels.streams import GOLDEN
 from tests.engine.branches import Branches
 
 V = 4
@@ -121,6 +122,13 @@ def test_history_is_returned_as_it_was() -> None:
     greedy = [int(row.argmax()) for row in logits[:3]]
     judge(logits, Draft(greedy), 3, sampler, history, "coupled")
     assert history.generated == Counter({7: 1})
+
+
+def test_noise_is_the_published_generator() -> None:
+    """SplitMix64's first outputs for the state 1234567, as its author's code prints them."""
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    state = (1234567 + np.arange(1, 5, dtype=np.uint64) * np.uint64(GOLDEN)).astype(np.uint64)
+    assert [noise.mix(int(s)) for s in state] == published
 
 
 def test_noise_is_uniform_independent_and_addressed() -> None:
