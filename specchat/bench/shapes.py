@@ -13,8 +13,8 @@ from typing import Any
 from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
 from specchat.engine.api import Quant, Sampling
-from specchat.engine.decoding.step import Stepped
-from specchat.engine.runners.base import Runner
+from specchat.engine.decoding.executor import Stepped
+from specchat.engine.runners.runner import Runner
 
 LENGTHS = (0, 1, 3, 5, 7, 15)
 """Draft lengths: with the pending token they fill the widths that a GPU verifies in, and the default is among them."""
@@ -106,7 +106,7 @@ def step_costs(
     """
     prompt = [0] * PROMPT
     timed: dict[int, list[tuple[float, Stepped]]] = {length: [] for length in LENGTHS}
-    runner.cache.begin(prompt)
+    runner.target.begin(prompt)
     begun = clock()
     for turn in range(ROUNDS):
         if turn and clock() - begun > BUDGET_S:
@@ -116,7 +116,7 @@ def step_costs(
                 break
             told((turn * len(LENGTHS) + place) / (ROUNDS * len(LENGTHS)))
             timed[length] += _steps(runner, prompt, length, clock)
-    runner.cache.keep(0)
+    runner.target.keep(0)
     return [cost for length, steps in timed.items() if (cost := _cost(length, steps)) is not None]
 
 
@@ -134,7 +134,7 @@ def _steps(runner: Runner, prompt: list[int], length: int, clock: Callable[[], f
                 timed.append((1e3 * (clock() - start), stepped))
     finally:
         reply.close()
-        runner.cache.keep(len(prompt) - 1)
+        runner.target.keep(len(prompt) - 1)
     return timed
 
 

@@ -16,8 +16,8 @@ from specchat.engine.errors import EngineError
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import GIB, Model, Place, fits, plan
-from specchat.engine.runners.base import Runner
-from specchat.engine.runners.host import HostRunner
+from specchat.engine.runners.host import host_runner
+from specchat.engine.runners.runner import Runner
 
 
 def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, free: int | None) -> None:
@@ -41,13 +41,13 @@ def on_device(shapes: Shapes, quant: Quant | None, context: int, device: torch.d
     # Only here: Triton is not there on every system.
     from specchat.engine.device.decoder import DeviceDecoder
     from specchat.engine.device.weights import random
-    from specchat.engine.runners.device import DeviceRunner
+    from specchat.engine.runners.device import device_runner
 
     def model(config: ModelConfig, how: Quant | None, seed: int) -> DeviceDecoder:
         return DeviceDecoder(config, random(config, how, device, dtype, seed), context, device, dtype)
 
     target, draft = model(shapes.target, quant, 0), model(shapes.draft, None, 1)
-    return DeviceRunner(target, draft, shapes.target.vocab, device)
+    return device_runner(target, draft, shapes.target.vocab, device)
 
 
 def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
@@ -66,7 +66,7 @@ def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
             )
         target = Decoder(write_random(Path(kept) / "target", shapes.target, 0), context, quant)
         draft = Decoder(write_random(Path(kept) / "draft", shapes.draft, 1), context)
-    return HostRunner(target, draft)
+    return host_runner(target, draft)
 
 
 def write_random(folder: Path, config: ModelConfig, seed: int) -> Path:

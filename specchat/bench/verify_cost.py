@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 from specchat.bench.summary import Spread
 from specchat.engine.api import Sampling
-from specchat.engine.decoding.draft import Draft
-from specchat.engine.runners.base import Runner
+from specchat.engine.decoding.draft import Drafts
+from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 WARM_UP = 2
@@ -33,14 +32,21 @@ class _Fixed:
     """Drafts token 0 over and over; nearly all of it is refused, which costs the same."""
 
     name = "fixed"
+    ahead = False
+
+    def __init__(self, drafts: Drafts) -> None:
+        self._drafts = drafts
 
     def begin(self, prompt: Sequence[int]) -> None:
         pass
 
-    def propose(self, committed: Sequence[int], limit: int, *_: Any) -> Draft:
-        return Draft([0] * limit)
+    def forget(self) -> None:
+        pass
 
-    def observe(self, committed: Sequence[int]) -> None:
+    def propose(self, text: Sequence[int], limit: int) -> int:
+        return self._drafts.fill([0] * limit)
+
+    def observe(self, text: Sequence[int]) -> None:
         pass
 
 
@@ -52,13 +58,13 @@ def verify_cost(runner: Runner, told: Callable[[float], None], wanted: Callable[
     sizes = [m for m in range(1, MAX_DRAFT_LENGTH + 2) if PROMPT + m < runner.context]
     times: dict[int, list[float]] = {m: [] for m in sizes}
     prompt = [0] * PROMPT
-    drafter = _Fixed()
+    drafter = _Fixed(runner.executor)
     begun = perf_counter()
     for turn in range(WARM_UP + STEPS):
         if not wanted() or (turn >= WARM_UP + LEAST and perf_counter() - begun > BUDGET_S):
             break
         told(turn / (WARM_UP + STEPS))
-        runner.cache.begin(prompt)
+        runner.target.begin(prompt)
         # Every turn starts at the same length: one step of each size, then back.
         for m in sizes:
             reply = runner.reply(Sampling(), list(prompt), ())
@@ -66,10 +72,10 @@ def verify_cost(runner: Runner, told: Callable[[float], None], wanted: Callable[
                 stepped = reply.step(drafter, m - 1, "coupled")
             finally:
                 reply.close()
-                runner.cache.keep(PROMPT - 1)
+                runner.target.keep(PROMPT - 1)
             if turn >= WARM_UP:
                 times[m].append(stepped.verify_ms)
-    runner.cache.keep(0)
+    runner.target.keep(0)
     spreads = {m: Spread.of(of_size) for m, of_size in times.items()}
     one = spreads[1]
     if one is None:

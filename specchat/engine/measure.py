@@ -6,8 +6,8 @@ from statistics import median
 from time import perf_counter
 
 from specchat.engine.api import Cancel, Event, Finished, Generate, Limits, Message, Sampling, Speculation
-from specchat.engine.decoding.step import Stepped
-from specchat.engine.runners.base import Runner
+from specchat.engine.decoding.executor import Stepped
+from specchat.engine.runners.runner import Runner
 
 PROMPT = 64
 """Tokens in the cache while measuring: a short chat."""
@@ -79,7 +79,7 @@ def draft_cost(runner: Runner) -> float | None:
 def _steps(runner: Runner, strategy: str, length: int) -> list[tuple[float, Stepped]]:
     """Milliseconds and outcome of up to STEPS steps after the warm-up."""
     prompt = [0] * max(1, min(PROMPT, runner.context - (STEPS + WARM_UP) * (length + 1) - 1))
-    runner.cache.begin(prompt)
+    runner.target.begin(prompt)
     drafter = runner.drafters[strategy]
     drafter.begin(prompt)
     reply = runner.reply(Sampling(), prompt, ())
@@ -97,5 +97,5 @@ def _steps(runner: Runner, strategy: str, length: int) -> list[tuple[float, Step
                 break
     finally:
         reply.close()
-        runner.cache.keep(0)
+        runner.target.keep(0)
     return timed

@@ -29,8 +29,10 @@ from specchat.engine.api import (
 )
 from specchat.engine.context_policy import fit
 from specchat.engine.control import UNCONTROLLED, Control
+from specchat.engine.decoding.draft import Drafter
+from specchat.engine.decoding.executor import Stepped
 from specchat.engine.decoding.meter import Meter
-from specchat.engine.decoding.step import Stepped
+from specchat.engine.decoding.step import Decoding
 from specchat.engine.errors import ContextError, EngineError, ModelError
 from specchat.engine.hub import locate
 from specchat.engine.measure import REPLY_TOKENS, draft_cost, plain_speed, reply_speed
@@ -39,8 +41,8 @@ from specchat.engine.model.plan import Plan
 from specchat.engine.model.tokenizer import Tokenizer, mismatch
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.reply_text import ReplyText
-from specchat.engine.runners.base import Drafting, Reply, Runner
 from specchat.engine.runners.load import load_runner
+from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 from specchat.engine.threads import leave_one_core
 
@@ -108,7 +110,7 @@ class Session:
             )
         self.tokenizer = tokenizer
         self.runner = runner
-        self.target = runner.cache
+        self.target = runner.target
         self.drafters = runner.drafters
         self.eos = runner.eos | tokenizer.eos
         self.info = PairInfo(
@@ -223,7 +225,7 @@ class Session:
             decoding.close()
 
     def _steps(
-        self, request: Generate, decoding: Reply, prompt: list[int], reused: int, started: float, control: Control
+        self, request: Generate, decoding: Decoding, prompt: list[int], reused: int, started: float, control: Control
     ) -> Iterator[Event]:
         text = ReplyText(self.tokenizer.stream(prompt), request.limits.stop)
         meter = Meter(len(prompt), reused)
@@ -234,9 +236,10 @@ class Session:
         begun = perf_counter()
         while reason is None:
             drafter = self.drafters[speculation.strategy]
-            length = speculation.draft_length if most is None else min(speculation.draft_length, most - len(tokens) - 1)
-            stepped = decoding.step(drafter, min(length, MAX_DRAFT_LENGTH), speculation.acceptance)
-            taken, reason = self._take(stepped, drafter, text)
+            length = min(speculation.draft_length, MAX_DRAFT_LENGTH)
+            left = None if most is None else most - len(tokens)
+            stepped = decoding.step(drafter, length, speculation.acceptance, left)
+            taken, reason = self._take(stepped.tokens[:left], stepped, drafter, text)
             tokens += stepped.tokens[:taken]
             if reason is None and most is not None and len(tokens) >= most:
                 reason = "length"
@@ -276,12 +279,14 @@ class Session:
         probabilities = zip_longest(stepped.drafts, stepped.confidence)
         return tuple(Drafted(self.tokenizer.text_of(token), probability) for token, probability in probabilities)
 
-    def _take(self, stepped: Stepped, drafter: Drafting, text: ReplyText) -> tuple[int, FinishReason | None]:
-        """Pass a step's tokens on until the reply ends; how many were taken, and "stop" when it ended."""
-        for i, token in enumerate(stepped.tokens):
+    def _take(
+        self, tokens: Sequence[int], stepped: Stepped, drafter: Drafter, text: ReplyText
+    ) -> tuple[int, FinishReason | None]:
+        """Pass a step's first `tokens` on until the reply ends; how many were taken, and "stop" when it ended."""
+        for i, token in enumerate(tokens):
             if token in self.eos or text.push(token, source(stepped, i, drafter.name)):
                 return i + 1, "stop"
-        return len(stepped.tokens), None
+        return len(tokens), None
 
     def _listen(
         self, reply: int, control: Control, speculation: Speculation, tokens: int

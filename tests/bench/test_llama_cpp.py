@@ -19,6 +19,7 @@ from specchat.bench.peers import llama_cpp as peer
 from specchat.bench.peers.gguf_export import export, llama3_factors, pairwise
 from specchat.config.paths import demo_model
 from specchat.engine.api import Message, Sampling
+from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import EngineError
 from specchat.engine.model.config import Rope
 from specchat.engine.model.decoder import Decoder
@@ -41,13 +42,10 @@ def asked(*tokens: int) -> Prompt:
 
 def greedy(decoder: Decoder, prompt: Prompt, most: int, eos: frozenset[int]) -> tuple[int, ...]:
     """The reference: argmax after argmax of our decoder."""
-    decoder.cache.truncate(0)
-    text: list[int] = []
-    fed = list(prompt.tokens)
-    while len(text) < most and not (text and text[-1] in eos):
-        fed = [int(decoder.logits(decoder.prefill(fed)[-1:])[0].argmax())]
-        text += fed
-    return tuple(text)
+    model, text = CachedModel(decoder), list(prompt.tokens)
+    while len(text) - len(prompt.tokens) < most and not (len(text) > len(prompt.tokens) and text[-1] in eos):
+        text.append(int(model.next_logits(text).argmax()))
+    return tuple(text[len(prompt.tokens) :])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -253,7 +251,7 @@ def test_logits_of_every_family_are_ours(family: str, tmp_path: Path) -> None:
     export(folder, tmp_path / "x.gguf", "f32")
     tokens = [int(t) for t in torch.randint(0, 256, (100,), generator=torch.Generator().manual_seed(1))]
     decoder = Decoder(folder)
-    expected = decoder.logits(decoder.prefill(tokens)[-1:])[0]
+    expected = CachedModel(decoder).next_logits(tokens)
     torch.testing.assert_close(exact_logits(tmp_path / "x.gguf", tokens), expected, atol=1e-4, rtol=1e-4)
 
 
@@ -263,7 +261,7 @@ def test_weights_quantised_on_load_are_exported_quantised(tmp_path: Path) -> Non
     export(folder, tmp_path / "x.gguf", "f32", "nf4")
     tokens = list(range(60, 90))
     decoder = Decoder(folder, quant="nf4")
-    expected = decoder.logits(decoder.prefill(tokens)[-1:])[0]
+    expected = CachedModel(decoder).next_logits(tokens)
     torch.testing.assert_close(exact_logits(tmp_path / "x.gguf", tokens), expected, atol=1e-3, rtol=1e-3)
 
 

@@ -34,7 +34,7 @@ from specchat.cli.bench_shapes import QUANTS, SHAPES
 from specchat.cli.exit_codes import ExitCode
 from specchat.engine.errors import EngineError
 from specchat.engine.model.config import ModelConfig, load_config
-from specchat.engine.runners.base import Runner
+from specchat.engine.runners.runner import Runner
 
 BILLIONS = {
     # Parameters by the model cards.
@@ -137,7 +137,7 @@ def check_costs(runner: Runner) -> None:
     assert costs[0].draft_ms.median < costs[-1].draft_ms.median
     assert all(c.verify_ms.low > 0 for c in costs)
     assert told == sorted(told)
-    assert runner.cache.tokens == []
+    assert runner.target.tokens == []
 
 
 @pytest.fixture

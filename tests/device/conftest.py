@@ -10,7 +10,8 @@ from specchat.engine.api import Quant
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.model.config import load_config
-from specchat.engine.runners.device import DeviceRunner
+from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.runner import Runner
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.kernels.interpreter import make_rows_alone
 
@@ -57,18 +58,18 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 
 @pytest.fixture(scope="session")
-def deep(tmp_path_factory: pytest.TempPathFactory) -> DeviceRunner:
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """A target with enough layers to skip some, and no draft."""
     folder = checkpoint(tmp_path_factory.mktemp("deep") / "target", **SHAPE | {"num_hidden_layers": 4})
-    return DeviceRunner(decoder(folder), None, VOCAB, DEVICE)
+    return device_runner(decoder(folder), None, VOCAB, DEVICE)
 
 
 @pytest.fixture(scope="session")
-def twins(shallow: Folders) -> DeviceRunner:
+def twins(shallow: Folders) -> Runner:
     """A target that drafts for itself: whatever it drafts must be accepted."""
-    return DeviceRunner(decoder(shallow.target), decoder(shallow.target), VOCAB, DEVICE)
+    return device_runner(decoder(shallow.target), decoder(shallow.target), VOCAB, DEVICE)
 
 
 @pytest.fixture(scope="session")
-def runner(shallow: Folders) -> DeviceRunner:
-    return DeviceRunner(decoder(shallow.target), decoder(shallow.draft), VOCAB, DEVICE)
+def runner(shallow: Folders) -> Runner:
+    return device_runner(decoder(shallow.target), decoder(shallow.draft), VOCAB, DEVICE)

@@ -10,7 +10,7 @@ from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.weights import held_bytes
 from specchat.engine.model.decoder import Decoder, Skip
 from specchat.engine.model.plan import Model, plan
-from specchat.engine.runners.device import DeviceRunner
+from specchat.engine.runners.device import device_runner
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint
 
@@ -35,7 +35,7 @@ def test_logits_equal_the_hosts(family: str, tmp_path: Path) -> None:
     tokens = ids(7)
     expected = Decoder(folder)
     mine = run(decoder(folder), tokens, 0)
-    theirs = expected.logits(expected.forward(tokens))
+    theirs = expected.logits(expected.forward(tokens, 0))
     assert theirs.std() > 0.3
     torch.testing.assert_close(mine, theirs, atol=SLACK, rtol=SLACK)
 
@@ -68,7 +68,7 @@ def test_skipping_is_the_hosts_skipping(folders: Folders) -> None:
     model, host = decoder(folders.target), Decoder(folders.target)
     tokens = ids(6)
     whole = run(model, tokens, 0, flags)
-    torch.testing.assert_close(whole, host.logits(host.forward(tokens, skip)), atol=SLACK, rtol=SLACK)
+    torch.testing.assert_close(whole, host.logits(host.forward(tokens, 0, skip)), atol=SLACK, rtol=SLACK)
     flags.set(Skip())
     assert torch.equal(run(model, tokens, 0, flags), run(model, tokens, 0))
 
@@ -80,7 +80,7 @@ def test_a_pair_takes_what_was_planned(quant: Quant | None, tmp_path: Path) -> N
     folder = checkpoint(tmp_path / "m", **changes)
     big, small = decoder(folder, torch.float16, quant), decoder(folder, torch.float16)
     planned = plan(Model(big.config, "cuda", quant), Model(big.config, "cuda"), CONTEXT).need("cuda")
-    runner = DeviceRunner(big, small, VOCAB, DEVICE)
+    runner = device_runner(big, small, VOCAB, DEVICE)
     assert planned.total == pytest.approx(runner.memory(), rel=0.01)
     weights = held_bytes(big.weights) + held_bytes(small.weights)
     assert planned.weights == pytest.approx(weights, rel=0.005)

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from specchat.engine.api import Acceptance, Sampling
-from specchat.engine.decoding.sampler import Sampler
-from specchat.engine.decoding.step import Decoding
-from specchat.engine.device.drafters import DeviceDraftModel, DeviceSwift
-from specchat.engine.drafters.plain import PlainDrafter
+from specchat.engine.device.model import DeviceModel
+from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.decoder import Decoder, Skip
-from specchat.engine.runners.device import DeviceRunner
-from specchat.engine.targets.native import NativeTarget
+from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.host import host_runner
+from specchat.engine.runners.runner import Runner
 from tests.device.conftest import DEVICE, Folders, decoder
 from tests.engine.tiny import VOCAB
 
@@ -33,7 +33,7 @@ SAMPLINGS = {
 
 
 def write(
-    runner: DeviceRunner,
+    runner: Runner,
     strategy: str,
     length: int,
     sampling: Sampling,
@@ -42,8 +42,8 @@ def write(
     tokens: int = TOKENS,
     refused: bool = True,
 ) -> list[int]:
-    runner.cache.keep(0)
-    runner.cache.begin(PROMPT)
+    runner.target.keep(0)
+    runner.target.begin(PROMPT)
     drafter = runner.drafters[strategy]
     drafter.begin(PROMPT)
     reply = runner.reply(sampling, list(PROMPT), eos)
@@ -59,47 +59,51 @@ def write(
         made += stepped.tokens
     reply.close()
     assert reply.committed == PROMPT + made
-    assert runner.cache.tokens == reply.committed[:-1]
+    assert runner.target.tokens == reply.committed[:-1]
     return made
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
-def test_every_strategy_writes_what_plain_writes(runner: DeviceRunner, name: str) -> None:
+def test_every_strategy_writes_what_plain_writes(runner: Runner, name: str) -> None:
     plain = write(runner, "plain", 0, SAMPLINGS[name])
     assert len(set(plain)) > 2
     for strategy in sorted(runner.drafters.keys() - {"plain"}):
         assert write(runner, strategy, 3, SAMPLINGS[name]) == plain, strategy
 
 
-def test_swift_writes_what_plain_writes(deep: DeviceRunner) -> None:
+def test_swift_writes_what_plain_writes(deep: Runner) -> None:
     sampling = Sampling(seed=7, temperature=0.9)
     assert write(deep, "swift", 2, sampling, tokens=6) == write(deep, "plain", 0, sampling, tokens=6)
 
 
-def test_a_trial_of_skipping_leaves_the_cache_as_it_was(deep: DeviceRunner) -> None:
+def test_a_trial_of_skipping_leaves_the_cache_as_it_was(deep: Runner) -> None:
     text = list(range(40, 60))
-    deep.cache.keep(0)
-    deep.cache.begin(text)
-    before = [k.clone() for k in deep.cache.decoder.keys]
-    deep._launches.flags.set(Skip(attention=frozenset({1}), mlp=frozenset({2})))
-    deep._launches.agreement(text[5:15], 5)
-    assert all(torch.equal(a[:, :19], b[:, :19]) for a, b in zip(before, deep.cache.decoder.keys, strict=True))
+    deep.target.keep(0)
+    deep.target.begin(text)
+    model = deep.target.model
+    assert isinstance(model, DeviceModel)
+    before = [k.clone() for k in model.decoder.keys]
+    skip = Skip(attention=frozenset({1}), mlp=frozenset({2}))
+    assert model.guesses(text[5:15], 5, skip) != model.guesses(text[5:15], 5, Skip())
+    assert all(torch.equal(a[:, :19], b[:, :19]) for a, b in zip(before, model.decoder.keys, strict=True))
 
 
-def test_greedy_text_is_the_hosts(runner: DeviceRunner, shallow: Folders) -> None:
-    target = NativeTarget(Decoder(shallow.target))
-    target.begin(PROMPT)
-    host = Decoding(target, Sampler(Sampling()), list(PROMPT), ())
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=4, temperature=0.9)], ids=["greedy", "sampled"])
+def test_text_is_the_hosts(runner: Runner, shallow: Folders, sampling: Sampling) -> None:
+    """The logits differ in their last bits, the noise does not."""
+    pair = host_runner(Decoder(shallow.target), None)
+    pair.target.begin(PROMPT)
+    host = pair.reply(sampling, list(PROMPT), ())
     while len(host.committed) < len(PROMPT) + TOKENS:
-        host.step(PlainDrafter(), 0, "coupled")
-    assert write(runner, "plain", 0, Sampling()) == host.committed[len(PROMPT) :]
+        host.step(pair.drafters["plain"], 0, "coupled")
+    assert write(runner, "plain", 0, sampling) == host.committed[len(PROMPT) :]
 
 
-def test_what_the_target_drafts_for_itself_is_accepted(twins: DeviceRunner) -> None:
+def test_what_the_target_drafts_for_itself_is_accepted(twins: Runner) -> None:
     """So the draft's cache never misses a token, whether the step before was accepted whole or not drafted at all."""
     sampling = Sampling(seed=7, temperature=0.9)
-    twins.cache.keep(0)
-    twins.cache.begin(PROMPT)
+    twins.target.keep(0)
+    twins.target.begin(PROMPT)
     drafter = twins.drafters["draft"]
     drafter.begin(PROMPT)
     reply = twins.reply(sampling, list(PROMPT), ())
@@ -109,7 +113,7 @@ def test_what_the_target_drafts_for_itself_is_accepted(twins: DeviceRunner) -> N
     reply.close()
 
 
-def test_text_ends_with_an_end_token_inside_a_block(runner: DeviceRunner) -> None:
+def test_text_ends_with_an_end_token_inside_a_block(runner: Runner) -> None:
     plain = write(runner, "plain", 0, Sampling())
     end = plain[5]
     cut = plain[: plain.index(end) + 1]
@@ -117,40 +121,40 @@ def test_text_ends_with_an_end_token_inside_a_block(runner: DeviceRunner) -> Non
         assert write(runner, strategy, length, Sampling(), eos=(end,)) == cut
 
 
-def test_a_drafter_that_forgot_begins_anew(twins: DeviceRunner, deep: DeviceRunner) -> None:
+def test_a_drafter_that_forgot_begins_anew(twins: Runner, deep: Runner) -> None:
     draft, swift = twins.drafters["draft"], deep.drafters["swift"]
-    assert isinstance(draft, DeviceDraftModel)
-    assert isinstance(swift, DeviceSwift)
+    assert isinstance(draft, DraftModelDrafter)
+    assert isinstance(swift, SwiftDrafter)
     write(twins, "draft", 1, Sampling(), tokens=2)
-    assert draft._tokens[:2] == PROMPT[:2]
+    assert draft.draft.tokens[:2] == PROMPT[:2]
     draft.forget()
-    assert draft._tokens == []
+    assert draft.draft.tokens == []
     assert write(twins, "draft", 1, Sampling(), tokens=2, refused=False)
-    swift._search.offer(lambda _: 0.5)
+    swift.search.offer(lambda _: 0.5)
     swift.forget()
-    assert swift._search.trials == 0
+    assert swift.search.trials == 0
 
 
 def test_a_draft_made_on_the_host_says_how_sure_it_is(shallow: Folders) -> None:
-    pair = DeviceRunner(decoder(shallow.target), Decoder(shallow.draft), VOCAB, DEVICE)
-    pair.cache.begin(PROMPT)
+    pair = device_runner(decoder(shallow.target), Decoder(shallow.draft), VOCAB, DEVICE)
+    pair.target.begin(PROMPT)
     reply = pair.reply(Sampling(), list(PROMPT), ())
     stepped = reply.step(pair.drafters["draft"], 3, "coupled")
     reply.close()
     assert len(stepped.confidence) == stepped.drafted > 0
 
 
-def test_ratio_writes_text_and_repeats_it_for_a_seed(runner: DeviceRunner) -> None:
+def test_ratio_writes_text_and_repeats_it_for_a_seed(runner: Runner) -> None:
     sampling = Sampling(seed=3, temperature=1.0)
     first, second = (write(runner, "draft", 3, sampling, "ratio", tokens=6) for _ in range(2))
     assert first == second
 
 
-def test_strategy_and_length_change_between_steps(runner: DeviceRunner) -> None:
+def test_strategy_and_length_change_between_steps(runner: Runner) -> None:
     sampling = Sampling(seed=11, temperature=0.7)
     plain = write(runner, "plain", 0, sampling)
-    runner.cache.keep(0)
-    runner.cache.begin(PROMPT)
+    runner.target.keep(0)
+    runner.target.begin(PROMPT)
     for drafter in runner.drafters.values():
         drafter.begin(PROMPT)
     reply = runner.reply(sampling, list(PROMPT), ())
@@ -161,15 +165,15 @@ def test_strategy_and_length_change_between_steps(runner: DeviceRunner) -> None:
     assert made[:TOKENS] == plain[: len(made)]
 
 
-def test_the_next_turn_reuses_the_cache(runner: DeviceRunner) -> None:
+def test_the_next_turn_reuses_the_cache(runner: Runner) -> None:
     sampling = Sampling(seed=5, temperature=0.8)
     made = write(runner, "draft", 3, sampling)
     text = [*PROMPT, *made, 33, 34]
 
     def turn(fresh: bool) -> list[int]:
         if fresh:
-            runner.cache.keep(0)
-        reused = runner.cache.begin(text)
+            runner.target.keep(0)
+        reused = runner.target.begin(text)
         assert (reused == 0) == fresh
         drafter = runner.drafters["draft"]
         drafter.begin(text)
@@ -179,7 +183,7 @@ def test_the_next_turn_reuses_the_cache(runner: DeviceRunner) -> None:
         reply.close()
         return reply.committed
 
-    runner.cache.keep(len(PROMPT) + len(made) - 1)
+    runner.target.keep(len(PROMPT) + len(made) - 1)
     again = turn(fresh=False)
     anew = turn(fresh=True)
     assert again[: len(anew)] == anew[: len(again)]

@@ -8,7 +8,8 @@ from specchat.engine.api import Quant, Sampling
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.model.config import load_config
-from specchat.engine.runners.device import DeviceRunner
+from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import STRATEGIES
 
 pytestmark = [
@@ -31,14 +32,14 @@ def loaded(name: str, quant: Quant | None) -> DeviceDecoder:
     return DeviceDecoder(config, weights, CONTEXT, device, torch.float16)
 
 
-def runner(quant: Quant | None, captured: bool) -> DeviceRunner:
+def runner(quant: Quant | None, captured: bool) -> Runner:
     target, draft = loaded("target", quant), loaded("draft", None)
-    return DeviceRunner(target, draft, target.config.vocab, torch.device("cuda"), captured)
+    return device_runner(target, draft, target.config.vocab, torch.device("cuda"), captured)
 
 
-def write(pair: DeviceRunner, strategy: str, length: int, sampling: Sampling) -> list[int]:
-    pair.cache.keep(0)
-    pair.cache.begin(PROMPT)
+def write(pair: Runner, strategy: str, length: int, sampling: Sampling) -> list[int]:
+    pair.target.keep(0)
+    pair.target.begin(PROMPT)
     drafter = pair.drafters[strategy]
     drafter.begin(PROMPT)
     reply = pair.reply(sampling, list(PROMPT), ())

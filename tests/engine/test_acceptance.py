@@ -10,8 +10,7 @@ from scipy.stats import chisquare
 
 from specchat.engine.api import Sampling
 from specchat.engine.decoding import acceptance, noise
-from specchat.engine.decoding.acceptance import judge
-from specchat.engine.decoding.draft import Draft
+from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.kernels.streams import GOLDEN
 from tests.engine.branches import Branches
@@ -54,12 +53,11 @@ def test_ratio_follows_the_target_exactly(length: int, deterministic: bool, monk
         if deterministic:
             if tokens != (2, 1)[:length]:
                 continue
-            drawn, q = 1.0, None
+            drawn, laws = 1.0, []
         else:
             laws = [drafter(tokens[:i]) for i in range(length)]
             drawn = float(np.prod([float(p[t]) for p, t in zip(laws, tokens, strict=True)]))
-            q = torch.stack(laws)
-        draft = Draft(list(tokens), q)
+        draft = Draft(list(tokens), laws)
         run = lambda draft=draft: judge(rows(tuple(draft.tokens)), draft, 0, sampler, History([]), "ratio")  # noqa: E731
         for verdict, probability in branches.outcomes(run):
             emitted = (*tokens[: verdict.accepted], verdict.token)
@@ -91,7 +89,7 @@ def test_long_runs_have_the_targets_frequencies(mode: str, deterministic: bool) 
     for step in range(steps):
         position = 2 * step
         token = 3 if deterministic else sampler.pick(q_logits, position)
-        draft = Draft([token], None if deterministic else q[None])
+        draft = Draft([token], [] if deterministic else [q])
         verdict = judge(logits, draft, position, sampler, history, mode)  # type: ignore[arg-type]
         first[token if verdict.accepted else verdict.token] += 1
         kept += verdict.accepted

@@ -29,8 +29,11 @@ def reference(folder: Path, ids: list[int]) -> torch.Tensor:
 
 
 def whole(decoder: Decoder, ids: list[int]) -> torch.Tensor:
-    decoder.cache.truncate(0)
-    return torch.cat([decoder.logits(decoder.forward(ids[i : i + 128])) for i in range(0, len(ids), 128)])
+    return torch.cat([decoder.logits(decoder.forward(ids[i : i + 128], i)) for i in range(0, len(ids), 128)])
+
+
+def one_by_one(decoder: Decoder, ids: list[int]) -> torch.Tensor:
+    return torch.cat([decoder.logits(decoder.forward([token], i)) for i, token in enumerate(ids)])
 
 
 @pytest.mark.parametrize("family", FAMILY)
@@ -68,17 +71,15 @@ def test_a_row_does_not_depend_on_its_company(family: str, threads: int, tmp_pat
     try:
         decoder = Decoder(checkpoint(tmp_path / "m", **FAMILY[family]))
         ids = tokens(200)
-        alone = torch.cat([decoder.logits(decoder.forward([t])) for t in ids])
+        alone = one_by_one(decoder, ids)
         for start in (0, 55, 63, 120, 180):
             for rows in range(1, 17):
-                decoder.cache.length = start
-                together = decoder.logits(decoder.forward(ids[start : start + rows]))
+                together = decoder.logits(decoder.forward(ids[start : start + rows], start))
                 assert torch.equal(together, alone[start : start + rows]), (start, rows)
         # Prefill in big blocks leaves the very same keys and values.
-        keys = [k[:, :200].clone() for k in decoder.cache.keys]
-        decoder.cache.truncate(0)
-        decoder.prefill(ids)
-        assert all(torch.equal(a, b[:, :200]) for a, b in zip(keys, decoder.cache.keys, strict=True))
+        keys = decoder.cache.keys[:, :, :200].clone()
+        whole(decoder, ids)
+        assert torch.equal(keys, decoder.cache.keys[:, :, :200])
     finally:
         torch.set_num_threads(before)
 
@@ -87,9 +88,8 @@ def test_a_row_does_not_depend_on_its_company(family: str, threads: int, tmp_pat
 def test_long_inputs_are_row_invariant(inputs: int, tmp_path: Path) -> None:
     decoder = Decoder(checkpoint(tmp_path / "m", intermediate_size=inputs, num_hidden_layers=1))
     ids = tokens(16)
-    alone = torch.cat([decoder.logits(decoder.forward([t])) for t in ids])
-    decoder.cache.truncate(0)
-    assert torch.equal(decoder.logits(decoder.forward(ids)), alone)
+    alone = one_by_one(decoder, ids)
+    assert torch.equal(decoder.logits(decoder.forward(ids, 0)), alone)
 
 
 def test_skipping_nothing_is_the_model_and_skipping_something_is_not(tmp_path: Path) -> None:
@@ -97,16 +97,15 @@ def test_skipping_nothing_is_the_model_and_skipping_something_is_not(tmp_path: P
     ids = tokens(20)
     full = whole(decoder, ids)
     for skip in (Skip(attention=frozenset({1})), Skip(mlp=frozenset({2}))):
-        decoder.cache.truncate(0)
-        assert not torch.equal(decoder.logits(decoder.forward(ids, skip)), full)
+        assert not torch.equal(decoder.logits(decoder.forward(ids, 0, skip)), full)
     assert torch.equal(whole(decoder, ids), full)
 
 
 def test_the_context_is_a_limit(tmp_path: Path) -> None:
     decoder = Decoder(checkpoint(tmp_path / "m"), context=10)
-    decoder.forward(tokens(10))
+    decoder.forward(tokens(10), 0)
     with pytest.raises(ValueError, match="do not fit"):
-        decoder.forward([1])
+        decoder.forward([1], 10)
 
 
 @pytest.mark.parametrize("family", FAMILY)
@@ -120,9 +119,12 @@ def test_scripted_blocks_are_the_plain_ones_bit_for_bit(
     assert plain._blocks is blocks
     skip = Skip(attention=frozenset({1}), mlp=frozenset({0}))
     # Across a boundary of the cache's blocks, in odd and even numbers of rows, whole and with sub-layers left out.
+    start = 0
     for count, left_out in ((61, Skip()), (1, Skip()), (2, skip), (5, Skip()), (16, skip)):
         tokens = list(range(3, 3 + count))
-        assert torch.equal(fast.forward(tokens, left_out), plain.forward(tokens, left_out)), (count, left_out)
+        ours, theirs = (decoder.forward(tokens, start, left_out) for decoder in (fast, plain))
+        assert torch.equal(ours, theirs), (count, left_out)
+        start += count
 
 
 def test_dense_products_are_scripted_here(tmp_path: Path) -> None:
@@ -156,10 +158,8 @@ def test_checkpoints_of_16_bits_are_multiplied_in_16_bits_here(tmp_path: Path) -
     assert half._blocks is scripted()
     ids = tokens(40)
     torch.testing.assert_close(whole(half, ids), reference(folder, ids), atol=1e-4, rtol=1e-4)
-    together, alone = half.forward(ids[:9]), []
-    half.cache.truncate(40)
-    for token in ids[:9]:
-        alone.append(half.forward([token]))
+    together = half.forward(ids[:9], 40)
+    alone = [half.forward([token], 40 + i) for i, token in enumerate(ids[:9])]
     assert torch.equal(together, torch.cat(alone))
 
 

@@ -6,23 +6,26 @@ import pytest
 import torch
 
 from specchat.engine.api import Generate, Limits, Message, Sampling, Speculation
+from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.skip_search import SkipSearch
 from specchat.engine.drafters.swift import SwiftDrafter
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.decoder import Decoder, Skip
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.branches import Branches
 from tests.engine.test_lossless import finished, reply
 
-GREEDY = Sampler(Sampling())
+
+def lookup() -> LookupDrafter:
+    return LookupDrafter(HostDrafts({}, 100))
 
 
 def looked_up(text: list[int], limit: int) -> list[int]:
-    drafter = LookupDrafter()
+    drafter = lookup()
     drafter.begin(text)
-    return drafter.propose(text, limit, GREEDY, History(text), False).tokens
+    return drafter.continuation(text, limit)
 
 
 def test_lookup_prefers_the_longest_match_then_the_latest() -> None:
@@ -43,14 +46,14 @@ def test_lookup_continues_a_repetition_past_the_end() -> None:
 
 def test_lookup_follows_the_text_as_it_grows() -> None:
     text = [1, 2, 3, 4]
-    drafter = LookupDrafter()
+    drafter = lookup()
     drafter.begin(text)
     for token in (9, 1, 2):
-        drafter.propose(text, 3, GREEDY, History([]), False)
+        drafter.continuation(text, 3)
         text.append(token)
-    assert drafter.propose(text, 3, GREEDY, History([]), False).tokens == [3, 4, 9]
+    assert drafter.continuation(text, 3) == [3, 4, 9]
     drafter.begin([8])
-    assert drafter.propose([8, 1, 2], 3, GREEDY, History([]), False).tokens == []
+    assert drafter.continuation([8, 1, 2], 3) == []
 
 
 def test_skip_search_keeps_first_and_last_layer_and_finds_a_good_set() -> None:
@@ -77,12 +80,13 @@ def test_swift_search_leaves_the_cache_as_it_was(session: Session) -> None:
     swift.forget()  # the session is shared: another test may have ended the search
     last = finished(reply(session, "abcabc", Sampling(), Limits(100), Speculation.of("swift")))
     assert swift.search.trials > 0
-    cache = session.target.decoder.cache
-    kept = [k[:, : cache.length].clone() for k in cache.keys]
+    target = session.target.model
+    assert isinstance(target, Decoder)
     tokens = list(session.target.tokens)
+    kept = target.cache.keys[:, :, : len(tokens)].clone()
     session.target.keep(0)
     session.target.begin([*tokens, 0])
-    assert all(torch.equal(a, k[:, : cache.length]) for a, k in zip(kept, cache.keys, strict=True))
+    assert torch.equal(kept, target.cache.keys[:, :, : len(tokens)])
     assert last.token_ids
 
 
@@ -94,13 +98,17 @@ def test_q_is_what_the_draft_was_drawn_from(session: Session, strategy: str) -> 
     session.forget()
     session.target.begin(prompt)
     drafter.begin(prompt)
+    drafts = session.runner.executor
+    assert isinstance(drafts, HostExecutor)
     drawn = set()
     for seed in range(40):
-        sampler = Sampler(Sampling(seed=seed, temperature=0.8, top_k=6))
-        draft = drafter.propose(prompt, 3, sampler, History(prompt), True)
+        sampling = Sampling(seed=seed, temperature=0.8, top_k=6)
+        sampler = Sampler(sampling)
+        drafts.begin(sampling, prompt)
+        drafts.start("ratio")
+        assert drafter.propose(prompt, 3) == len(drafts.draft.tokens)
         drafter.observe(prompt)
-        assert draft.q is not None
-        assert draft.q.shape[0] == len(draft.tokens)
+        draft = drafts.draft
         for i, (q, token) in enumerate(zip(draft.q, draft.tokens, strict=True)):
             assert int((q > 0).sum()) == 6
             assert sampler.pick(q.log().float(), len(prompt) + i) == token
@@ -120,12 +128,10 @@ def test_ratio_replies_are_distributed_as_the_target_says(
     prompt = session.tokenizer.prompt(chat)
     sampler, history = Sampler(sampling), History(prompt)
     session.target.begin(prompt)
-    known = len(session.target.tokens)
     exact: dict[tuple[int, ...], float] = {}
-    first = sampler.probabilities(sampler.scores(session.target.extend(prompt[-1:])[0], history))
+    first = sampler.probabilities(sampler.scores(session.target.next_logits(prompt), history))
     for one in first.nonzero()[:, 0].tolist():
-        session.target.keep(known + 1)
-        second = sampler.probabilities(sampler.scores(session.target.extend([one])[0], history))
+        second = sampler.probabilities(sampler.scores(session.target.next_logits([*prompt, one]), history))
         for two in second.nonzero()[:, 0].tolist():
             exact[one, two] = float(first[one] * second[two])
     # From empty caches, and with the search of SWIFT at its start: the same choices, the same reply.

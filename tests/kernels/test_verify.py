@@ -11,8 +11,8 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling
+from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.acceptance import judge as host_judge
-from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.choose import choose, judge
@@ -248,7 +248,7 @@ def judged(
             assert int(state.fed[i + 1]) == token
         draft.tokens.append(token)
         history.push(token)
-    draft.q = torch.stack(laws) if sampled and acceptance == "ratio" else None
+    draft.q = laws if sampled and acceptance == "ratio" else []
     feed(state, draft.tokens)
     process(logits.to(DEVICE), state, 0, ours, n + 1, vocab)
     judge(ours, state, n + 1, chosen, theirs if sampled else None)
@@ -285,7 +285,7 @@ def law_of_first(acceptance: Acceptance, steps: int) -> tuple[Tensor, Tensor, fl
     q = q_logits.double().softmax(-1)
     for step in range(steps):
         drafted = sampler.pick(q_logits, 2 * step)
-        draft = Draft([drafted], q[None])
+        draft = Draft([drafted], [q])
         verdict = host_judge(logits, draft, 2 * step, sampler, history, acceptance)
         kept += verdict.accepted
         first[drafted if verdict.accepted else verdict.token] += 1

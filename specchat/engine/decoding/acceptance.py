@@ -4,15 +4,27 @@ coupled: the target draws its own sample with keyed noise, the draft has no say 
 ratio: a drafted token stays with probability min(1, p/q) (Leviathan et al. 2023, Chen et al. 2023).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from specchat.engine.api import Acceptance
 from specchat.engine.decoding import noise
-from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler, gumbel_argmax
+
+
+@dataclass
+class Draft:
+    """A chain of proposed tokens.
+
+    `q` are the distributions float64 [vocab] that each token was drawn from, empty when the draft is deterministic or
+    another test judges it; `confidence` is the probability of each token, empty where there is none to tell.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    q: list[Tensor] = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -67,11 +79,11 @@ def _ratio(row: Tensor, draft: Draft, index: int, position: int, sampler: Sample
     """The drafted token with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0))."""
     p = sampler.probabilities(sampler.scores(row, history))
     drafted = draft.tokens[index]
-    if draft.q is None:
+    if draft.q:
+        q = draft.q[index]
+    else:
         q = torch.zeros_like(p)
         q[drafted] = 1.0
-    else:
-        q = draft.q[index]
     # u < p/q as u*q < p: a token outside q's support (q = 0) cannot have been drawn and is refused below.
     u = noise.uniform(sampler.sampling.seed, position, noise.ACCEPT)
     if q[drafted] > 0 and u * q[drafted] < p[drafted]:

@@ -1,32 +1,60 @@
-"""A draft, as a drafter hands it to the step."""
+"""How a family of drafting and what runs it see each other."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
 
-from torch import Tensor
+from specchat.engine.model.decoder import Skip
 
-from specchat.engine.decoding.sampler import History, Sampler
+Role = Literal["target", "draft"]
+"""The models of a pair."""
 
 
-@dataclass
-class Draft:
-    """A chain of proposed tokens.
+class Drafts(Protocol):
+    """Where a draft is made: eagerly on the host, or in captured graphs on a device.
 
-    `q` is the distribution float64 [len(tokens), vocab] that each token was drawn from, None when the draft is
-    deterministic; only the ratio test reads it. `confidence` is the probability of each token, empty where the drafter
-    has none to tell; it is shown, nothing depends on it.
+    Node 0 of a step is the pending token, the last one of the text; node i is the i-th drafted one.
     """
 
-    tokens: list[int] = field(default_factory=list)
-    q: Tensor | None = None
-    confidence: list[float] = field(default_factory=list)
+    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> int:
+        """Draft token after token: one(i) runs a model over node i and picks node i + 1.
+
+        Args:
+            name: of the family; a device keeps one captured graph for each.
+            limit: most tokens, at least 1.
+            one: calls `run` and `pick` and reads nothing of what they made, so that it can be captured.
+            unsure: the chain may end after a token that got less than this probability.
+
+        Returns:
+            how many tokens were drafted.
+        """
+        ...
+
+    def fill(self, tokens: Sequence[int]) -> int:
+        """Take a draft that needs no model; returns how many tokens it has."""
+        ...
+
+    def leave_out(self, skip: Skip) -> None:
+        """Which sub-layers `run` skips from now on where it is asked to."""
+        ...
+
+    def run(self, role: Role, node: int, skipping: bool = False) -> None:
+        """Run a model over a node, and before node 0 over the token before that its cache may lack."""
+        ...
+
+    def pick(self, role: Role, node: int) -> None:
+        """Choose node + 1 from what `run` made of node, by the target's options and the noise of its position."""
+        ...
 
 
 class Drafter(Protocol):
-    """One family of drafting. Positions and tokens are those of the whole sequence, prompt included."""
+    """One family of drafting, wherever it runs. Tokens are those of the whole text, prompt included."""
 
     name: str
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the next draft is started in no time, so that the text of the last step need not wait for it."""
+        ...
 
     def begin(self, prompt: Sequence[int]) -> None:
         """A reply to `prompt` starts: forget what belongs to another text."""
@@ -36,14 +64,10 @@ class Drafter(Protocol):
         """Be as when just loaded: nothing in a cache, nothing learnt from earlier replies."""
         ...
 
-    def propose(self, committed: Sequence[int], limit: int, sampler: Sampler, history: History, ratio: bool) -> Draft:
-        """Up to `limit` tokens that may follow `committed`.
-
-        The last committed token is pending: no cache holds it yet. `history` already counts the committed tokens and is
-        returned as it was. With `ratio` the draft keeps `q`.
-        """
+    def propose(self, text: Sequence[int], limit: int) -> int:
+        """Draft up to `limit` tokens that may follow `text`, whose last token is in no cache yet; returns how many."""
         ...
 
-    def observe(self, committed: Sequence[int]) -> None:
-        """The last draft was judged: `committed` is the text now, its last token pending."""
+    def observe(self, text: Sequence[int]) -> None:
+        """The last draft was judged: `text` is what there is now, its last token pending."""
         ...

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from specchat.engine.api import Stats
-from specchat.engine.decoding.step import Stepped
+from specchat.engine.decoding.executor import Stepped
 
 
 @dataclass

@@ -1,95 +1,83 @@
-"""The speculative step: propose, extend, judge, keep."""
+"""The speculative step: propose, verify, keep (Leviathan et al. 2023), on whatever device."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from time import perf_counter
-from typing import Protocol
 
-from torch import Tensor
-
-from specchat.engine.api import Acceptance
-from specchat.engine.decoding.acceptance import judge
+from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafter
-from specchat.engine.decoding.sampler import History, Sampler
-
-
-class Target(Protocol):
-    """The model that has the last word, as the step sees it."""
-
-    @property
-    def context(self) -> int: ...
-    def extend(self, tokens: list[int]) -> Tensor: ...
-    def keep(self, length: int) -> None: ...
+from specchat.engine.decoding.executor import Executor, Stepped
 
 
 @dataclass(frozen=True)
-class Stepped:
-    """One verify step: `tokens` were added, the first `accepted` of them drafted. Times in milliseconds.
+class Plan:
+    """How a step drafts: at most `limit` tokens."""
 
-    `drafts` are the tokens that were proposed, `confidence` as in `Draft`.
-    """
-
-    tokens: tuple[int, ...]
-    drafts: tuple[int, ...]
-    confidence: tuple[float, ...]
-    tested: int
-    accepted: int
-    draft_ms: float
-    verify_ms: float
-
-    @property
-    def drafted(self) -> int:
-        return len(self.drafts)
+    drafter: Drafter
+    limit: int
+    acceptance: Acceptance
 
 
 class Decoding:
-    """A reply being written. Between steps the target's cache holds all of `committed` but its last token."""
+    """A reply being written. Between steps the target's cache holds all of `committed` but its last token.
 
-    def __init__(self, target: Target, sampler: Sampler, prompt: list[int], eos: Collection[int]) -> None:
-        self.target = target
-        self.sampler = sampler
+    Where a device works by itself, the next step is started before the text of the last one is looked at: detokenising
+    and drawing overlap with it. A step that then turns out not to be wanted is dropped.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        target: CachedModel[Model],
+        sampling: Sampling,
+        prompt: list[int],
+        eos: Collection[int],
+    ) -> None:
+        """`prompt` but its last token is in the cache of `target`; nothing is added after a token of `eos`."""
         self.committed = list(prompt)
-        self.history = History(prompt)
-        self.eos = eos
+        self._executor = executor
+        self._target = target
+        self._eos = frozenset(eos)
+        self._under_way: Plan | None = None
+        executor.begin(sampling, prompt, self._eos)
 
     @property
     def room(self) -> int:
         """How many more tokens fit the context."""
-        return self.target.context - len(self.committed)
+        return self._target.model.context - len(self.committed)
 
-    def step(self, drafter: Drafter, length: int, acceptance: Acceptance) -> Stepped:
-        """Add at least one token, at most `length` + 1, none after an end-of-text token."""
-        start = perf_counter()
-        known = len(self.committed) - 1
-        try:
-            draft = drafter.propose(
-                self.committed, min(length, self.room - 1), self.sampler, self.history, acceptance == "ratio"
-            )
-            drafted = perf_counter()
-            logits = self.target.extend([self.committed[-1], *draft.tokens])
-            verdict = judge(logits, draft, known + 1, self.sampler, self.history, acceptance)
-            tokens = self._until_eos([*draft.tokens[: verdict.accepted], verdict.token])
-            known += len(tokens)
-            self.committed += tokens
-            for token in tokens:
-                self.history.push(token)
-        finally:
-            self.target.keep(known)
+    def step(self, drafter: Drafter, length: int, acceptance: Acceptance, wanted: int | None = None) -> Stepped:
+        """Add at least one token, at most `length` + 1, none after an end-of-text token.
+
+        Where only so many more are `wanted` the draft is shorter, unless a device has the longer one under way: then
+        there may be more than are wanted.
+        """
+        limit = min(length, self.room - 1)
+        if wanted is not None and not self._executor.ahead:
+            limit = min(limit, wanted - 1)
+        plan = Plan(drafter, max(0, limit), acceptance)
+        if self._under_way != plan:
+            self.close()
+            self._start(plan)
+        self._under_way = None
+        stepped = self._executor.verdict()
+        self.committed += stepped.tokens
+        self._target.hold(self.committed, len(self.committed) - 1)
         drafter.observe(self.committed)
-        accepted = min(verdict.accepted, len(tokens))
-        return Stepped(
-            tokens=tuple(tokens),
-            drafts=tuple(draft.tokens),
-            confidence=tuple(draft.confidence),
-            tested=verdict.tested,
-            accepted=accepted,
-            draft_ms=1e3 * (drafted - start),
-            verify_ms=1e3 * (perf_counter() - drafted),
-        )
+        early = self._executor.ahead and drafter.ahead
+        if early and stepped.tokens[-1] not in self._eos and self.room > length:
+            self._start(plan)
+        return stepped
 
     def close(self) -> None:
-        """Nothing is under way between steps."""
+        """No more steps are wanted now: drop one that is under way."""
+        if self._under_way is not None:
+            self._under_way = None
+            self._executor.verdict()
+            self._executor.place(self.committed)
 
-    def _until_eos(self, tokens: list[int]) -> list[int]:
-        end = next((i for i, token in enumerate(tokens) if token in self.eos), None)
-        return tokens if end is None else tokens[: end + 1]
+    def _start(self, plan: Plan) -> None:
+        self._executor.start(plan.acceptance)
+        drafted = plan.drafter.propose(self.committed, plan.limit)
+        self._executor.verify(drafted)
+        self._under_way = plan

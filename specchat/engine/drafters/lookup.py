@@ -6,8 +6,7 @@ The longest suffix of the text that occurs before is sought over prompt and repl
 from collections import defaultdict
 from collections.abc import Sequence
 
-from specchat.engine.decoding.draft import Draft
-from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.decoding.draft import Drafts
 
 KEY = 2
 """Shortest match in tokens: one alone predicts little."""
@@ -21,8 +20,10 @@ class LookupDrafter:
     """Copies from the text so far through an index of its token pairs that grows with it."""
 
     name = "lookup"
+    ahead = True
 
-    def __init__(self) -> None:
+    def __init__(self, drafts: Drafts) -> None:
+        self._drafts = drafts
         self._text: list[int] = []
         self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
 
@@ -33,22 +34,24 @@ class LookupDrafter:
         self._text.clear()
         self._ends.clear()
 
-    def propose(self, committed: Sequence[int], limit: int, sampler: Sampler, history: History, ratio: bool) -> Draft:
-        self._index(committed)
+    def propose(self, text: Sequence[int], limit: int) -> int:
+        return self._drafts.fill(self.continuation(text, limit))
+
+    def continuation(self, text: Sequence[int], limit: int) -> list[int]:
+        """Up to `limit` tokens that followed the end of `text` before."""
+        self._index(text)
         source = self._longest_match()
-        if source is None:
-            return Draft()
         tokens: list[int] = []
-        for i in range(source, source + limit):
+        for i in range(source, source + limit) if source is not None else ():
             # A match that reaches the end of the text goes on in the draft itself: repetition repeats.
             tokens.append(self._text[i] if i < len(self._text) else tokens[i - len(self._text)])
-        return Draft(tokens)
+        return tokens
 
-    def observe(self, committed: Sequence[int]) -> None:
+    def observe(self, text: Sequence[int]) -> None:
         pass
 
-    def _index(self, committed: Sequence[int]) -> None:
-        for token in committed[len(self._text) :]:
+    def _index(self, text: Sequence[int]) -> None:
+        for token in text[len(self._text) :]:
             # The pair that ends the text is entered when the next token comes: it must not match itself.
             if len(self._text) >= KEY:
                 self._ends[tuple(self._text[-KEY:])].append(len(self._text))

@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 
-from specchat.engine.decoding.draft import Draft
-from specchat.engine.decoding.sampler import History, Sampler
-
 
 class PlainDrafter:
     """Proposes nothing: the target writes one token a step."""
 
     name = "plain"
+    ahead = True
 
     def begin(self, prompt: Sequence[int]) -> None:
         pass
@@ -17,8 +15,8 @@ class PlainDrafter:
     def forget(self) -> None:
         pass
 
-    def propose(self, committed: Sequence[int], limit: int, sampler: Sampler, history: History, ratio: bool) -> Draft:
-        return Draft()
+    def propose(self, text: Sequence[int], limit: int) -> int:
+        return 0
 
-    def observe(self, committed: Sequence[int]) -> None:
+    def observe(self, text: Sequence[int]) -> None:
         pass

@@ -1,12 +1,12 @@
 """Which drafters a loaded pair has, and in words why it lacks the others."""
 
 from specchat.engine.api import StrategyStatus
-from specchat.engine.decoding.draft import Drafter
+from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.draft import Drafter, Drafts
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.plain import PlainDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.strategies import STRATEGIES
 
 SWIFT_LAYERS = 4
@@ -14,20 +14,20 @@ SWIFT_LAYERS = 4
 
 
 def drafters_for(
-    target: Decoder, draft: Decoder | None, no_draft: str
+    target: CachedModel[Model], layers: int, drafts: Drafts, draft: DraftModelDrafter | None
 ) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
-    """Drafters by strategy name, and the status of every strategy.
+    """Drafters by strategy name, and the status of every strategy, for a target of so many layers.
 
-    `no_draft` says why there is no draft model, where there is none.
+    `drafts` makes what the target drafts for itself; `draft` is there where the pair has a draft model.
     """
-    drafters: dict[str, Drafter] = {"plain": PlainDrafter(), "lookup": LookupDrafter()}
+    drafters: dict[str, Drafter] = {"plain": PlainDrafter(), "lookup": LookupDrafter(drafts)}
     refused: dict[str, str] = {}
     if draft is not None:
-        drafters["draft"] = DraftModelDrafter(draft, target.config.vocab)
+        drafters["draft"] = draft
     else:
-        refused["draft"] = no_draft
-    if target.config.layers >= SWIFT_LAYERS:
-        drafters["swift"] = SwiftDrafter(target)
+        refused["draft"] = "this pair has no draft model"
+    if layers >= SWIFT_LAYERS:
+        drafters["swift"] = SwiftDrafter(target, layers, drafts)
     else:
-        refused["swift"] = f"the target has only {target.config.layers} layers: too few to skip some"
+        refused["swift"] = f"the target has only {layers} layers: too few to skip some"
     return drafters, tuple(StrategyStatus(name, name in drafters, refused.get(name, "")) for name in STRATEGIES)

@@ -6,13 +6,10 @@ the committed text and is overwritten when the target verifies.
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
-from specchat.engine.decoding.draft import Draft
-from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.draft import Drafts
 from specchat.engine.drafters.skip_search import WINDOW, SkipSearch
-from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.decoder import Skip
 
 CONFIDENT = 0.8
 """Drafting stops after a token the skipping model gives less than this probability."""
@@ -25,73 +22,50 @@ class SwiftDrafter:
 
     name = "swift"
 
-    def __init__(self, decoder: Decoder) -> None:
-        self.decoder = decoder
+    def __init__(self, target: CachedModel[Model], layers: int, drafts: Drafts) -> None:
+        self._target = target
+        self._layers = layers
+        self._drafts = drafts
         self._prompt = 0
         self.forget()
+
+    @property
+    def ahead(self) -> bool:
+        """A trial takes the host as long as several steps."""
+        return self.search.done or (self._steps + 1) % SEARCH_EVERY != 0
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._prompt = len(prompt)
 
     def forget(self) -> None:
-        self.search = SkipSearch(self.decoder.config.layers)
+        self.search = SkipSearch(self._layers)
         self._steps = 0
 
-    def propose(self, committed: Sequence[int], limit: int, sampler: Sampler, history: History, ratio: bool) -> Draft:
-        draft = Draft()
+    def propose(self, text: Sequence[int], limit: int) -> int:
         if limit <= 0:
-            return draft
+            return 0
         self._steps += 1
         if self._steps % SEARCH_EVERY == 0:
-            self._try_another(committed)
-        cache = self.decoder.cache
-        start = cache.length
-        distributions = []
-        token = committed[-1]
-        try:
-            for i in range(limit):
-                hidden = self.decoder.forward([token], self.search.best)
-                scores = sampler.scores(self.decoder.logits(hidden)[0], history)
-                token = sampler.pick(scores, len(committed) + i)
-                draft.tokens.append(token)
-                history.push(token)
-                if ratio:
-                    distributions.append(sampler.probabilities(scores))
-                draft.confidence.append(float(scores.softmax(-1)[token]))
-                if draft.confidence[-1] < CONFIDENT:
-                    break
-        finally:
-            cache.truncate(start)
-            for drafted in draft.tokens:
-                history.pop(drafted)
-        draft.q = torch.stack(distributions) if ratio else None
-        return draft
+            self._try_another(text)
+        self._drafts.leave_out(self.search.best)
+        return self._drafts.chain(self.name, limit, self._one, CONFIDENT)
 
-    def observe(self, committed: Sequence[int]) -> None:
+    def observe(self, text: Sequence[int]) -> None:
         pass
 
-    def _try_another(self, committed: Sequence[int]) -> None:
+    def _one(self, node: int) -> None:
+        self._drafts.run("target", node, skipping=True)
+        self._drafts.pick("target", node)
+
+    def _try_another(self, text: Sequence[int]) -> None:
         """Score one more skip set on the last generated tokens: the share it would have drafted right."""
-        first = len(committed) - 1 - WINDOW
+        first = len(text) - 1 - WINDOW
         if self.search.done or first < self._prompt:
             return
-        window, expected = committed[first:-1], torch.tensor(committed[first + 1 :])
-        self.search.offer(lambda skip: self._agreement(window, first, expected, skip))
+        window, expected = text[first:-1], text[first + 1 :]
 
-    def _agreement(self, window: Sequence[int], first: int, expected: Tensor, skip: Skip) -> float:
-        """Share of `expected` that the skipping model ranks first over `window`; the cache is left as it was."""
-        cache = self.decoder.cache
-        length = cache.length
-        kept = [
-            (k[:, first:length].clone(), v[:, first:length].clone())
-            for k, v in zip(cache.keys, cache.values, strict=True)
-        ]
-        try:
-            cache.truncate(first)
-            choices = self.decoder.logits(self.decoder.forward(window, skip)).argmax(-1)
-        finally:
-            for layer, (keys, values) in enumerate(kept):
-                cache.keys[layer][:, first:length] = keys
-                cache.values[layer][:, first:length] = values
-            cache.length = length
-        return float((choices == expected).float().mean())
+        def score(skip: Skip) -> float:
+            guesses = self._target.model.guesses(window, first, skip)
+            return sum(a == b for a, b in zip(guesses, expected, strict=True)) / WINDOW
+
+        self.search.offer(score)

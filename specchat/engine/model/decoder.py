@@ -77,19 +77,19 @@ class Decoder:
         self._padding = joined([p.padding for p in self._products()[1:]])
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], skip: Skip = NOTHING) -> Tensor:
-        """Append `tokens` (at most PREFILL_ROWS) to the cache and return their hidden states.
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING) -> Tensor:
+        """Write the entries of `tokens` (at most PREFILL_ROWS) to the cache from slot `start` on; their hidden states.
+
+        Entries from `start` on count for nothing before, and those after the written ones for nothing afterwards.
 
         Returns:
             float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
         """
-        cache = self.cache
-        rows, start = len(tokens), cache.length
+        rows = len(tokens)
         if start + rows > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
-        end = start + rows
         fill = [tokens[-1]] * (self._padding[rows] - rows)
-        hidden = self._blocks(
+        return self._blocks(
             embedding(torch.tensor([*tokens, *fill]), self.embed),
             rows,
             start,
@@ -97,20 +97,35 @@ class Decoder:
             [i not in skip.attention for i in range(self.config.layers)],
             [i not in skip.mlp for i in range(self.config.layers)],
         )
-        cache.length = end
-        return hidden
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab]."""
         return self.head(self.norm(hidden))
 
-    def prefill(self, tokens: Sequence[int]) -> Tensor:
-        """Append any number of tokens to the cache; hidden states of the last block of them."""
-        hidden = self.embed[:0]
-        for first in range(0, len(tokens), PREFILL_ROWS):
-            hidden = self.forward(tokens[first : first + PREFILL_ROWS])
-        return hidden
+    @property
+    def block(self) -> int:
+        """Most tokens of one `write`."""
+        return PREFILL_ROWS
+
+    def write(self, tokens: Sequence[int], start: int) -> None:
+        """Put the entries of `tokens` into the cache from slot `start` on."""
+        self.forward(tokens, start)
+
+    def next_logits(self, token: int, start: int) -> Tensor:
+        """Logits float32 [vocab] after `token` at slot `start`."""
+        return self.logits(self.forward([token], start))[0]
+
+    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+        """The likeliest token after each of `tokens` at slots start .. without `skip`; the cache stays as it is."""
+        keys, values = (t.narrow(2, start, len(tokens)) for t in (self.cache.keys, self.cache.values))
+        kept = keys.clone(), values.clone()
+        try:
+            likeliest: list[int] = self.logits(self.forward(tokens, start, skip)).argmax(-1).tolist()
+        finally:
+            keys.copy_(kept[0])
+            values.copy_(kept[1])
+        return likeliest
 
     def parameters(self) -> int:
         """Number of weights, a tied head counted once."""
@@ -140,8 +155,8 @@ class Decoder:
         return run, (
             causal_masks(self.cache.capacity),
             may_share(c.kv_heads, c.heads // c.kv_heads, c.head_dim),
-            self.cache.all_keys,
-            self.cache.all_values,
+            self.cache.keys,
+            self.cache.values,
             *tables(c, self.cache.capacity),
             c.heads,
             c.kv_heads,

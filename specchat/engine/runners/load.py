@@ -10,8 +10,8 @@ from specchat.engine.errors import EngineError
 from specchat.engine.model.config import read_json
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import Model, Plan
-from specchat.engine.runners.base import Runner
-from specchat.engine.runners.host import HostRunner
+from specchat.engine.runners.host import host_runner
+from specchat.engine.runners.runner import Runner
 
 
 def load_runner(
@@ -39,14 +39,14 @@ def _on_host(target: Path, draft: Path | None, plan: Plan, about_draft: Callable
     if draft is not None and plan.draft is not None:
         about_draft()
         small = Decoder(draft, plan.context, plan.draft.quant, drafting=True)
-    return HostRunner(big, small)
+    return host_runner(big, small)
 
 
 def _on_gpu(target: Path, draft: Path | None, plan: Plan, about_draft: Callable[[], None]) -> Runner:
     # Only here: Triton and the kernels take a while to import, and are not there on every system.
     from specchat.engine.device.decoder import DeviceDecoder
     from specchat.engine.device.weights import load
-    from specchat.engine.runners.device import DeviceRunner
+    from specchat.engine.runners.device import device_runner
 
     device = torch.device("cuda")
 
@@ -61,7 +61,7 @@ def _on_gpu(target: Path, draft: Path | None, plan: Plan, about_draft: Callable[
         about_draft()
         on_gpu = plan.draft.place == "cuda"
         small = model(draft, plan.draft) if on_gpu else Decoder(draft, plan.context, plan.draft.quant, True)
-    return DeviceRunner(big, small, big.config.vocab, device)
+    return device_runner(big, small, big.config.vocab, device)
 
 
 def compute_dtype(folder: Path) -> torch.dtype:

@@ -1,0 +1,189 @@
+"""A step on a GPU: draft passes and the verify pass with its verdict, captured; one copy to the host a step."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.draft import Role
+from specchat.engine.decoding.executor import Stepped
+from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.device.buffers import VERIFY_ROWS
+from specchat.engine.device.clock import Clock
+from specchat.engine.device.decoder import ALIGNED, DeviceDecoder, SkipFlags
+from specchat.engine.device.graphs import Graphs
+from specchat.engine.kernels.choose import choose, judge
+from specchat.engine.kernels.commit import commit
+from specchat.engine.kernels.scores import process
+from specchat.engine.kernels.verify_state import Scored, VerifyState
+from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
+
+VERIFY_BUCKETS = (1, 2, 4, 8, VERIFY_ROWS)
+"""Rows of a verify pass; a draft between two of them takes the wider one, which costs about the same."""
+
+
+class DeviceExecutor:
+    """The device holds the state of the text; the host's copy of it is one report behind while a step runs."""
+
+    ahead = True
+
+    def __init__(
+        self,
+        models: Mapping[Role, DeviceDecoder],
+        vocab: int,
+        device: torch.device,
+        captured: bool = True,
+    ) -> None:
+        """`vocab` tokens may be chosen: padding rows of the head never are. `captured` as in `Graphs`."""
+        self._models = models
+        target = models["target"]
+        self._vocab = vocab
+        self._state = state = VerifyState.create(vocab, VERIFY_ROWS, device)
+        self._flags = SkipFlags(target.config.layers, device)
+        self._verified = Scored.create(VERIFY_ROWS, target.config.vocab, device)
+        self._drawn = Scored.create(VERIFY_ROWS, target.config.vocab, device)
+        """The distributions that the drafted tokens were drawn from."""
+        self._chosen = torch.zeros(VERIFY_ROWS + 1, device=device, dtype=torch.int32)
+        self._tail = torch.zeros(ALIGNED, device=device, dtype=torch.int32)
+        """The last two tokens of the text; a draft's first pass runs over both, so its cache never lags behind."""
+        self._fed = torch.zeros_like(state.fed)
+        self._lengths = torch.zeros(VERIFY_ROWS, ALIGNED, device=device, dtype=torch.int32)
+        self._ahead = torch.arange(VERIFY_ROWS, device=device, dtype=torch.int32)[:, None].expand(-1, ALIGNED).clone()
+        self._acceptance: Acceptance = "coupled"
+        self._report = torch.zeros(state.result.numel() + state.fed.numel(), device=device, dtype=torch.int32)
+        """The verdict and what was fed, for the host."""
+        self._host_report = torch.zeros(self._report.shape, dtype=torch.int32, pin_memory=device.type == "cuda")
+        self._clock = Clock(device)
+        self.graphs = Graphs(device, [*state.tensors(), self._tail], captured)
+        self.on_host: HostDrafts | None = None
+        """Makes the drafts of a draft model on the host."""
+
+    def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> None:
+        """A reply to `prompt` starts.
+
+        Raises:
+            ModelError: more end-of-text tokens than the kernels take.
+        """
+        self._prompt = len(prompt)
+        self._state.set_sampling(sampling)
+        self._state.begin(prompt, eos)
+        self._place_tail(prompt)
+        if self.on_host is not None:
+            self.on_host.begin(sampling, prompt)
+
+    def start(self, acceptance: Acceptance) -> None:
+        self._clock.start()
+        self._confidence: tuple[float, ...] = ()
+        self._drew = False
+        if acceptance != self._acceptance:
+            self._state.set_acceptance(acceptance)
+            self._acceptance = acceptance
+        if self.on_host is not None:
+            self.on_host.start("coupled")
+
+    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> int:
+        def body() -> None:
+            torch.add(self._ahead, self._state.length, out=self._lengths)
+            for node in range(limit):
+                one(node)
+
+        self.graphs.run((name, limit), body)
+        self._drew = True
+        return limit
+
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> int:
+        if tokens:
+            fed = torch.tensor(tokens, dtype=torch.int32)
+            self._state.fed[1 : len(tokens) + 1].copy_(fed, non_blocking=True)
+        self._confidence = tuple(confidence)
+        return len(tokens)
+
+    def leave_out(self, skip: Skip) -> None:
+        self._flags.set(skip)
+
+    def run(self, role: Role, node: int, skipping: bool = False) -> None:
+        model, flags = self._models[role], self._flags if skipping else None
+        if role == "draft" and node == 0:
+            model.forward(self._tail, self._lengths[0, :1] - 1, 2, flags)
+        else:
+            model.forward(self._state.fed[node:], self._lengths[node, :1], 1, flags)
+
+    def pick(self, role: Role, node: int) -> None:
+        model, scored = self._models[role], self._drawn.row(node)
+        last = 1 if role == "draft" and node == 0 else 0
+        process(model.logits(last, 1), self._state, node, scored, 1, min(self._vocab, model.config.vocab))
+        choose(scored, self._state, node, 1, self._state.fed[node + 1 :])
+
+    def verify(self, drafted: int) -> None:
+        self._clock.drafted()
+        rows, drew = next(bucket for bucket in VERIFY_BUCKETS if bucket > drafted), self._drew
+        self._drafted = drafted
+        self._state.drafted.fill_(drafted)
+        self.graphs.run(("verify", rows, drew), lambda: self._verify(rows, drew))
+        self._clock.verified()
+
+    def verdict(self) -> Stepped:
+        draft_ms, verify_ms = self._clock.wait()
+        report = self._host_report.tolist()
+        accepted, tested, emitted = report[:3]
+        tokens = tuple(report[3 : 3 + emitted])
+        fed = report[self._state.result.numel() :]
+        if self.on_host is not None:
+            self.on_host.added(tokens)
+        return Stepped(
+            tokens=tokens,
+            drafts=tuple(fed[1 : self._drafted + 1]),
+            confidence=self._confidence,
+            tested=tested,
+            accepted=min(accepted, emitted),
+            draft_ms=draft_ms,
+            verify_ms=verify_ms,
+        )
+
+    def place(self, text: list[int]) -> None:
+        self._state.place(text, self._prompt)
+        self._place_tail(text)
+        if self.on_host is not None:
+            self.on_host.place(text)
+
+    def memory(self) -> int:
+        """Bytes held on the device beside the models."""
+        held = [*vars(self._state).values(), *vars(self._verified).values(), *vars(self._drawn).values()]
+        return sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
+
+    def _place_tail(self, text: Sequence[int]) -> None:
+        self._tail[:2].copy_(torch.tensor([text[-2] if len(text) > 1 else 0, text[-1]]))
+
+    def _verify(self, rows: int, drew: bool) -> None:
+        state = self._state
+        self._fed.copy_(state.fed)
+        target = self._models["target"]
+        target.forward(state.fed, state.length, rows)
+        process(target.logits(0, rows), state, 0, self._verified, rows, self._vocab)
+        judge(self._verified, state, rows, self._chosen, self._drawn if drew else None)
+        commit(self._chosen, state)
+        # The last two of: the token that was pending, the tokens that were added.
+        text = torch.cat((self._fed[:1], state.result[3:]))
+        emitted = state.result[2:3]
+        torch.index_select(text, 0, torch.cat((emitted - 1, emitted)), out=self._tail[:2])
+        torch.cat((state.result, self._fed), out=self._report)
+        self._host_report.copy_(self._report, non_blocking=True)
+
+
+class DraftsOnHost(HostDrafts):
+    """Drafts by a model on the host for a target on a device."""
+
+    def __init__(self, models: Mapping[Role, CachedModel[Decoder]], vocab: int, device: DeviceExecutor) -> None:
+        super().__init__(models, vocab)
+        self._device = device
+        device.on_host = self
+
+    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> int:
+        super().chain(name, limit, one, unsure)
+        return self._device.fill(self.draft.tokens, self.draft.confidence)
+
+
+assert VERIFY_ROWS == MAX_DRAFT_LENGTH + 1

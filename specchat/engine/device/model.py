@@ -1,0 +1,74 @@
+"""A decoder on a device as a model with a cache: prefill in captured passes, trials of skip sets."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.engine.device.buffers import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
+from specchat.engine.device.graphs import Graphs
+from specchat.engine.model.decoder import Skip
+
+
+class DeviceModel:
+    """The host's side of a `DeviceDecoder`: tokens and places go in by static buffers."""
+
+    block = PASS_ROWS
+
+    def __init__(self, decoder: DeviceDecoder, name: str, vocab: int, graphs: Graphs, device: torch.device) -> None:
+        """`name` tells its graphs from those of other models; `vocab` tokens may follow."""
+        self.decoder = decoder
+        self._name = name
+        self._vocab = min(vocab, decoder.config.vocab)
+        self._graphs = graphs
+        self._flags = SkipFlags(decoder.config.layers, device)
+        self._tokens = torch.zeros(PASS_ROWS, device=device, dtype=torch.int32)
+        self._start = torch.zeros(1, device=device, dtype=torch.int32)
+        self._guessed = torch.zeros(PASS_ROWS, device=device, dtype=torch.int64)
+
+    @property
+    def context(self) -> int:
+        return self.decoder.context
+
+    def write(self, tokens: Sequence[int], start: int) -> None:
+        """Put the entries of up to PASS_ROWS tokens into the cache from slot `start` on."""
+        self._place(tokens, start)
+        rows = PASS_ROWS if self._graphs.captured else len(tokens)
+        self._graphs.run(("prefill", self._name), lambda: self.decoder.forward(self._tokens, self._start, rows))
+
+    def next_logits(self, token: int, start: int) -> Tensor:
+        """Logits float32 [vocab], on the host, after `token` at slot `start`."""
+        self._place([token], start)
+        self.decoder.forward(self._tokens, self._start, 1)
+        return self.decoder.logits(0, 1)[0, : self._vocab].cpu()
+
+    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+        """The likeliest token after each of up to PASS_ROWS tokens at slots start .., with sub-layers left out."""
+        self._place(tokens, start)
+        self._flags.set(skip)
+        rows = len(tokens)
+        self._graphs.run(("trial", self._name, rows), lambda: self._guess(rows))
+        guessed: list[int] = self._guessed[:rows].tolist()
+        return guessed
+
+    def parameters(self) -> int:
+        """Number of weights."""
+        return self.decoder.parameters()
+
+    def memory(self) -> int:
+        """Bytes held on the device."""
+        return self.decoder.memory()
+
+    def _place(self, tokens: Sequence[int], start: int) -> None:
+        self._tokens[: len(tokens)].copy_(torch.tensor(tokens, dtype=torch.int32))
+        self._start.fill_(start)
+
+    def _guess(self, rows: int) -> None:
+        self.decoder.forward(self._tokens, self._start, rows, self._flags)
+        for first in range(0, rows, VERIFY_ROWS):
+            count = min(VERIFY_ROWS, rows - first)
+            logits = self.decoder.logits(first, count)[:count, : self._vocab]
+            torch.argmax(logits, -1, out=self._guessed[first : first + count])
+        # What the trial wrote is replaced by what the whole model writes, bit for bit what was there.
+        self.decoder.forward(self._tokens, self._start, rows)

@@ -1,0 +1,53 @@
+"""A loaded pair as the session sees it, wherever it runs."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from specchat.engine.api import Sampling, StrategyStatus
+from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.draft import Drafter
+from specchat.engine.decoding.executor import Executor
+from specchat.engine.decoding.step import Decoding
+from specchat.engine.model.plan import Place
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A target with its drafters.
+
+    Attributes:
+        vocab: columns of the target's logits.
+        eos: end-of-text tokens that the checkpoint names.
+        device: in words.
+        exactness: how equality with plain decoding is ensured here, in words.
+        memory: bytes held on the device: weights, cache, buffers.
+    """
+
+    target: CachedModel[Model]
+    draft: CachedModel[Model] | None
+    executor: Executor
+    drafters: Mapping[str, Drafter]
+    statuses: tuple[StrategyStatus, ...]
+    vocab: int
+    eos: frozenset[int]
+    place: Place
+    device: str
+    exactness: str
+    memory: Callable[[], int]
+
+    @property
+    def context(self) -> int:
+        """Tokens that a chat and its reply may have."""
+        return self.target.model.context
+
+    @property
+    def target_parameters(self) -> int:
+        return self.target.model.parameters()
+
+    @property
+    def draft_parameters(self) -> int:
+        return self.draft.model.parameters() if self.draft is not None else 0
+
+    def reply(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> Decoding:
+        """Start a reply to `prompt`, all of which but its last token is in the target's cache."""
+        return Decoding(self.executor, self.target, sampling, prompt, eos)

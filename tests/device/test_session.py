@@ -1,0 +1,38 @@
+"""Whole replies over the device's runner: where they end, and that nothing more is told than was asked for."""
+
+from time import perf_counter
+
+import pytest
+
+from specchat.engine import measure
+from specchat.engine.api import Finished, Generate, Limits, Message, ModelSource, PairSpec, Sampling, Speculation, Step
+from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.runners.runner import Runner
+from specchat.engine.session import Session
+from tests.device.conftest import Folders
+
+
+@pytest.fixture
+def session(runner: Runner, shallow: Folders, monkeypatch: pytest.MonkeyPatch) -> Session:
+    monkeypatch.setattr(measure, "BUDGET_S", 0.01)
+    spec = PairSpec("tiny", "Tiny", ModelSource(path=str(shallow.target)), ModelSource(path=str(shallow.draft)))
+    return Session(spec, Tokenizer(shallow.target), runner, perf_counter())
+
+
+@pytest.mark.parametrize("most", [1, 4, 6])
+def test_a_reply_ends_at_its_limit_though_the_device_drafts_on(session: Session, most: int) -> None:
+    """The draft keeps its length to the end, so that nothing is captured anew for the last steps."""
+    sampling = Sampling(seed=2, temperature=0.8)
+
+    def written(speculation: Speculation) -> tuple[Finished, list[Step]]:
+        request = Generate(1, (Message("user", "ab"),), sampling, Limits(most), speculation, cold=True)
+        *events, last = session.generate(request)
+        assert isinstance(last, Finished)
+        return last, [event for event in events if isinstance(event, Step)]
+
+    plain, _ = written(Speculation())
+    drafted, steps = written(Speculation("draft", 3))
+    assert plain.reason == "length"
+    assert (drafted.token_ids, drafted.text, drafted.reason) == (plain.token_ids, plain.text, plain.reason)
+    assert sum(step.emitted for step in steps) == most
+    assert {step.drafted for step in steps} == {3}
