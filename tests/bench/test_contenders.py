@@ -68,7 +68,8 @@ def test_replies_start_from_empty_caches(session: Session, prompt: Prompt) -> No
     assert again.stats.reused_tokens == 0
     draft.close()
     assert session.target.tokens == []
-    assert session.drafters["draft"]._tokens == []  # type: ignore[attr-defined]
+    assert session.runner.draft is not None
+    assert session.runner.draft.tokens == []
 
 
 def test_transformers_writes_what_we_write(session: Session, prompt: Prompt, theirs: list[Transformers]) -> None:

@@ -43,10 +43,10 @@ def test_all_samplings_and_lengths_are_identical_on_a_few(demo: Session) -> None
 
 def test_a_difference_is_found_and_measured(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """A drafter whose word is taken unchecked must be caught."""
-    from specchat.engine.decoding import step
+    from specchat.engine.decoding import host
     from specchat.engine.decoding.acceptance import Verdict
 
-    honest = step.judge
+    honest = host.judge
 
     def gullible(logits, draft, *rest):  # type: ignore[no-untyped-def]
         verdict = honest(logits, draft, *rest)
@@ -54,7 +54,7 @@ def test_a_difference_is_found_and_measured(demo: Session, monkeypatch: pytest.M
             return verdict
         return Verdict(len(draft.tokens), len(draft.tokens), int(logits[-1].argmax()))
 
-    monkeypatch.setattr(step, "judge", gullible)
+    monkeypatch.setattr(host, "judge", gullible)
     results = differing(list(run(demo, prompts(1)[:2], full=False)))
     assert results
     for result in results:
