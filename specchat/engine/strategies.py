@@ -1,6 +1,10 @@
 """The drafting strategies by name: what each is, without importing torch."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["plain", "model", "copied", "itself"]
+"""Who drafts: nobody, another model, earlier text, or the target itself."""
 
 
 @dataclass(frozen=True)
@@ -10,23 +14,32 @@ class StrategyInfo:
     name: str
     title: str
     description: str
+    kind: Kind
     draft_length: int
 
 
 STRATEGIES: dict[str, StrategyInfo] = {
     info.name: info
     for info in (
-        StrategyInfo("plain", "Plain", "No drafting: one token a step, the yardstick for all others.", 0),
-        StrategyInfo("draft", "Draft model", "A small model of the same family drafts, the target verifies.", 5),
+        StrategyInfo("plain", "Plain", "No drafting: one token a step, the yardstick for all others.", "plain", 0),
         StrategyInfo(
-            "lookup", "Prompt lookup", "Drafts by copying what followed the same words earlier in the chat.", 8
+            "draft", "Draft model", "A small model of the same family drafts, the target verifies.", "model", 5
         ),
-        StrategyInfo("swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", 4),
+        StrategyInfo(
+            "lookup",
+            "Prompt lookup",
+            "Drafts by copying what followed the same words earlier in the chat.",
+            "copied",
+            8,
+        ),
+        StrategyInfo(
+            "swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", "itself", 4
+        ),
     )
 }
 
 MAX_DRAFT_LENGTH = 15
 """Longest chain a verify step takes: with the pending token it fills one 16-row tile."""
 
-SOURCES = ("plain", "draft", "lookup", "swift", "target", "bonus")
+SOURCES = (*STRATEGIES, "target", "bonus")
 """Where a token came from: a strategy's accepted draft, the target's correction, or the bonus after a full accept."""

@@ -10,7 +10,7 @@ from specchat.config.errors import ConfigError
 from specchat.config.paths import shipped
 from specchat.config.tables import SpecTable, ThemeFile
 from specchat.config.themes import Theme, load_themes, read_theme
-from specchat.engine.strategies import SOURCES
+from specchat.tui.text.sources import LEGEND
 from tests.config.conftest import Write
 
 SMALL = 'name = "mine"\ndark = true\nprimary = "#8ac"\n[spec]\ndraft = "#0000FF"\n'
@@ -33,7 +33,7 @@ def test_shipped_themes_name_every_colour() -> None:
     assert {theme.dark for theme in themes} == {True, False}
     for theme in themes:
         assert {"name", "dark", "ansi", "spec", *theme.colors} == set(ThemeFile.model_fields)
-        assert set(theme.spec) == {*SOURCES, "rejected"} == set(SpecTable.model_fields)
+        assert set(theme.spec) == {source.name for source in LEGEND} == set(SpecTable.model_fields)
 
 
 def test_a_later_folder_wins_and_bad_files_are_told(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from replies import finished
 
 from specchat.engine.api import Changed, Speculation
 from specchat.engine.fake import INFO, steps
-from specchat.engine.strategies import SOURCES as ENGINE_SOURCES
+from specchat.engine.strategies import SOURCES
 from specchat.tui import figures
 from specchat.tui.actions.table import ACTIONS, as_markdown
 from specchat.tui.gauges import footer, gauges, whole_footer
@@ -20,7 +20,7 @@ from specchat.tui.history import PromptHistory
 from specchat.tui.insight.diagnosis import Advice, Diagnosis
 from specchat.tui.pastes import Pastes
 from specchat.tui.settings import FIELDS, ChatSettings, InvalidValue, nudged
-from specchat.tui.text.sources import SOURCES
+from specchat.tui.text.sources import LEGEND, REJECTED, source_of
 from specchat.tui.themes import SPEC_DEFAULTS, textual_theme
 from specchat.tui.widgets.panel import WIDTH, one_row, panel_rows
 
@@ -44,8 +44,8 @@ def test_actions_are_told_apart() -> None:
 
 
 def test_every_source_has_a_look_and_a_colour() -> None:
-    assert set(SOURCES) == set(ENGINE_SOURCES)
-    assert {source.style.lstrip(".") for source in SOURCES.values()} <= set(SPEC_DEFAULTS)
+    assert {source_of(name) for name in SOURCES} | {REJECTED} == set(LEGEND)
+    assert {source.style.lstrip(".") for source in LEGEND} == set(SPEC_DEFAULTS)
 
 
 def test_every_source_is_told_apart_without_colour() -> None:

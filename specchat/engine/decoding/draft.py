@@ -29,8 +29,8 @@ class Drafts(Protocol):
         """
         ...
 
-    def fill(self, tokens: Sequence[int]) -> int:
-        """Take a draft that needs no model; returns how many tokens it has."""
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> int:
+        """Take a draft that needs no model, with the probability of each token if there is one; returns its length."""
         ...
 
     def leave_out(self, skip: Skip) -> None:

@@ -49,8 +49,9 @@ class HostDrafts:
                 self.history.pop(token)
         return len(draft.tokens)
 
-    def fill(self, tokens: Sequence[int]) -> int:
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> int:
         self.draft.tokens += tokens
+        self.draft.confidence += confidence
         return len(tokens)
 
     def leave_out(self, skip: Skip) -> None:

@@ -20,7 +20,10 @@ def drafters_for(
 
     `drafts` makes what the target drafts for itself; `draft` is there where the pair has a draft model.
     """
-    drafters: dict[str, Drafter] = {"plain": PlainDrafter(), "lookup": LookupDrafter(drafts)}
+    drafters: dict[str, Drafter] = {
+        "plain": PlainDrafter(),
+        "lookup": LookupDrafter(drafts),
+    }
     refused: dict[str, str] = {}
     if draft is not None:
         drafters["draft"] = draft

@@ -99,7 +99,7 @@ CHAT = (
         values=lambda chat: [(pair.spec.id, pair.spec.name) for pair in chat.catalog.pairs],
     ),
     Action("strategy", "Strategy", "Draft in another way from the next step on.", _strategy, slash="strategy",
-           argument="plain, draft, lookup or swift",
+           argument="name",
            values=lambda _: [(strategy.name, strategy.description) for strategy in STRATEGIES.values()]),
     Action(
         "regenerate",

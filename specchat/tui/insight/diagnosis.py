@@ -8,6 +8,7 @@ from specchat.chat.record import Tally, speculation_label
 from specchat.chat.reply import Reply
 from specchat.clean import one_line
 from specchat.engine.api import PairInfo, Speculation
+from specchat.engine.strategies import STRATEGIES, Kind
 from specchat.tui import figures
 from specchat.tui.insight.costs import CheckCost, Checks
 from specchat.tui.insight.ledger import Ledger
@@ -25,7 +26,12 @@ _ENOUGH_TOKENS = 64
 _ENOUGH_WORDS = 40
 _GAIN: Mapping[Evidence, float] = {"measured": 1.05, "projected": 1.1, "estimated": 1.2}
 """How much faster something must look to be advised."""
-_SUBJECT = {"draft": "the draft agrees", "lookup": "what it copies fits", "swift": "its short cut agrees"}
+_SUBJECT: Mapping[Kind, str] = {
+    "plain": "the draft agrees",
+    "model": "the draft agrees",
+    "copied": "what it copies fits",
+    "itself": "its short cut agrees",
+}
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,8 @@ def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
 
 def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) -> str:
     """`the draft agrees 31 % and costs 0.40 of a step, a check 1.3 steps`."""
-    words = f"{_SUBJECT.get(strategy, 'the draft agrees')} {figures.percent(tally.accepted, tally.tested)}"
+    kind = STRATEGIES[strategy].kind if strategy in STRATEGIES else "model"
+    words = f"{_SUBJECT[kind]} {figures.percent(tally.accepted, tally.tested)}"
     cost = tally.draft_ms / tally.drafted * plain / 1000 if plain else info.draft_cost if info else None
     if cost is not None and cost >= 0.005:
         words += f" and costs {cost:.2f} of a step"

@@ -12,7 +12,7 @@ from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import EMPTY, Line, hang, styled
-from specchat.tui.text.sources import REJECTED, SOURCES
+from specchat.tui.text.sources import LEGEND
 from specchat.tui.widgets.plain import Plain
 
 _KEY_WIDTH = 20
@@ -40,7 +40,7 @@ class HelpText(Plain):
         self._place = place
 
     def on_resize(self) -> None:
-        legend = [(source.name, styled(source.words, source.style)) for source in (*SOURCES.values(), REJECTED)]
+        legend = [(source.name, styled(source.words, source.style)) for source in LEGEND]
         rows = list(hang(styled(_ABOUT, ".quiet"), self.content_size.width))
         for place, title in sorted(PLACES.items(), key=lambda item: item[0] != self._place):
             rows += self._section(title, self._actions(place))

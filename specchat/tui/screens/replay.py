@@ -12,7 +12,7 @@ from specchat.tui import figures
 from specchat.tui.insight.replay import Moment, Playback
 from specchat.tui.screens.board import Board
 from specchat.tui.text.lines import EMPTY, styled
-from specchat.tui.text.sources import REJECTED, SOURCES, style_of
+from specchat.tui.text.sources import REJECTED, source_of
 from specchat.tui.text.tail import tail_of
 from specchat.tui.text.tokens import TokenView
 
@@ -112,11 +112,11 @@ def _drafted(step: Step) -> Content:
     row = styled(f"kept {step.accepted} of {step.drafted}", ".label")
     kept = [piece for piece in step.pieces if piece.source not in ("target", "bonus")]
     if kept:
-        row += styled(": ", ".label") + _shown("".join(piece.text for piece in kept), style_of(kept[-1].source))
+        row += styled(": ", ".label") + _shown("".join(piece.text for piece in kept), source_of(kept[-1].source).style)
     if refused := "".join(drafted.text for drafted in step.drafts[step.accepted :]):
         row += styled(" | refused: ", ".label") + _shown(refused, REJECTED.style)
     for piece in step.pieces[len(kept) :]:
-        source = SOURCES[piece.source]
+        source = source_of(piece.source)
         row += styled(f" | {source.words}: ", ".label") + _shown(piece.text, source.style)
     return row
 

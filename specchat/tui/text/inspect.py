@@ -10,7 +10,7 @@ from specchat.clean import clean
 from specchat.engine.api import Step
 from specchat.tui.text.lines import EMPTY, Line, styled
 from specchat.tui.text.parts import parts_of
-from specchat.tui.text.sources import REJECTED, SOURCES, style_of
+from specchat.tui.text.sources import REJECTED, source_of
 from specchat.tui.text.tokens import Token, TokenSection
 
 _MOST = 24
@@ -68,8 +68,8 @@ def inspected(reply: Reply, token: Token) -> Content:
     """The token's source, its step, what the draft wanted there, and what the step cost."""
     step = reply.steps[token.step]
     part = parts_of(step)[token.part]
-    source = SOURCES.get(part.source, SOURCES["plain"])
-    row = styled(_quoted(part.text), style_of(part.source)) + styled(f" {source.words}", ".value")
+    source = source_of(part.source)
+    row = styled(_quoted(part.text), source.style) + styled(f" {source.words}", ".value")
     row += styled(f" · step {token.step + 1:,} of {len(reply.steps):,}", ".label")
     drafts = wanted(step)
     if drafts:

@@ -2,31 +2,39 @@
 
 from dataclasses import dataclass
 
+from specchat.engine.strategies import STRATEGIES, Kind
+
 
 @dataclass(frozen=True)
 class Source:
-    """`style` names a component class of the transcript; `words` explain it in the legend."""
+    """`name` is its colour's in a theme file; `words` explain it in the legend."""
 
     name: str
-    style: str
     words: str
 
+    @property
+    def style(self) -> str:
+        """A component class of the transcript."""
+        return f".spec-{self.name}"
 
-SOURCES: dict[str, Source] = {
-    source.name: source
-    for source in (
-        Source("draft", ".spec-draft", "draft kept"),
-        Source("lookup", ".spec-lookup", "copied from the chat"),
-        Source("swift", ".spec-swift", "own short-cut kept"),
-        Source("target", ".spec-target", "correction"),
-        Source("bonus", ".spec-bonus", "bonus"),
-        Source("plain", ".spec-plain", "plain"),
-    )
+
+DRAFTED: dict[Kind, Source] = {
+    "model": Source("draft", "draft kept"),
+    "copied": Source("lookup", "copied from the chat"),
+    "itself": Source("swift", "own short-cut kept"),
 }
+"""Of accepted drafts: one colour for each kind of strategy, since nobody tells a dozen apart."""
 
-REJECTED = Source("rejected", ".spec-rejected", "draft refused")
+PLAIN = Source("plain", "plain")
+TARGET = Source("target", "correction")
+BONUS = Source("bonus", "bonus")
+REJECTED = Source("rejected", "draft refused")
+
+LEGEND = (*DRAFTED.values(), TARGET, BONUS, PLAIN, REJECTED)
 
 
-def style_of(source: str) -> str:
-    """The style for a piece's source; unknown sources look plain."""
-    return SOURCES.get(source, SOURCES["plain"]).style
+def source_of(name: str) -> Source:
+    """How a piece's source looks; unknown sources look plain."""
+    if name in STRATEGIES:
+        return DRAFTED.get(STRATEGIES[name].kind, PLAIN)
+    return {"target": TARGET, "bonus": BONUS}.get(name, PLAIN)

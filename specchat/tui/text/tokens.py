@@ -8,7 +8,7 @@ from specchat.chat.reply import Reply
 from specchat.clean import clean
 from specchat.tui.text.lines import Section, hang
 from specchat.tui.text.parts import parts_of
-from specchat.tui.text.sources import REJECTED, style_of
+from specchat.tui.text.sources import REJECTED, source_of
 
 _GHOST = 24
 """Characters of a refused draft that are shown."""
@@ -66,7 +66,7 @@ class TokenView:
             for index, part in enumerate(parts):
                 if ghost and index == refused_at:
                     self._append(ghost, REJECTED.style)
-                self._take(clean(part.text), style_of(part.source), (self._steps - 1, index))
+                self._take(clean(part.text), source_of(part.source).style, (self._steps - 1, index))
             if ghost and refused_at == len(parts):
                 self._append(ghost, REJECTED.style)
         self._take_marks(self._steps)

@@ -8,7 +8,7 @@ from textual.content import Content
 from specchat.tui.actions.action import Action
 from specchat.tui.actions.keys import Keys
 from specchat.tui.text.lines import EMPTY, styled
-from specchat.tui.text.sources import REJECTED, SOURCES
+from specchat.tui.text.sources import LEGEND
 from specchat.tui.widgets.plain import Plain
 
 
@@ -97,5 +97,5 @@ class Legend(Plain):
     }  # fmt: skip
 
     def on_mount(self) -> None:
-        entries = [styled(source.words, source.style) for source in (*SOURCES.values(), REJECTED)]
+        entries = [styled(source.words, source.style) for source in LEGEND]
         self.show(Content("  ").join(entries), layout=True)
