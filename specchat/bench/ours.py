@@ -29,8 +29,8 @@ class Ours:
         self.run(prompt, WARM_UP)
 
     def run(self, prompt: Prompt, most: int) -> Run:
-        self._forget()
-        request = Generate(0, prompt.messages, self._sampling, Limits(most), self.speculation)
+        # From empty caches and nothing learnt: no reply is spared what another one has read or written.
+        request = Generate(0, prompt.messages, self._sampling, Limits(most), self.speculation, cold=True)
         tested, accepted = [0] * MAX_DRAFT_LENGTH, [0] * MAX_DRAFT_LENGTH
         started = self._clock()
         first = 0.0
@@ -59,10 +59,4 @@ class Ours:
         )
 
     def close(self) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        """Empty every cache, so that no reply is spared what another one has read."""
-        self._session.target.keep(0)
-        for drafter in self._session.drafters.values():
-            drafter.begin(())
+        self._session.forget()

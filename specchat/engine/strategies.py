@@ -33,6 +33,13 @@ STRATEGIES: dict[str, StrategyInfo] = {
             8,
         ),
         StrategyInfo(
+            "suffix",
+            "Suffix",
+            "Copies what most often followed the same words, here and in replies before.",
+            "copied",
+            8,
+        ),
+        StrategyInfo(
             "swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", "itself", 4
         ),
     )

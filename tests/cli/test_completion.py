@@ -139,7 +139,7 @@ def test_bash_completes_with_the_script(tmp_path: Path) -> None:
     program.chmod(0o755)
     script = """
         eval "$(specchat completion bash)"
-        COMP_WORDS=(specchat --strategy s) COMP_CWORD=2
+        COMP_WORDS=(specchat --strategy sw) COMP_CWORD=2
         _specchat_completion specchat
         echo "${COMPREPLY[@]}"
     """

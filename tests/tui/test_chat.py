@@ -210,6 +210,7 @@ async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> No
         StrategyStatus("plain", True),
         StrategyStatus("draft", True),
         StrategyStatus("lookup", True),
+        StrategyStatus("suffix", True),
         StrategyStatus("swift", False, "the [target] has too few layers\x1b[2J"),
     )
     app = make_app(FakeEngine(info=replace(INFO, strategies=statuses)))
@@ -218,7 +219,7 @@ async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> No
         await pilot.press("ctrl+o")
         await until_shown(pilot, app, "the [target] has too few layers␛[2J")
         await pilot.press("end", "enter", "escape")
-        assert app.session.settings.strategy == "lookup"
+        assert app.session.settings.strategy == "suffix"
 
 
 async def test_the_list_of_strategies_tells_the_pair_s_own_lengths() -> None:

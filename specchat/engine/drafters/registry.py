@@ -6,6 +6,7 @@ from specchat.engine.decoding.draft import Drafter, Drafts
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.plain import PlainDrafter
+from specchat.engine.drafters.suffix import SuffixDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.strategies import STRATEGIES
 
@@ -23,6 +24,7 @@ def drafters_for(
     drafters: dict[str, Drafter] = {
         "plain": PlainDrafter(),
         "lookup": LookupDrafter(drafts),
+        "suffix": SuffixDrafter(drafts),
     }
     refused: dict[str, str] = {}
     if draft is not None:

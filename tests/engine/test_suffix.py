@@ -1,0 +1,90 @@
+"""What suffix decoding copies: the likeliest continuation, from this text or from replies before it."""
+
+import pytest
+
+from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.drafters import suffix
+from specchat.engine.drafters.suffix import LEAST, Occurrences, SuffixDrafter
+
+
+def drafter() -> SuffixDrafter:
+    return SuffixDrafter(HostDrafts({}, 100))
+
+
+def copied(text: list[int], limit: int) -> list[int]:
+    one = drafter()
+    one.begin(text)
+    return one.guess(text, limit).tokens
+
+
+def test_the_most_frequent_continuation_is_followed() -> None:
+    """Of what followed 1 2 before: 3 twice and 4, the latest, once."""
+    text = [1, 2, 3, 5, 1, 2, 3, 6, 1, 2, 4, 7, 1, 2]
+    assert copied(text, 1) == [3]
+    found = drafter().guess(text, 3)
+    assert found.tokens[:1] == [3]
+    assert found.shares[0] == pytest.approx(2 / 3)
+
+
+def test_a_longer_match_is_preferred_where_it_is_surer() -> None:
+    """After 9 1 2 came 8; after 1 2 alone mostly 3, but never surely."""
+    assert copied([9, 1, 2, 8, 8, 1, 2, 3, 1, 2, 4, 5, 9, 1, 2], 2)[:1] == [8]
+
+
+def test_an_unlikely_path_is_not_followed() -> None:
+    """Twenty tokens followed 1 2, each once: no path has a tenth of the probability."""
+    text = [token for n in range(20) for token in (1, 2, 30 + n, 60 + n)]
+    assert LEAST > 1 / 20
+    assert copied([*text, 1, 2], 4) == []
+
+
+def test_a_short_match_makes_a_short_draft() -> None:
+    text = [1, 2, *range(10, 30), 1, 2]
+    assert copied(text, 15) == [10, 11, 12, 13]
+
+
+def test_repetition_goes_on_past_the_end() -> None:
+    assert copied([1, 2, 1, 2, 1, 2], 5) == [1, 2, 1, 2, 1]
+
+
+def test_nothing_is_copied_without_a_match() -> None:
+    assert copied([1, 2, 3, 4], 4) == []
+    assert copied([5], 4) == []
+
+
+def test_replies_before_are_remembered_and_not_across_their_ends() -> None:
+    one = drafter()
+    one.begin([1, 2])
+    one.observe([1, 2, 40, 41, 42])
+    one.begin([7, 8])
+    assert one.guess([7, 8, 40, 41], 4).tokens == [42]
+    one.forget()
+    one.begin([7, 8])
+    assert one.guess([7, 8, 40, 41], 4).tokens == []
+
+
+def test_prompts_are_not_remembered() -> None:
+    """They come again with the next turn; their author's words are not what the model writes."""
+    one = drafter()
+    one.begin([40, 41, 42])
+    one.observe([40, 41, 42, 9])
+    one.begin([7])
+    assert one.guess([7, 40, 41], 4).tokens == []
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suffix, "REMEMBERED", 100)
+    one = drafter()
+    for turn in range(40):
+        one.begin([1])
+        one.observe([1, *range(10 * turn, 10 * turn + 10)])
+    one.begin([1])
+    assert len(one._before.text) <= 100 + 11
+    assert one.guess([1, 395, 396], 3).tokens == [397, 398, 399]
+    assert one.guess([1, 5, 6], 3).tokens == []
+
+
+def test_work_is_bounded_where_a_text_repeats_itself() -> None:
+    found = Occurrences()
+    found.extend([1, 2] * 5000)
+    assert len(found.guess([1, 2] * 32, 15).tokens) == 15
