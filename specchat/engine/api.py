@@ -350,7 +350,8 @@ class Counted:
 class Failed:
     """A request could not be done; the engine is still usable unless `kind` is "died".
 
-    `id` is the reply that failed, None for loading. "died" is made by the client when the worker is gone.
+    `id` is the reply that failed, None for loading. "died" is made by the client when the worker is gone, or
+    sent by a worker that ends itself.
     """
 
     id: int | None

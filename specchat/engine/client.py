@@ -168,6 +168,8 @@ class EngineClient:
         if isinstance(event, _Gone):
             event = Failed(self._replies[0] if self._replies else None, "died", self._obituary(process))
             self._forget()
+        elif isinstance(event, Failed) and event.kind == "died":  # it says why it ends
+            self._forget()
         elif isinstance(event, Finished | Failed) and event.id in self._replies:
             self._replies.remove(event.id)
         return event

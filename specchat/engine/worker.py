@@ -2,7 +2,8 @@
 
 Cancel and Change reach the running reply between steps; everything else waits its turn, so a Count sent during a
 reply is answered after it. When the app goes away, or says Shutdown, the process ends at once, in the middle of a step
-if need be: nothing it holds needs saving.
+if need be: nothing it holds needs saving. After an error of the GPU it says so and ends, for a process has no use of a
+GPU any more that failed it once; the next process has.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import BinaryIO, Protocol
 
-from specchat.engine import out_of_memory, wire
+from specchat.engine import gpu_failure, out_of_memory, wire
 from specchat.engine.api import (
     Cancel,
     Change,
@@ -164,6 +165,11 @@ class Worker:
         except Exception as error:
             traceback.print_exc()
             sys.stderr.flush()
+            if gpu_failure.is_one(error):
+                # A count belongs to no reply, and nobody who asked for one looks out for a death.
+                written = request.id if isinstance(request, Generate) else None
+                self._emit(Failed(written, "died", gpu_failure.told(error, request, self._log)))
+                os._exit(gpu_failure.EXIT_CODE)
             self._emit(Failed(reply, *self._explained(error, request)))
 
     def _load(self, pair: PairSpec) -> None:

@@ -32,6 +32,10 @@ class OutOfMemoryError(RuntimeError):
     """Named like torch's."""
 
 
+class AcceleratorError(RuntimeError):
+    """Named like torch's."""
+
+
 class ScriptedSession:
     def __init__(self, info: PairInfo) -> None:
         self.info = info
@@ -51,6 +55,10 @@ class ScriptedSession:
                 reply = self._reply(request, control, "Once there was a fox.")
                 yield from (next(reply) for _ in range(3))
                 raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
+            case "gpu later":
+                reply = self._reply(request, control, "Once there was a fox.")
+                yield from (next(reply) for _ in range(3))
+                raise AcceleratorError("CUDA error: an illegal memory access was encountered\nCUDA kernel errors might")
             case "noise":
                 print("printed by Python")
                 os.system("echo printed by a child; echo and its errors >&2")
@@ -101,6 +109,8 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     make_room()
     if pair.id == "huge":
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+    if pair.id == "gpu":
+        raise RuntimeError("Triton Error [CUDA]: an illegal instruction was encountered")
     if pair.name == "slow":
         print("loading")
         time.sleep(3600)

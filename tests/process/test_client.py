@@ -165,6 +165,43 @@ def test_memory_that_runs_out_at_load_leaves_the_engine_usable(engine: EngineCli
     assert isinstance(until(engine, lambda event: isinstance(event, Loaded))[-1], Loaded)
 
 
+def test_a_gpu_that_fails_is_told_once_and_a_fresh_engine_loads_the_pair_again(loaded: EngineClient, log: Path) -> None:
+    first = loaded.pid
+    loaded.send(ask("gpu later", 3))
+    loaded.send(Count(9, (Message("user", "one"),)))
+    started, *steps, failed = list(loaded.events(PATIENCE_S))
+    assert isinstance(started, Started)
+    assert "".join(piece.text for step in steps if isinstance(step, Step) for piece in step.pieces).startswith("Once")
+    assert failed == Failed(
+        3,
+        "died",
+        "The GPU failed (CUDA error: an illegal memory access was encountered) while the reply was being written; "
+        f"what there is of it is kept; see {log}.",
+    )
+    assert loaded.poll() == []
+    assert not loaded.alive
+    assert "illegal memory access" in log.read_text()
+    loaded.restart()
+    assert isinstance(until(loaded, lambda event: isinstance(event, Loaded))[-1], Loaded)
+    assert loaded.pid != first
+    loaded.send(ask("hello", 4))
+    assert isinstance(until(loaded, over)[-1], Finished)
+
+
+def test_a_gpu_that_fails_at_load_ends_the_engine(engine: EngineClient, log: Path) -> None:
+    engine.send(Load(PairSpec("gpu", "Fast", PAIR.target)))
+    assert list(engine.events(PATIENCE_S))[-1] == Failed(
+        None,
+        "died",
+        "The GPU failed (Triton Error [CUDA]: an illegal instruction was encountered) while Fast was being loaded; "
+        f"see {log}.",
+    )
+    assert engine.poll() == []
+    engine.start()
+    engine.send(Load(PAIR))
+    assert isinstance(until(engine, lambda event: isinstance(event, Loaded))[-1], Loaded)
+
+
 def test_a_pair_that_cannot_be_loaded_fails_without_an_id(engine: EngineClient) -> None:
     engine.send(Load(PAIR.__class__("missing", "Missing", PAIR.target)))
     assert until(engine, over)[-1] == Failed(None, "model", "There is no such folder.")
