@@ -77,31 +77,40 @@ def _gather(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _candidates(
+    scores: tl.tensor, candidates: tl.tensor, start: tl.tensor, n: tl.tensor, top: tl.tensor, BLOCK: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Keys and exp(score - top) of the candidates at places start ..; the key of -inf and 0 after the n-th."""
+    ids, inside = tokens(candidates, start, n, True, BLOCK)
+    s = tl.load(scores + ids, mask=inside, other=float("-inf"))
+    return key(s), tl.where(inside, tl.exp(s - top), 0.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _mass_over(
-    scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, top: tl.tensor, above: tl.tensor, BLOCK: tl.constexpr
-) -> tl.tensor:
-    """The sum of exp(score - top) of candidates whose key is over `above`."""
-    mass = tl.full((), 0.0, tl.float32)
-    for start in range(0, n, BLOCK):
-        ids, inside = tokens(candidates, start, n, True, BLOCK)
-        s = tl.load(scores + ids, mask=inside, other=float("-inf"))
-        mass += tl.sum(tl.where(key(s) > above, tl.exp(s - top), 0.0), 0)
+    scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, top: tl.tensor, above: tl.tensor,
+    keys: tl.tensor, weights: tl.tensor, BLOCK: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """The sum of exp(score - top) of candidates whose key is over `above`; the first BLOCK are `keys`, `weights`."""
+    mass = tl.sum(tl.where(keys > above, weights, 0.0), 0)
+    for start in range(BLOCK, n, BLOCK):
+        more, weight = _candidates(scores, candidates, start, n, top, BLOCK)
+        mass += tl.sum(tl.where(more > above, weight, 0.0), 0)
     return mass
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _kth(
-    scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, k: tl.tensor, low: tl.tensor, high: tl.tensor,
-    BLOCK: tl.constexpr,
+    scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, k: tl.tensor, top: tl.tensor, low: tl.tensor,
+    high: tl.tensor, keys: tl.tensor, BLOCK: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """The key of the k-th largest of the candidates, all of which are from `low` to `high`."""
+    """The key of the k-th largest of the candidates, all from `low` to `high`; `keys` are those of the first BLOCK."""
     while low < high:
         middle = _middle(low, high) + 1
-        count = tl.full((), 0, tl.int32)
-        for start in range(0, n, BLOCK):
-            ids, inside = tokens(candidates, start, n, True, BLOCK)
-            s = tl.load(scores + ids, mask=inside, other=float("-inf"))
-            count += tl.sum((inside & (key(s) >= middle)).to(tl.int32), 0)
+        count = tl.sum((keys >= middle).to(tl.int32), 0)
+        for start in range(BLOCK, n, BLOCK):
+            more, _ = _candidates(scores, candidates, start, n, top, BLOCK)
+            count += tl.sum((more >= middle).to(tl.int32), 0)
         if count >= k:
             low = middle
         else:
@@ -177,21 +186,23 @@ def cut(
     else:
         floor = tl.maximum(floor, by_min_p)
     n, low = _gather(scores, best, candidates, floor, vocab, BLOCK)
+    # Mostly these are all of them: halving goes on in registers then.
+    keys, weights = _candidates(scores, candidates, tl.full((), 0, tl.int32), n, top, BLOCK)
     if k > 0:
-        low = _kth(scores, candidates, n, k, low, high, BLOCK)
+        low = _kth(scores, candidates, n, k, top, low, high, keys, BLOCK)
     last = vocab
     if top_p < 1.0:
         if k > 0:
-            mass = _mass_over(scores, candidates, n, top, low - 1, BLOCK)
+            mass = _mass_over(scores, candidates, n, top, low - 1, keys, weights, BLOCK)
         share = top_p * mass
         # The smallest key over which there is less than the share; what has this key fills it up.
         while low < high:
             middle = _middle(low, high)
-            if _mass_over(scores, candidates, n, top, middle, BLOCK) < share:
+            if _mass_over(scores, candidates, n, top, middle, keys, weights, BLOCK) < share:
                 high = middle
             else:
                 low = middle + 1
-        short = share - _mass_over(scores, candidates, n, top, low, BLOCK)
+        short = share - _mass_over(scores, candidates, n, top, low, keys, weights, BLOCK)
         value = (low ^ ((low >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
         wanted = tl.maximum(tl.ceil(tl.minimum(short / tl.exp(value - top), 1073741824.0)).to(tl.int32), 1)
         last = _last_of_equals(scores, candidates, n, low, wanted, BLOCK)
