@@ -1,4 +1,4 @@
-"""Verification as a step launches it: a vocabulary of 151,936 tokens (Qwen3), with and without a draft's law."""
+"""Verification as a step launches it: a vocabulary of 151,936 tokens (Qwen3)."""
 
 import triton
 
@@ -32,10 +32,9 @@ def _case(
     )
 
 
-def _choose(name: str, judged: bool, draft: bool) -> Case:
-    theirs = {"draft_scores": "*fp32", "draft_kept": "*i32", "draft_norm": "*fp32"}
+def _choose() -> Case:
     return _case(
-        name,
+        "choose and judge",
         choose._choose,
         _OPTIONS
         | _BLOCKS
@@ -46,17 +45,17 @@ def _choose(name: str, judged: bool, draft: bool) -> Case:
             "norm": "*fp32",
             "drafted": "*i32",
             "chosen": "*i32",
-        }
-        | (theirs if draft else {}),
-        ("first_row", "vocab", "stride_scores", "stride_blocks", "stride_tops", "stride_draft"),
+            "draft_scores": "*fp32",
+            "draft_kept": "*i32",
+            "draft_norm": "*fp32",
+        },
+        ("purpose", "first_row", "vocab", "stride_scores", "stride_blocks", "stride_tops", "stride_draft"),
         {
-            "JUDGED": judged,
             "BLOCK": BLOCK,
             "BLOCKS": triton.next_power_of_2(triton.cdiv(VOCAB, BLOCK)),
             "GROUPS": triton.next_power_of_2(triton.cdiv(VOCAB, GROUP)),
             "GROUP": GROUP,
-        }
-        | ({} if draft else dict.fromkeys(theirs)),
+        },
         choose.WARPS,
     )
 
@@ -72,9 +71,7 @@ CASES = [
         {"BLOCK": BLOCK, "GROUP": GROUP},
         scores.WARPS,
     ),
-    _choose("choose", judged=False, draft=False),
-    _choose("judge", judged=True, draft=False),
-    _choose("judge by ratio", judged=True, draft=True),
+    _choose(),
     _case(
         "commit",
         commit._commit,

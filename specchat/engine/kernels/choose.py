@@ -13,6 +13,9 @@ from specchat.engine.kernels.verify_state import BLOCK, FILTERED, GREEDY, GROUP,
 
 WARPS = 8
 
+CHOOSE, ONE_HOT, SAMPLED = range(3)
+"""What a launch is for: to choose; to judge a draft that is no sample; to judge one that is."""
+_CHOOSE, _SAMPLED = tl.constexpr(CHOOSE), tl.constexpr(SAMPLED)
 _GREEDY, _FILTERED, _RATIO = tl.constexpr(GREEDY), tl.constexpr(FILTERED), tl.constexpr(RATIO)
 
 
@@ -42,6 +45,7 @@ def _ratio(
     draft_scores: tl.tensor,
     draft_kept: tl.tensor,
     draft_norm: tl.tensor,
+    sampled: tl.tensor,
     drafted: tl.tensor,
     seed: tl.tensor,
     position: tl.tensor,
@@ -52,14 +56,14 @@ def _ratio(
 ) -> tl.tensor:
     """`drafted` with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0)).
 
-    Where rounding leaves nothing of the latter, a sample of p.
+    Where rounding leaves nothing of the latter, a sample of p. Where the draft was not `sampled`, q is 1 for `drafted`.
     """
     inside = (drafted >= 0) & (drafted < vocab)
     p = _probability(scores, cut, last, top, mass, drafted, inside)
+    draft_cut, draft_last = tl.load(draft_kept), tl.load(draft_kept + 1)
+    draft_top, draft_mass = tl.load(draft_norm), tl.load(draft_norm + 1)
     q = tl.full((), 1.0, tl.float32)
-    if draft_scores is not None:
-        draft_cut, draft_last = tl.load(draft_kept), tl.load(draft_kept + 1)
-        draft_top, draft_mass = tl.load(draft_norm), tl.load(draft_norm + 1)
+    if sampled:
         q = _probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, drafted, inside)
     token = drafted
     # u < p / q as u * q < p: a token that the draft cannot have drawn is refused.
@@ -72,7 +76,7 @@ def _ratio(
             ids, wanted = filters.tokens(candidates, start, n, filtered, BLOCK)
             p_all = _probability(scores, cut, last, top, mass, ids, wanted)
             rest = p_all
-            if draft_scores is not None:
+            if sampled:
                 rest -= _probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, ids, wanted)
             rest = tl.where(ids == drafted, 0.0, rest)
             extra = noise.gumbel(seed, position, noise.RESIDUAL, ids)
@@ -85,7 +89,8 @@ def _ratio(
 
 
 @triton.jit(
-    do_not_specialize=["first_row", "vocab"],
+    # One program for every purpose: how the filters round must not depend on whether and by whom tokens were drafted.
+    do_not_specialize=["purpose", "first_row", "vocab"],
     # Single numbers: a row of these may start anywhere, and need not compile another kernel.
     do_not_specialize_on_alignment=["chosen", "kept", "norm", "draft_kept", "draft_norm"],
 )  # type: ignore[untyped-decorator]
@@ -110,13 +115,13 @@ def _choose(
     integers: tl.tensor,
     seed: tl.tensor,
     chosen: tl.tensor,
+    purpose: tl.tensor,
     first_row: tl.tensor,
     vocab: tl.tensor,
     stride_scores: tl.tensor,
     stride_blocks: tl.tensor,
     stride_tops: tl.tensor,
     stride_draft: tl.tensor,
-    JUDGED: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCKS: tl.constexpr,
     GROUPS: tl.constexpr,
@@ -172,29 +177,26 @@ def _choose(
         tl.store(kept + row * 2 + 1, last)
         tl.store(norm + row * 2, top)
         tl.store(norm + row * 2 + 1, mass)
-        if JUDGED:  # noqa: SIM102
-            if (tl.load(integers + _RATIO) != 0) & (at < tl.load(drafted)):
-                theirs = None
-                if draft_scores is not None:
-                    theirs = draft_scores + at.to(tl.int64) * stride_draft
-                token = _ratio(
-                    scores,
-                    candidates,
-                    cut,
-                    last,
-                    top,
-                    mass,
-                    theirs,
-                    draft_kept + at * 2 if draft_kept is not None else None,
-                    draft_norm + at * 2 if draft_norm is not None else None,
-                    tl.load(fed + at + 1),
-                    key,
-                    position,
-                    filtered,
-                    n,
-                    vocab,
-                    BLOCK,
-                )
+        if (purpose != _CHOOSE) & (tl.load(integers + _RATIO) != 0) & (at < tl.load(drafted)):
+            token = _ratio(
+                scores,
+                candidates,
+                cut,
+                last,
+                top,
+                mass,
+                draft_scores + at.to(tl.int64) * stride_draft,
+                draft_kept + at * 2,
+                draft_norm + at * 2,
+                purpose == _SAMPLED,
+                tl.load(fed + at + 1),
+                key,
+                position,
+                filtered,
+                n,
+                vocab,
+                BLOCK,
+            )
     tl.store(chosen + row, token)
 
 
@@ -208,7 +210,7 @@ def choose(scored: Scored, state: VerifyState, first_row: int, rows: int, chosen
         scored: what `process` made of rows first_row, first_row + 1, ...
         chosen: int32, written: rows 0 .. rows - 1.
     """
-    _launch(scored, state, first_row, rows, chosen, None, judged=False)
+    _launch(scored, state, first_row, rows, chosen, scored, CHOOSE)
 
 
 def judge(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, draft: Scored | None) -> None:
@@ -221,12 +223,13 @@ def judge(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, draft: 
         draft: what `process` and `choose` left of the distributions that fed[1], ... were drawn from; None for a draft
             that is no sample: its tokens had probability 1.
     """
-    _launch(scored, state, 0, rows, chosen, draft, judged=True)
+    _launch(scored, state, 0, rows, chosen, draft or scored, SAMPLED if draft else ONE_HOT)
 
 
 def _launch(
-    scored: Scored, state: VerifyState, first_row: int, rows: int, chosen: Tensor, draft: Scored | None, judged: bool
+    scored: Scored, state: VerifyState, first_row: int, rows: int, chosen: Tensor, draft: Scored, purpose: int
 ) -> None:
+    """`draft` is looked at where the purpose is SAMPLED alone."""
     _choose[(rows,)](
         scored.scores,
         scored.best,
@@ -238,9 +241,9 @@ def _launch(
         scored.candidates,
         scored.kept,
         scored.norm,
-        draft and draft.scores,
-        draft and draft.kept,
-        draft and draft.norm,
+        draft.scores,
+        draft.kept,
+        draft.norm,
         state.fed,
         state.drafted,
         state.length,
@@ -248,13 +251,13 @@ def _launch(
         state.integers,
         state.seed,
         chosen,
+        purpose,
         first_row,
         state.vocab,
         scored.scores.stride(0),
         scored.best.stride(0),
         scored.tops.stride(0),
-        draft.scores.stride(0) if draft else 0,
-        JUDGED=judged,
+        draft.scores.stride(0),
         BLOCK=BLOCK,
         BLOCKS=triton.next_power_of_2(triton.cdiv(state.vocab, BLOCK)),
         GROUPS=triton.next_power_of_2(triton.cdiv(state.vocab, GROUP)),
