@@ -14,6 +14,7 @@ from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.products import processors
 from specchat.engine.kernels.rope import rope_and_write
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.tiles import MOST_ROWS, tiling
@@ -65,7 +66,8 @@ def rowwise_cases(c: ModelConfig, device: torch.device, dtype: torch.dtype) -> I
     """Embedding, norm, rotation and activation, each after the product that comes before it."""
 
     def partials(outputs: int, inputs: int) -> Tensor:
-        return torch.randn(tiling(outputs, inputs, 4).splits, MOST_ROWS, outputs, device=device)
+        cut = tiling(outputs, inputs, 4, processors(device))
+        return torch.randn(cut.splits, MOST_ROWS, outputs, device=device)
 
     def case(what: str, launch: Callable[[int], None], call: Callable[[int, int], Tensor]) -> Case:
         def body(rows: int) -> Callable[[int], None]:

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from specchat.engine.kernels.products import _multiply
-from specchat.engine.kernels.tiles import ROWS, tiling
+from specchat.engine.kernels.tiles import ROWS, stages, tiling
 from tests.kernels.compiled import Case
 
 
@@ -53,7 +53,7 @@ def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bo
         constants,
         tuple(aligned),
         cut.warps,
-        cut.stages,
+        stages(tiles),
         weights=cut.outputs * cut.inputs,
         options={"enable_fp_fusion": False},
     )

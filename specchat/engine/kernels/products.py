@@ -4,6 +4,8 @@ Rows go through the tensor cores in tiles of 16, padded, so one row takes the sa
 sixteen; while the weights come from memory that costs nothing. More rows are more tiles against the same weights.
 """
 
+from functools import cache
+
 import torch
 import triton
 import triton.language as tl
@@ -13,7 +15,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.kernels import unpack
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.kernels.limits import MATRIX
-from specchat.engine.kernels.tiles import MOST_ROWS, ROWS, Tiling, tiling
+from specchat.engine.kernels.tiles import MOST_ROWS, PROCESSORS, ROWS, Tiling, stages, tiling
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
@@ -122,7 +124,7 @@ def _store(
 
 
 def splits(weight: Weight) -> int:
-    """How many partial sums `multiply` leaves for `weight`: fixed by its shape and format."""
+    """How many partial sums `multiply` leaves for `weight`: fixed by its shape, its format and its GPU."""
     return _tiling(weight).splits
 
 
@@ -157,6 +159,7 @@ def multiply(
         )
     span = triton.cdiv(triton.cdiv(inputs, cut.inputs), cut.splits) * cut.inputs
     values, scales, nested, code, block, bits = _parts(weight)
+    tiles = 1 if rows <= ROWS else 2 if rows <= 2 * ROWS else 4
     _multiply[(triton.cdiv(outputs, cut.outputs), cut.splits)](
         x,
         values,
@@ -175,14 +178,14 @@ def multiply(
         BITS=bits,
         BLOCK=block,
         ROWS=ROWS,
-        TILES=1 if rows <= ROWS else 2 if rows <= 2 * ROWS else 4,
+        TILES=tiles,
         BN=cut.outputs,
         BK=cut.inputs,
         SPLIT=span,
         WHOLE=outputs % cut.outputs == 0 and inputs % cut.inputs == 0,
         TYPE=TYPES[x.dtype],
         num_warps=cut.warps,
-        num_stages=cut.stages,
+        num_stages=stages(tiles),
         enable_fp_fusion=False,
     )
 
@@ -206,4 +209,14 @@ def _parts(weight: Weight) -> tuple[Tensor, Tensor | None, Nested | None, Tensor
 def _tiling(weight: Weight) -> Tiling:
     bits = 4 if isinstance(weight, FourBit) else 8 if isinstance(weight, EightBit) else 8 * weight.element_size()
     outputs, inputs = weight.shape
-    return tiling(outputs, inputs, bits)
+    place = weight.packed if isinstance(weight, FourBit) else weight.values if isinstance(weight, EightBit) else weight
+    return tiling(outputs, inputs, bits, processors(place.device))
+
+
+@cache
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; PROCESSORS where kernels are interpreted."""
+    if device.type != "cuda":
+        return PROCESSORS
+    found: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return found

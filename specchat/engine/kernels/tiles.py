@@ -1,4 +1,6 @@
-"""How a matrix product is cut up: by its shape alone, never by the number of rows. Needs no Triton: plans ask too.
+"""How a matrix product is cut up: by its shape and the GPU's size, never by the number of rows.
+
+Needs no Triton: plans ask too.
 
 A program takes BN outputs and one split of the inputs, and goes through it BK inputs at a time. Partial sums of the
 splits stay apart: the kernel that reads them next adds them in index order.
@@ -13,30 +15,47 @@ ROWS = 16
 """Rows of one tensor-core tile; wider passes multiply several such tiles by the same unpacked weights."""
 MOST_ROWS = 64
 
-PROGRAMS = 256
-"""Programs wanted: about two for each multiprocessor of a card with 80 to 130, so that all of them stream weights."""
+PROCESSORS = 128
+"""Multiprocessors of a GPU that is not known: those of an RTX 4090."""
+TOGETHER = 2
+"""Programs that a multiprocessor needs at a time to hide that each waits for memory."""
 MOST_SPLITS = 8
-LEAST_BLOCKS = 4
-"""A split shorter than this many BK blocks spends more on starting than on streaming."""
+OVERHEAD = 2
+"""What a split costs beside its BK blocks, in blocks: to start, to write its sums and to have them read."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """Outputs and inputs of a block, splits of the inputs, warps and pipeline stages of a program."""
+    """Outputs and inputs of a block, splits of the inputs, and warps of a program."""
 
     outputs: int
     inputs: int
     splits: int
     warps: int
-    stages: int
 
 
-def tiling(outputs: int, inputs: int, bits: int) -> Tiling:
-    """The cut for a weight of this shape with `bits` a value."""
+def stages(tiles: int) -> int:
+    """Pipeline stages of a program that multiplies by `tiles` tiles of rows: how far ahead it loads, not what it adds.
+
+    With four tiles three stages take the shared memory of a whole multiprocessor of sm_86 and 89; with two a second
+    program fits beside the first.
+    """
+    return 3 if tiles < 4 else 2
+
+
+def tiling(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS) -> Tiling:
+    """The cut for a weight of this shape with `bits` a value, on a GPU with so many multiprocessors.
+
+    Of 1, 2, 4 and MOST_SPLITS splits it takes those with which the multiprocessor that has the most programs,
+    ceil(programs / processors), is done first; fewer than TOGETHER take as long as TOGETHER.
+    """
     bn = 64 if outputs >= 64 else 32
     bk = min({4: 128, 8: 128, 16: 64, 32: 32}[bits], max(32, 1 << (inputs - 1).bit_length()))
     tiles, blocks = -(-outputs // bn), -(-inputs // bk)
-    splits = 1
-    while splits < MOST_SPLITS and tiles * splits * 2 <= PROGRAMS and blocks >= 2 * splits * LEAST_BLOCKS:
-        splits *= 2
-    return Tiling(bn, bk, splits, warps=4, stages=3)
+
+    def slowest(splits: int) -> int:
+        return max(TOGETHER, -(-tiles * splits // processors)) * (-(-blocks // splits) + OVERHEAD)
+
+    none_empty = [n for n in (1, 2, 4, MOST_SPLITS) if (n - 1) * -(-blocks // n) < blocks]
+    splits = min(none_empty, key=slowest)
+    return Tiling(bn, bk, splits, warps=4)

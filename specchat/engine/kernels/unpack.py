@@ -28,12 +28,14 @@ def four_bit(
     """
     half = k // 2 + tl.arange(0, BK // 2)
     block = k // BLOCK + tl.arange(0, BK // BLOCK)
-    place = n[:, None] * (inputs // 2) + half[None, :]
     where = n[:, None] * (inputs // BLOCK) + block[None, :]
     if WHOLE:
-        pairs = tl.load(packed + place, eviction_policy="evict_first")
-        scale = tl.load(scales + where)
+        # Rows start at whole blocks of BK, which the compiler cannot know: told, it copies 16 bytes at a time.
+        width = tl.multiple_of(inputs // 2, BK // 2)
+        pairs = tl.load(packed + n[:, None] * width + half[None, :], eviction_policy="evict_first")
+        scale = _scales(scales, n, k, inputs, where, BK, BLOCK)
     else:
+        place = n[:, None] * (inputs // 2) + half[None, :]
         there = (n < outputs)[:, None]
         pairs = tl.load(packed + place, mask=there & (half < inputs // 2)[None, :], other=0)
         scale = tl.load(scales + where, mask=there & (block < inputs // BLOCK)[None, :], other=0)
@@ -53,6 +55,25 @@ def four_bit(
     nibbles = tl.reshape(tl.join(pairs >> 4, pairs & 15), (BN * BK,))
     values = tl.reshape(tl.gather(table, nibbles, 0), (BN, BK // BLOCK, BLOCK))
     return tl.reshape((values * scale[:, :, None]).to(TYPE), (BN, BK))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _scales(
+    scales: tl.tensor, n: tl.tensor, k: tl.tensor, inputs: tl.tensor, where: tl.tensor,
+    BK: tl.constexpr, BLOCK: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """The scales [BN, BK / BLOCK] at `where`; those of one byte are loaded together, as one number a row.
+
+    Loads of single bytes would let the compiler lay the whole tile out for them, and cost it `ldmatrix`.
+    """
+    count: tl.constexpr = BK // BLOCK
+    if (scales.dtype.element_ty == tl.uint8) & (count > 1):
+        together = scales.to(tl.pointer_type(tl.uint16 if count == 2 else tl.uint32))
+        row = tl.load(together + n * (inputs // BK) + k // BK).to(tl.int32, bitcast=count > 2)
+        found = ((row[:, None] >> (8 * tl.arange(0, count))[None, :]) & 255).to(tl.uint8)
+    else:
+        found = tl.load(scales + where)
+    return found
 
 
 @triton.jit  # type: ignore[untyped-decorator]

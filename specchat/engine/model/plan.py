@@ -7,7 +7,7 @@ from typing import Literal
 
 from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError
-from specchat.engine.kernels.tiles import SPLIT, tiling
+from specchat.engine.kernels.tiles import PROCESSORS, SPLIT, tiling
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.quantise import NESTED_BLOCK, block_for
 
@@ -61,11 +61,15 @@ class Need:
 
 @dataclass(frozen=True)
 class Plan:
-    """A pair with `context` tokens of cache in each model, and what that takes."""
+    """A pair with `context` tokens of cache in each model, and what that takes.
+
+    `processors` are the multiprocessors of the GPU, by which products are cut up.
+    """
 
     target: Model
     draft: Model | None
     context: int
+    processors: int = PROCESSORS
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -87,18 +91,18 @@ class Plan:
         return replace(self, target=replace(self.target, place=place), draft=moved)
 
 
-def plan(target: Model, draft: Model | None, context: int) -> Plan:
+def plan(target: Model, draft: Model | None, context: int, processors: int = PROCESSORS) -> Plan:
     """A plan whose context is no longer than the target's own."""
-    return Plan(target, draft, min(context, target.config.context))
+    return Plan(target, draft, min(context, target.config.context), processors)
 
 
-def need(model: Model, context: int) -> Need:
-    """Bytes that `model` takes with a cache of `context` tokens."""
+def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
+    """Bytes that `model` takes with a cache of `context` tokens, on a GPU of so many multiprocessors."""
     c, on_cpu = model.config, model.place == "cpu"
     context = min(context, c.context)
     capacity = _rounded(context if on_cpu else context + GPU_ROWS, CACHE_BLOCK)
     entries = 2 * c.layers * c.kv_heads * c.head_dim * capacity
-    workspace = _cpu_workspace(model, capacity) if on_cpu else _gpu_workspace(model, capacity)
+    workspace = _cpu_workspace(model, capacity) if on_cpu else _gpu_workspace(model, capacity, processors)
     return Need(_weights(model), entries * (4 if on_cpu else 2), workspace)
 
 
@@ -221,13 +225,13 @@ def _cpu_workspace(model: Model, capacity: int) -> int:
     return CPU_HEAP + 4 * max(passing + fixed, largest)
 
 
-def _gpu_workspace(model: Model, capacity: int) -> int:
+def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     c = model.config
     bits = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}[model.quant]
-    partials = sum(sum(parts) * tiling(sum(parts), inputs, bits).splits for parts, inputs in _matrices(c))
+    partials = sum(sum(parts) * tiling(sum(parts), inputs, bits, processors).splits for parts, inputs in _matrices(c))
     active = GPU_ROWS * (4 * (c.hidden + partials) + 2 * (c.hidden + 2 * c.heads * c.head_dim + c.intermediate))
     attention = 4 * prod((-(-capacity // SPLIT), GPU_ROWS, c.heads, c.head_dim + 2))
-    logits = 4 * VERIFY_ROWS * c.vocab * tiling(c.vocab, c.hidden, 16).splits
+    logits = 4 * VERIFY_ROWS * c.vocab * tiling(c.vocab, c.hidden, 16, processors).splits
     return active + attention + logits + 8 * capacity * c.head_dim
 
 
