@@ -1,7 +1,7 @@
 """Whether there is a GPU to measure."""
 
 from specchat.engine.errors import EngineError
-from specchat.engine.model.devices import Gpu, find_gpu
+from specchat.engine.model.gpu import Gpu, find_gpu
 
 
 def require_gpu(who: str) -> Gpu:

@@ -22,7 +22,7 @@ from specchat.bench.published import QWEN3_8B
 from specchat.bench.summary import Spread
 from specchat.engine.errors import EngineError
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.devices import Gpu
+from specchat.engine.model.gpu import Gpu
 
 QUICK_ROWS = (1, 8, 16)
 PACKAGES = ("specchat", "torch", "triton", "bitsandbytes")

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as nvidia-smi tells them: asking torch would mean loading it."""
+"""NVIDIA GPUs as nvidia-smi tells them, and what Triton needs for them: asking torch would mean loading it."""
 
 import shutil
 import subprocess
@@ -6,6 +6,7 @@ import subprocess
 from specchat.clean import one_line
 from specchat.doctor.finding import Finding, note, ok
 from specchat.doctor.versions import installed
+from specchat.engine.model import toolchain
 
 QUERY = ("--query-gpu=name,memory.total,memory.free,driver_version,compute_cap", "--format=csv,noheader")
 PATIENCE_S = 5.0
@@ -24,9 +25,17 @@ def gpus() -> list[Finding]:
     if result.returncode:
         told = one_line(result.stdout + result.stderr, 160)
         return [note("gpu", f"nvidia-smi fails ({told}): pairs may run on the CPU only.")]
-    return [_gpu(line) for line in result.stdout.splitlines() if line.strip()] or [
-        note("gpu", "nvidia-smi lists none: pairs run on the CPU.")
-    ]
+    found = [_gpu(line) for line in result.stdout.splitlines() if line.strip()]
+    if not found:
+        return [note("gpu", "nvidia-smi lists none: pairs run on the CPU.")]
+    return [*found, _builds()] if any(finding.status == "ok" for finding in found) else found
+
+
+def _builds() -> Finding:
+    """Whether Triton can build its driver module, which it does before its first launch."""
+    if missing := toolchain.lacking():
+        return note("gpu tools", f"{missing}: Triton builds its driver with it, and pairs run on the CPU until then.")
+    return ok("gpu tools", f"{toolchain.compiler()}, {toolchain.header()}")
 
 
 def _gpu(line: str) -> Finding:

@@ -25,7 +25,7 @@ from specchat.cli.bench import bench
 from specchat.cli.exit_codes import ExitCode
 from specchat.engine.errors import EngineError
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.model.devices import Gpu
+from specchat.engine.model.gpu import Gpu
 from specchat.engine.model.quantise import dequantised, quantise
 
 TINY = replace(QWEN3_8B, hidden=64, intermediate=64, layers=1, heads=4, kv_heads=2, head_dim=16, vocab=96, context=256)

@@ -244,7 +244,7 @@ def invoke(*arguments: str) -> Result:
 @pytest.mark.usefixtures("one_round")
 def test_the_command_measures_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PUBLISHED, "qwen3-8b", TINY)
-    monkeypatch.setattr("specchat.engine.model.devices.find_gpu", lambda: "no GPU here")
+    monkeypatch.setattr("specchat.engine.model.gpu.find_gpu", lambda: "no GPU here")
     file = tmp_path / "s.json"
     result = invoke("--shapes", "qwen3-8b", "--quant", "none", "--acceptance", "0.9", "--json", str(file))
     assert result.exit_code == 0, result.output
@@ -257,7 +257,7 @@ def test_the_command_measures_and_writes(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("one_round")
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PUBLISHED, "qwen3-8b", TINY)
-    monkeypatch.setattr("specchat.engine.model.devices.find_gpu", lambda: "no GPU here")
+    monkeypatch.setattr("specchat.engine.model.gpu.find_gpu", lambda: "no GPU here")
     steps = shapes_module._steps
 
     def interrupted(*arguments: Any) -> Any:

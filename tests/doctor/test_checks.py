@@ -115,7 +115,7 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list
 
 def test_gpus_as_the_driver_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = smi(tmp_path, monkeypatch)
-    new, old = look(
+    new, old, _ = look(
         "echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9'; echo 'Tesla T4, 15360 MiB, 15000 MiB, 570.1, 7.5'"
     )
     assert (new.status, new.text.split(",")[0]) == ("ok", "NVIDIA L4")
@@ -128,6 +128,20 @@ def test_gpus_as_the_driver_tells_them(tmp_path: Path, monkeypatch: pytest.Monke
     assert none.status == "note"
     (odd,) = look("echo hello")
     assert "unexpected: hello" in odd.text
+
+
+@pytest.mark.parametrize(
+    ("missing", "status", "words"), [("", "ok", "Python.h"), ("no C compiler is found (x)", "note", "no C compiler")]
+)
+def test_what_triton_builds_with_is_told_beside_a_gpu_that_will_do(
+    missing: str, status: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = smi(tmp_path, monkeypatch)
+    monkeypatch.setattr(gpu.toolchain, "lacking", lambda: missing)
+    found = look("echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9'")[1]
+    assert (found.name, found.status) == ("gpu tools", status)
+    assert words in found.text
+    assert [finding.name for finding in look("echo 'Tesla T4, 15360 MiB, 15000 MiB, 570.1, 7.5'")] == ["gpu"]
 
 
 def test_without_a_driver_the_cpu_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ import pytest
 from specchat.engine import session
 from specchat.engine.api import Device, Loading, ModelSource, PairSpec
 from specchat.engine.model import devices
-from specchat.engine.model.devices import Gpu, Machine
+from specchat.engine.model.devices import Machine
+from specchat.engine.model.gpu import Gpu
 from specchat.engine.model.plan import GIB
 from specchat.engine.runners.load import load_runner
 from tests.engine.tiny import checkpoint

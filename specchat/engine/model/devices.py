@@ -5,38 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
-
-import torch
 
 from specchat.engine.api import Device, ModelSource, PairSpec
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.kernels import limits
+from specchat.engine.kernels.tiles import PROCESSORS
 from specchat.engine.model.config import ModelConfig, load_config, read_json
+from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, misfit, plan
 from specchat.engine.model.rows import half_works
 from specchat.engine.model.stored import nested_scales, settled, stored_quant
-
-OLDEST = (8, 0)
-"""Compute capability that the kernels need: bfloat16 tensor cores and asynchronous copies (Ampere)."""
-
-
-class Cuda(Protocol):
-    """The part of torch.cuda that is used."""
-
-    def init(self) -> None: ...
-    def get_device_name(self) -> str: ...
-    def get_device_capability(self) -> tuple[int, int]: ...
-    def empty_cache(self) -> None: ...
-    def mem_get_info(self) -> tuple[int, int]: ...
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU that the kernels run on; `free` bytes are left."""
-
-    name: str
-    free: int
 
 
 @dataclass(frozen=True)
@@ -69,37 +47,6 @@ def this_machine(pair: PairSpec) -> Machine:
     sources = (pair.target, pair.draft) if pair.draft else (pair.target,)
     wanted = any(source.device != "cpu" for source in sources)
     return Machine(find_gpu() if wanted else "it was not asked for", free_memory())
-
-
-def find_gpu(
-    cuda: Cuda = torch.cuda,
-    built_for: str | None = torch.version.cuda,
-    triton: bool = find_spec("triton") is not None,
-) -> Gpu | str:
-    """The GPU that the kernels can run on, or why there is none, in words."""
-    if built_for is None:
-        return "this torch is built without CUDA (pytorch.org tells how to install one with it)"
-    try:
-        cuda.init()
-        name, capability = cuda.get_device_name(), cuda.get_device_capability()
-    except (RuntimeError, AssertionError) as error:
-        return _no_cuda(str(error), built_for)
-    if capability < OLDEST:
-        major, minor = capability
-        return f"the GPU ({name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
-    if not triton:
-        return 'the package triton is not installed ("pip install triton" adds it)'
-    cuda.empty_cache()  # what an earlier pair left in torch's own pool counts as free
-    return Gpu(name, cuda.mem_get_info()[0])
-
-
-def _no_cuda(words: str, built_for: str) -> str:
-    if "too old" in words:
-        return f"the NVIDIA driver is too old for this torch, which is built for CUDA {built_for} (update the driver)"
-    if "no NVIDIA driver" in words or "No CUDA GPUs" in words:
-        return "no NVIDIA GPU is found"
-    first = (words.strip().splitlines() or ["no reason given"])[0][:200].rstrip(".")
-    return f"CUDA does not start: {first}"
 
 
 def free_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
@@ -139,12 +86,14 @@ def place(pair: PairSpec, target: Path, draft: Path | None, context: int, machin
 
     beyond = next((words for model in models if (words := beyond_the_kernels(model.config))), "")
 
+    processors = machine.gpu.processors if isinstance(machine.gpu, Gpu) else PROCESSORS
+
     def laid_out(target_place: Place) -> Plan:
         placed = [
             replace(model, place=_placed(source.device, target_place))
             for model, (source, _) in zip(models, sources, strict=True)
         ]
-        return plan(placed[0], placed[1] if len(placed) > 1 else None, context)
+        return plan(placed[0], placed[1] if len(placed) > 1 else None, context, processors)
 
     asked = any(source.device == "cuda" for source, _ in sources)
     if asked and beyond:

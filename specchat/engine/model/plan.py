@@ -28,6 +28,9 @@ GPU_SCORES = 4
 """Arrays of 4 bytes a row and token that verifying keeps on a GPU: scores and candidates, of target and draft."""
 GPU_TOKEN = 9
 """Bytes a token of the vocabulary that penalties and bias take on a GPU."""
+GPU_RUNTIME = 256 << 20
+"""What CUDA takes beside tensors once a pair runs: modules, loaded at their first launch, and captured graphs, of which
+each node keeps a kernel's arguments. Estimated, not measured; 5 % of a GPU of 8 GB would hold less than that."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,13 @@ class Plan:
 
     def need(self, place: Place) -> Need:
         """The memory of all models on `place`."""
-        needs = [need(model, self.context) for model in self.models if model.place == place]
+        needs = [need(model, self.context, self.processors) for model in self.models if model.place == place]
         weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
         # On the CPU they take turns in one workspace; on a GPU each has buffers of its own.
         if place == "cpu":
             return Need(weights, cache, max([0, *(n.workspace for n in needs)]))
         verifying = _gpu_verifying(self.target.config) if self.target.place == "cuda" else 0
-        return Need(weights, cache, verifying + sum(n.workspace for n in needs))
+        return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + sum(n.workspace for n in needs))
 
     def on(self, place: Place) -> "Plan":
         """The same with both models on `place`."""

@@ -1,0 +1,125 @@
+"""The GPU that the kernels can run on, or a sentence why there is none."""
+
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import torch
+
+from specchat.engine.kernels.tiles import PROCESSORS
+from specchat.engine.model.toolchain import lacking
+
+OLDEST = (8, 0)
+"""Compute capability that the kernels need: bfloat16 tensor cores and asynchronous copies (Ampere)."""
+SMI = ("nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits")
+PATIENCE_S = 5.0
+MIB = 1 << 20
+LASTING = ("illegal memory access", "launch failure", "device-side assert", "misaligned address", "illegal instruction")
+"""Words of errors after which a process can use its GPU no more."""
+
+
+class Cuda(Protocol):
+    """The part of torch.cuda that is used."""
+
+    def init(self) -> None: ...
+    def device_count(self) -> int: ...
+    def set_device(self, device: int) -> None: ...
+    def get_device_capability(self, device: int) -> tuple[int, int]: ...
+    def get_device_properties(self, device: int) -> Any: ...
+    def empty_cache(self) -> None: ...
+    def mem_get_info(self, device: int) -> tuple[int, int]: ...
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that the kernels run on; `free` bytes are left, `processors` are its multiprocessors."""
+
+    name: str
+    free: int
+    processors: int = PROCESSORS
+
+
+def free_by_uuid() -> dict[str, int]:
+    """Free bytes of each GPU as nvidia-smi tells them: asking CUDA would leave a context on every one of them."""
+    try:
+        done = subprocess.run(SMI, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+        rows = [line.split(",") for line in done.stdout.splitlines() if line.strip()]
+        return {uuid.strip(): MIB * int(free) for uuid, free in rows}
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return {}
+
+
+def start_triton() -> None:
+    """Let Triton build and load its driver module, as it otherwise does at the first launch."""
+    from triton.runtime import driver
+
+    driver.active.get_current_device()
+
+
+def find_gpu(
+    cuda: Cuda = torch.cuda,
+    built_for: str | None = torch.version.cuda,
+    triton: bool = find_spec("triton") is not None,
+    start: Callable[[], None] = start_triton,
+    free: Callable[[], Mapping[str, int]] = free_by_uuid,
+    wanting: Callable[[], str] = lacking,
+) -> Gpu | str:
+    """The GPU that the kernels can run on, made the current one, or why there is none, in words.
+
+    Of several that torch sees (CUDA_VISIBLE_DEVICES chooses), it is the one with the most free memory.
+    """
+    if built_for is None:
+        return "this torch is built without CUDA (pytorch.org tells how to install one with it)"
+    try:
+        cuda.init()
+        cuda.empty_cache()  # what an earlier pair left in torch's own pool counts as free
+        index = _roomiest(cuda, free)
+        found = cuda.get_device_properties(index)
+        if cuda.get_device_capability(index) < OLDEST:
+            major, minor = cuda.get_device_capability(index)
+            return f"the GPU ({found.name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
+        if not triton:
+            return 'the package triton is not installed ("pip install triton" adds it)'
+        cuda.set_device(index)
+        left, _ = cuda.mem_get_info(index)
+    except (RuntimeError, AssertionError) as error:
+        return _no_cuda(str(error), built_for)
+    try:
+        start()
+    except Exception as error:
+        return f"Triton does not start: {wanting() or _first(str(error))}"
+    return Gpu(found.name, left, found.multi_processor_count)
+
+
+def _roomiest(cuda: Cuda, free: Callable[[], Mapping[str, int]]) -> int:
+    """The index of the GPU with the most free memory, new enough where one is; the first where nobody tells."""
+    count = cuda.device_count()
+    if count < 2:
+        return 0
+    told = free()
+
+    def merit(index: int) -> tuple[bool, int, int]:
+        uuid = getattr(cuda.get_device_properties(index), "uuid", "")
+        return cuda.get_device_capability(index) >= OLDEST, told.get(f"GPU-{uuid}", 0), -index
+
+    return max(range(count), key=merit)
+
+
+def _no_cuda(words: str, built_for: str) -> str:
+    if "too old" in words:
+        return f"the NVIDIA driver is too old for this torch, which is built for CUDA {built_for} (update the driver)"
+    if "no NVIDIA driver" in words or "No CUDA GPUs" in words:
+        return "no NVIDIA GPU is found"
+    if "out of memory" in words:
+        return "the GPU has no memory left even to start CUDA (end other programs that use it)"
+    if "busy or unavailable" in words:
+        return "the GPU is in use by another program that does not share it"
+    if any(saying in words for saying in LASTING):
+        return f"the GPU failed before and needs a new engine: {_first(words)} (start specchat again)"
+    return f"CUDA does not start: {_first(words)}"
+
+
+def _first(words: str) -> str:
+    return (words.strip().splitlines() or ["no reason given"])[0][:200].rstrip(".")

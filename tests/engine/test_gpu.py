@@ -1,0 +1,187 @@
+"""Which GPU is taken, on machines that are not here, and why none is."""
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from specchat.engine.model.gpu import Gpu, find_gpu, free_by_uuid
+from specchat.engine.model.plan import GIB
+from specchat.engine.model.toolchain import compiler, header, lacking
+
+
+@dataclass(frozen=True)
+class Properties:
+    name: str
+    uuid: str
+    multi_processor_count: int
+
+
+@dataclass
+class FakeCuda:
+    """torch.cuda of a machine with GPUs of some capabilities, or with the errors that it gives."""
+
+    capabilities: tuple[tuple[int, int], ...] = ((8, 6),)
+    error: Exception | None = None
+    full: Exception | None = None
+    emptied: bool = False
+    current: list[int] = field(default_factory=list)
+
+    def init(self) -> None:
+        if self.error:
+            raise self.error
+
+    def device_count(self) -> int:
+        return len(self.capabilities)
+
+    def set_device(self, device: int) -> None:
+        self.current.append(device)
+
+    def get_device_capability(self, device: int) -> tuple[int, int]:
+        return self.capabilities[device]
+
+    def get_device_properties(self, device: int) -> Properties:
+        return Properties(f"RTX 306{device}", f"uuid-{device}", 28)
+
+    def empty_cache(self) -> None:
+        self.emptied = True
+
+    def mem_get_info(self, device: int) -> tuple[int, int]:
+        assert self.emptied
+        assert self.current == [device]
+        if self.full:
+            raise self.full
+        return 11 * GIB, 12 * GIB
+
+
+def started() -> None:
+    """A driver module that Triton builds without trouble."""
+
+
+def found(cuda: FakeCuda, triton: bool = True, start: Callable[[], None] = started, **free: int) -> Gpu | str:
+    told = {uuid.replace("_", "-"): size for uuid, size in free.items()}
+    return find_gpu(cuda, "12.8", triton, start, lambda: told, lambda: "")
+
+
+def test_a_gpu_is_found_with_its_free_memory_and_its_size() -> None:
+    assert found(FakeCuda()) == Gpu("RTX 3060", 11 * GIB, 28)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("Found no NVIDIA driver on your system. Please check that you have one", "no NVIDIA GPU is found"),
+        ("No CUDA GPUs are available", "no NVIDIA GPU is found"),
+        (
+            "The NVIDIA driver on your system is too old (found version 11040). Please update",
+            "the NVIDIA driver is too old for this torch, which is built for CUDA 12.8",
+        ),
+        (
+            "CUDA unknown error - incorrectly set up environment\nmore",
+            "CUDA does not start: CUDA unknown error - incorrectly set up environment",
+        ),
+        ("CUDA error: out of memory", "has no memory left even to start CUDA"),
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "in use by another program"),
+        ("CUDA error: an illegal memory access was encountered", "the GPU failed before and needs a new engine"),
+    ],
+)
+def test_why_cuda_does_not_start(error: str, words: str) -> None:
+    """Whether it is told at once or only when memory is asked for, which makes the context."""
+    for cuda in (FakeCuda(error=RuntimeError(error)), FakeCuda(full=RuntimeError(error))):
+        reason = found(cuda)
+        assert isinstance(reason, str)
+        assert words in reason
+        assert "\n" not in reason
+
+
+def test_why_there_is_no_gpu_to_ask() -> None:
+    assert "this torch is built without CUDA" in str(find_gpu(FakeCuda(), None))
+    assert "the GPU (RTX 3060) has compute capability 7.5, and 8.0 or newer" in str(found(FakeCuda(((7, 5),))))
+    assert "the package triton is not installed" in str(found(FakeCuda(), triton=False))
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (9, 0), (12, 0)])
+def test_gpus_from_ampere_on_will_do(capability: tuple[int, int]) -> None:
+    assert isinstance(found(FakeCuda((capability,))), Gpu)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Failed to find C compiler. Please specify via CC environment variable\nor so"),
+        subprocess.CalledProcessError(1, ["/usr/bin/gcc", "driver.c"]),
+        FileNotFoundError(2, "No such file or directory", "/sbin/ldconfig"),
+        AssertionError("libcuda.so cannot found!\nPossible files"),
+        ImportError("libcuda.so.1: cannot open shared object file"),
+    ],
+)
+def test_a_driver_module_that_triton_cannot_build_is_said(error: Exception) -> None:
+    def start() -> None:
+        raise error
+
+    reason = found(FakeCuda(), start=start)
+    assert isinstance(reason, str)
+    assert reason.startswith("Triton does not start: ")
+    assert str(error).splitlines()[0][:20] in reason
+    assert "\n" not in reason
+    missing = find_gpu(FakeCuda(), "12.8", True, start, dict, lambda: "no C compiler is found")
+    assert missing == "Triton does not start: no C compiler is found"
+
+
+def test_of_several_gpus_the_one_with_most_free_memory_is_taken() -> None:
+    three = FakeCuda(((8, 6), (8, 9), (7, 5)))
+    assert found(three, GPU_uuid_0=4, GPU_uuid_1=9, GPU_uuid_2=20) == Gpu("RTX 3061", 11 * GIB, 28)
+    assert three.current == [1]
+
+
+def test_gpus_of_which_nobody_tells_are_taken_in_order() -> None:
+    assert found(FakeCuda(((7, 5), (8, 6), (8, 6)))) == Gpu("RTX 3061", 11 * GIB, 28)
+    assert found(FakeCuda(((7, 5), (8, 6))), GPU_other=1) == Gpu("RTX 3061", 11 * GIB, 28)
+
+
+def test_one_gpu_is_taken_without_asking() -> None:
+    def asked() -> dict[str, int]:
+        raise AssertionError("nvidia-smi was asked")
+
+    assert isinstance(find_gpu(FakeCuda(), "12.8", True, started, asked), Gpu)
+
+
+@pytest.mark.parametrize(
+    ("script", "free"),
+    [
+        ("echo 'GPU-a, 100'; echo 'GPU-b, 7'", {"GPU-a": 100 << 20, "GPU-b": 7 << 20}),
+        ("echo 'GPU-a, [N/A]'", {}),
+        ("echo broken", {}),
+        ("exit 9", {}),
+    ],
+)
+def test_free_memory_as_nvidia_smi_tells_it(
+    script: str, free: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert free_by_uuid() == free
+    program.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert free_by_uuid() == {}
+
+
+def test_what_triton_builds_with(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.touch()
+    both = {"gcc": "/usr/bin/gcc", "clang": "/usr/bin/clang"}
+    assert lacking({}, both.get, there, there) == ""
+    assert compiler({}, both.get) == "/usr/bin/gcc"
+    assert compiler({}, {"clang": "/usr/bin/clang"}.get) == "/usr/bin/clang"
+    assert compiler({"CC": "clang"}, both.get) == "/usr/bin/clang"
+    assert "no C compiler" in lacking({}, {}.get, there, there)
+    assert "CC names 'icc'" in lacking({"CC": "icc"}, both.get, there, there)
+    nowhere = tmp_path / "nowhere"
+    assert f"{nowhere} is missing (install the headers of Python 3." in lacking({}, both.get, nowhere, there)
+    assert "TRITON_LIBCUDA_PATH" in lacking({}, both.get, there, nowhere)
+    assert lacking({"TRITON_LIBCUDA_PATH": "/x"}, both.get, there, nowhere) == ""
+    assert header().name == "Python.h"
