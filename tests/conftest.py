@@ -1,12 +1,26 @@
-"""What holds for every test: where kernels run, and how tests are dealt out to worker processes."""
+"""What holds for every test: where kernels run, how long tests may take, and how workers share them."""
 
 import os
+from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-# Triton's decorator decides at import; /proc tells of a driver without the seconds that importing torch takes.
-if not Path("/proc/driver/nvidia/version").exists():
+DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.so.1"))
+"""What shows an NVIDIA driver, of Linux itself and of Windows below WSL2."""
+GPU_TEST_S = 1800
+"""Seconds that a test on a GPU may take: the first one compiles every kernel."""
+
+
+def gpu_at_hand(environ: Mapping[str, str], torch: str, drivers: tuple[Path, ...] = DRIVERS) -> bool:
+    """Whether this version of torch will find a GPU, told without the seconds that importing it takes."""
+    hidden = environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and not torch.endswith("+cpu") and any(driver.exists() for driver in drivers)
+
+
+# Triton's decorator decides at import.
+if not gpu_at_hand(os.environ, version("torch")):
     os.environ["TRITON_INTERPRET"] = "1"
 
 # Processes that each multiply with every core hold each other up at every product.
@@ -16,8 +30,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A worker takes a whole file, whose fixtures it makes once; tests that measure time go one after another."""
+    """A worker takes a whole file, whose fixtures it makes once; tests that measure time go one after another.
+
+    So do tests on a GPU, which has the memory for one of them.
+    """
     for item in items:
+        if item.get_closest_marker("gpu") is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(GPU_TEST_S))
         if item.get_closest_marker("xdist_group") is None:
-            timed = item.get_closest_marker("timed") is not None
-            item.add_marker(pytest.mark.xdist_group("timed" if timed else item.nodeid.partition("::")[0]))
+            alone = next((name for name in ("gpu", "timed") if item.get_closest_marker(name) is not None), None)
+            item.add_marker(pytest.mark.xdist_group(alone or item.nodeid.partition("::")[0]))

@@ -10,9 +10,9 @@ from specchat.bench.contender import Contender, Material, Prompt, Run
 from specchat.bench.ours import Ours
 from specchat.bench.peers.transformers import Transformers, contenders
 from specchat.bench.verify_cost import verify_cost
-from specchat.engine.api import Message, ModelSource, PairSpec, Sampling, Speculation
+from specchat.engine.api import Message, PairSpec, Sampling, Speculation
 from specchat.engine.session import Session, load
-from tests.engine.tiny import checkpoint, perturbed
+from tests.engine.tiny import checkpoint, on_cpu, perturbed
 
 TEXT = (Message("user", "one two one two one"),)
 MOST = 20
@@ -27,7 +27,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def session(folders: tuple[Path, Path]) -> Session:
-    target, draft = (ModelSource(path=str(folder)) for folder in folders)
+    target, draft = (on_cpu(folder) for folder in folders)
     return load(PairSpec("tiny", "Tiny", target, draft), lambda _: None)
 
 

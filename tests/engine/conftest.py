@@ -3,20 +3,20 @@ from pathlib import Path
 import pytest
 
 from specchat.config.paths import demo_model
-from specchat.engine.api import ModelSource, PairSpec
+from specchat.engine.api import PairSpec
 from specchat.engine.session import Session, load
-from tests.engine.tiny import checkpoint, perturbed
+from tests.engine.tiny import checkpoint, on_cpu, perturbed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
 def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
-    """A random target with a draft that often agrees."""
+    """A random target with a draft that often agrees, for the CPU: these tests look at its numbers."""
     root = tmp_path_factory.mktemp("pair")
     target = checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False)
     draft = perturbed(root / "draft", target, 0.05)
-    return PairSpec("tiny", "Tiny", ModelSource(path=str(target)), ModelSource(path=str(draft)))
+    return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft))
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +26,8 @@ def session(tiny_pair: PairSpec) -> Session:
 
 @pytest.fixture(scope="session")
 def demo() -> Session:
-    """The embedded pair."""
-    target, draft = (ModelSource(path=str(demo_model(name))) for name in ("target", "draft"))
+    """The embedded pair on the CPU."""
+    target, draft = (on_cpu(demo_model(name)) for name in ("target", "draft"))
     return load(PairSpec("demo", "Demo", target, draft), lambda _: None)
 
 
@@ -41,8 +41,6 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def real_session(shared_data: Path) -> Session:
-    """Two real sets of weights with one tokenizer."""
-    target, draft = (shared_data / "checkpoints" / name for name in ("stories260K", "stories260K-q8"))
-    return load(
-        PairSpec("stories", "Stories", ModelSource(path=str(target)), ModelSource(path=str(draft))), lambda _: None
-    )
+    """Two real sets of weights with one tokenizer, on the CPU."""
+    target, draft = (on_cpu(shared_data / "checkpoints" / name) for name in ("stories260K", "stories260K-q8"))
+    return load(PairSpec("stories", "Stories", target, draft), lambda _: None)

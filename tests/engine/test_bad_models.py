@@ -13,11 +13,11 @@ from safetensors.torch import load_file, save_file
 from specchat.engine.api import Generate, Limits, Message, ModelSource, PairSpec, Speculation
 from specchat.engine.errors import ContextError, EngineError, ModelError
 from specchat.engine.session import Session, load
-from tests.engine.tiny import SPECIAL, checkpoint
+from tests.engine.tiny import SPECIAL, checkpoint, on_cpu
 
 
 def pair(target: Path, draft: Path | None = None) -> PairSpec:
-    return PairSpec("p", "P", ModelSource(path=str(target)), ModelSource(path=str(draft)) if draft else None)
+    return PairSpec("p", "P", on_cpu(target), on_cpu(draft) if draft else None)
 
 
 def refusal(spec: PairSpec) -> str:

@@ -16,7 +16,7 @@ from specchat.engine.errors import EngineError
 from specchat.engine.session import load
 seen = []
 try:
-    session = load(PairSpec("p", "P", ModelSource(repo=sys.argv[1])), seen.append)
+    session = load(PairSpec("p", "P", ModelSource(repo=sys.argv[1], device="cpu")), seen.append)
     print(json.dumps({"context": session.info.context, "seen": [[s.what, s.fraction] for s in seen]}))
 except EngineError as error:
     print(json.dumps({"kind": error.kind, "message": error.message, "seen": [[s.what, s.fraction] for s in seen]}))

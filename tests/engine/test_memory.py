@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from specchat.engine.api import Finished, Generate, Limits, Message, ModelSource, PairSpec, Sampling, Speculation
+from specchat.engine.api import Finished, Generate, Limits, Message, PairSpec, Sampling, Speculation
 from specchat.engine.session import Session, load
 from specchat.engine.strategies import STRATEGIES
-from tests.engine.tiny import checkpoint, perturbed
+from tests.engine.tiny import checkpoint, on_cpu, perturbed
 
 REPLY = 500
 TURNS = 20
@@ -50,7 +50,7 @@ def turn(session: Session, chat: list[Message], index: int) -> int:
 def test_ten_thousand_tokens_leave_nothing_behind(tmp_path: Path) -> None:
     target = checkpoint(tmp_path / "t", max_position_embeddings=8192, num_key_value_heads=2, eos_token_id=None)
     draft = perturbed(tmp_path / "d", target, 0.05)
-    pair = PairSpec("t", "T", ModelSource(path=str(target)), ModelSource(path=str(draft)))
+    pair = PairSpec("t", "T", on_cpu(target), on_cpu(draft))
     session = load(pair, lambda _: None)
     session.eos = frozenset()
     chat: list[Message] = []

@@ -16,7 +16,6 @@ from specchat.engine.api import (
     Generate,
     Limits,
     Message,
-    ModelSource,
     PairSpec,
     Quant,
     Sampling,
@@ -32,7 +31,7 @@ from specchat.engine.model.stored import settled, stored_quant
 from specchat.engine.model.weights import Weights
 from specchat.engine.session import load
 from specchat.engine.strategies import STRATEGIES
-from tests.engine.tiny import checkpoint
+from tests.engine.tiny import checkpoint, on_cpu
 
 functional = pytest.importorskip("bitsandbytes.functional")
 from tests.engine.bnb import bnb_checkpoint, four_bit, stored_tensors  # noqa: E402
@@ -297,7 +296,7 @@ def test_what_is_asked_for_and_what_is_stored_must_agree(tmp_path: Path) -> None
 def test_every_strategy_writes_what_plain_writes_with_quantised_weights(quant: Quant, tmp_path: Path) -> None:
     stored = bnb_checkpoint(tmp_path / "target", quant)
     dense = checkpoint(tmp_path / "draft", intermediate_size=128, num_key_value_heads=2)
-    target, draft = ModelSource(path=str(stored)), ModelSource(path=str(dense), quant=quant)
+    target, draft = on_cpu(stored), replace(on_cpu(dense), quant=quant)
     session = load(PairSpec("q", "Q", target, draft), lambda _: None)
     asked = Generate(1, (Message("user", "abcabcabc"),), Sampling(temperature=0.7, seed=3), Limits(40))
     written = {

@@ -34,6 +34,11 @@ STORY = (Message("user", "Tell me a story about a fox and a lamp."),)
 OPENING = "Once there was a crab who"
 
 
+def test_what_is_tested_here_runs_on_the_cpu_whatever_the_machine_has(session: Session) -> None:
+    """A device of "auto" would leave a note where there is no GPU, and take it where there is one."""
+    assert (session.runner.place, session.info.note) == ("cpu", "")
+
+
 def started(events: list[Event]) -> Started:
     assert isinstance(events[0], Started)
     return events[0]

@@ -8,6 +8,8 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from specchat.engine.api import ModelSource
+
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -132,3 +134,8 @@ def perturbed(folder: Path, base: Path, amount: float, seed: int = 1) -> Path:
     }
     save_file(noisy, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
+
+
+def on_cpu(folder: Path) -> ModelSource:
+    """A model that stays there on a machine with a GPU too."""
+    return ModelSource(path=str(folder), device="cpu")
