@@ -13,9 +13,9 @@ from specchat.engine.model.config import load_config
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
-from tests.kernels.interpreter import make_rows_alone
+from tests.kernels.interpreter import complete
 
-make_rows_alone()
+complete()
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")

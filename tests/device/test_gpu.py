@@ -25,15 +25,16 @@ LENGTHS = (1, 2, 3, 7, 15)
 SAMPLINGS = (Sampling(), Sampling(seed=4, temperature=0.8, top_p=0.9), Sampling(seed=5, temperature=1.0, top_k=50))
 
 
-def loaded(name: str, quant: Quant | None) -> DeviceDecoder:
+def loaded(name: str, quant: Quant | None, dtype: torch.dtype) -> DeviceDecoder:
     folder = demo_model(name)
     config, device = load_config(folder), torch.device("cuda")
-    weights = load(folder, config, quant, device, torch.float16)
-    return DeviceDecoder(config, weights, CONTEXT, device, torch.float16)
+    weights = load(folder, config, quant, device, dtype)
+    return DeviceDecoder(config, weights, CONTEXT, device, dtype)
 
 
-def runner(quant: Quant | None, captured: bool) -> Runner:
-    target, draft = loaded("target", quant), loaded("draft", None)
+def runner(quant: Quant | None, captured: bool, dtype: torch.dtype = torch.bfloat16) -> Runner:
+    """The demo pair in bfloat16, as published pairs are, unless told otherwise."""
+    target, draft = loaded("target", quant, dtype), loaded("draft", None, dtype)
     return device_runner(target, draft, target.config.vocab, torch.device("cuda"), captured)
 
 
@@ -49,9 +50,10 @@ def write(pair: Runner, strategy: str, length: int, sampling: Sampling) -> list[
     return reply.committed[len(PROMPT) :][:TOKENS]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("quant", [None, "nf4", "fp4", "int8"])
-def test_any_draft_any_length_graphs_or_not_the_text_is_plain(quant: Quant | None) -> None:
-    eager, captured = runner(quant, captured=False), runner(quant, captured=True)
+def test_any_draft_any_length_graphs_or_not_the_text_is_plain(quant: Quant | None, dtype: torch.dtype) -> None:
+    eager, captured = runner(quant, False, dtype), runner(quant, True, dtype)
     for sampling in SAMPLINGS:
         plain = write(eager, "plain", 0, sampling)
         assert write(captured, "plain", 0, sampling) == plain

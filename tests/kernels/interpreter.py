@@ -1,7 +1,8 @@
-"""A matrix product for Triton's interpreter whose rows are alone, as those of a GPU's tensor cores are.
+"""What Triton's interpreter lacks of a GPU: rows of a product that are alone, and bfloat16.
 
 The interpreter multiplies with numpy and so with a BLAS. Some of its kernels, those of OpenBLAS for AVX2 among them,
-sum a row in another order at another place in its block: no kernel's rows could be compared then.
+sum a row in another order at another place in its block: no kernel's rows could be compared then. bfloat16 it keeps as
+uint16, multiplies as that, and cuts off instead of rounding.
 """
 
 from typing import Any
@@ -15,14 +16,38 @@ def rows_alone(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.multiply(a.T[:, :, None], b[:, None, :], dtype=dtype, order="C").sum(0)
 
 
-def make_rows_alone() -> None:
-    """Send every product of this process's interpreter through `rows_alone`; on a GPU nothing is interpreted."""
+def widened(bits: np.ndarray) -> np.ndarray:
+    """float32 of bfloat16 in uint16."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """bfloat16 in uint16 of float32, rounded to the nearest, to the even one of two."""
+    near = torch.from_numpy(np.array(values)).to(torch.bfloat16)
+    return near.view(torch.int16).numpy().view(np.uint16)
+
+
+def complete() -> None:
+    """Give this process's interpreter both; on a GPU nothing is interpreted."""
     if torch.cuda.is_available():
         return
+    import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    cast = InterpreterBuilder.cast_impl
+
+    def cast_impl(self: Any, source: Any, kind: Any) -> Any:
+        match (source.dtype.scalar, kind.scalar):
+            case (tl.bfloat16, tl.float32):
+                return TensorHandle(widened(source.data), tl.float32)
+            case (tl.float32 | tl.int8, tl.bfloat16):
+                return TensorHandle(rounded(source.data.astype(np.float32)), tl.bfloat16)
+        return cast(self, source, kind)
 
     def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
         del self, input_precision, max_num_imprecise_acc
-        return TensorHandle(rows_alone(a.data, b.data, d.data.dtype) + d.data, d.dtype.scalar)
+        left, right = (widened(x.data) if x.dtype.scalar == tl.bfloat16 else x.data for x in (a, b))
+        return TensorHandle(rows_alone(left, right, d.data.dtype) + d.data, d.dtype.scalar)
 
+    InterpreterBuilder.cast_impl = cast_impl
     InterpreterBuilder.create_dot = create_dot

@@ -15,7 +15,7 @@ from tests.kernels import compiled
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
-DTYPES = (torch.bfloat16, torch.float16) if GPU else (torch.float32, torch.float16)
+DTYPES = (torch.bfloat16, torch.float16) if GPU else (torch.float32, torch.bfloat16)
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 """Of values near 1; weights and result are rounded to the type that is stored."""
 

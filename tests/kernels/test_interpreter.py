@@ -1,4 +1,4 @@
-"""The product that the interpreted kernels are tested with."""
+"""The product and the bfloat16 that the interpreted kernels are tested with."""
 
 import numpy as np
 import pytest
@@ -42,3 +42,32 @@ def test_kernels_multiply_so() -> None:
     a, b, out = torch.from_numpy(drawn(16, 64)), torch.from_numpy(drawn(64, 32)), torch.empty(16, 32)
     _dot[(1,)](a, b, out, 16, 64, 32)
     assert np.array_equal(out.numpy(), rows_alone(a.numpy(), b.numpy(), np.float32))
+
+
+@triton.jit
+def _scaled(x, copy, out, SIZE: tl.constexpr):
+    place = tl.arange(0, SIZE)
+    value = tl.load(x + place, mask=place < SIZE - 1, other=0.0)
+    tl.store(copy + place, value)
+    tl.store(out + place, (value.to(tl.float32) * 1.2345).to(tl.bfloat16))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+def test_bfloat16_is_torchs() -> None:
+    x = torch.from_numpy(drawn(1, 4096)[0]).to(torch.bfloat16)
+    x[:6] = torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0, 1e-40, 2.5e38])
+    copy, out = torch.empty_like(x), torch.empty_like(x)
+    _scaled[(1,)](x, copy, out, len(x))
+    x[-1] = 0.0
+    assert torch.equal(copy.view(torch.int16), x.view(torch.int16))
+    expected = (x.float() * 1.2345).to(torch.bfloat16)
+    assert torch.equal(out[1:].view(torch.int16), expected[1:].view(torch.int16))
+    assert out[0].isnan()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+def test_bfloat16_is_multiplied_as_its_values() -> None:
+    a, b = (torch.from_numpy(drawn(*shape)).to(torch.bfloat16) for shape in ((16, 64), (64, 32)))
+    out = torch.empty(16, 32)
+    _dot[(1,)](a, b, out, 16, 64, 32)
+    torch.testing.assert_close(out, a.float() @ b.float(), rtol=1e-5, atol=1e-5)

@@ -16,7 +16,7 @@ from tests.kernels import compiled
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
-DTYPES = (torch.bfloat16, torch.float16) if GPU else (torch.float32, torch.float16)
+DTYPES = (torch.bfloat16, torch.float16) if GPU else (torch.float32, torch.bfloat16)
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 """Relative: a rounding or two of the type that is stored."""
 

@@ -1,0 +1,18 @@
+"""Replies in bfloat16 with nested 4-bit weights, as the large pairs are run."""
+
+import torch
+
+from specchat.engine.runners.device import DeviceRunner
+from tests.device.conftest import DEVICE, Folders, decoder
+from tests.device.test_decoding import SAMPLINGS, write
+from tests.engine.tiny import VOCAB
+
+
+def test_any_draft_writes_the_plain_text(shallow: Folders) -> None:
+    target = decoder(shallow.target, torch.bfloat16, "nf4")
+    runner = DeviceRunner(target, decoder(shallow.draft, torch.bfloat16), VOCAB, DEVICE)
+    for sampling in (SAMPLINGS["greedy"], SAMPLINGS["filtered"]):
+        plain = write(runner, "plain", 0, sampling)
+        for strategy in sorted(runner.drafters.keys() - {"plain"}):
+            assert write(runner, strategy, 3, sampling) == plain
+    assert target.keys[0].dtype == torch.bfloat16
