@@ -17,20 +17,20 @@ from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.products import processors
 from specchat.engine.kernels.rope import rope_and_write
 from specchat.engine.kernels.scores import process
-from specchat.engine.kernels.tiles import MOST_ROWS, tiling
+from specchat.engine.kernels.tiles import MOST_ROWS, SPLIT, SPLITS, tiling
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
 
-CONTEXTS = (1024, 4096, 8192)
+CONTEXTS = (256, 1024, 4096, 8192)
 QUICK_CONTEXTS = (4096,)
 SAMPLINGS = {"greedy": Sampling(), "T=0.7 top-p 0.9": Sampling(temperature=0.7, top_p=0.9)}
 
 
 def attention_cases(
-    c: ModelConfig, device: torch.device, dtype: torch.dtype, contexts: tuple[int, ...], cycled: int
+    c: ModelConfig, device: torch.device, dtype: torch.dtype, contexts: tuple[int, ...], cycled: int, quick: bool
 ) -> Iterator[Case]:
-    """Attention of a chain of rows after `contexts` tokens, with the combination of its splits."""
+    """Attention of a chain of rows after `contexts` tokens, with its combination, in splits to choose from."""
     query = torch.randn(MOST_ROWS, c.heads, c.head_dim, device=device).to(dtype)
     out = torch.empty(MOST_ROWS, c.heads * c.head_dim, device=device, dtype=dtype)
     for context in contexts:
@@ -41,13 +41,14 @@ def attention_cases(
             (torch.randn(shape, device=device).to(dtype), torch.randn(shape, device=device).to(dtype))
             for _ in range(copies_of(read, cycled))
         ]
-        yield _attention(c, context, query, caches, out, read)
+        for split in (SPLIT,) if quick else SPLITS:
+            yield _attention(c, context, split, query, caches, out, read)
 
 
 def _attention(
-    c: ModelConfig, context: int, query: Tensor, caches: list[tuple[Tensor, Tensor]], out: Tensor, read: int
+    c: ModelConfig, context: int, split: int, query: Tensor, caches: list[tuple[Tensor, Tensor]], out: Tensor, read: int
 ) -> Case:
-    partial = workspace(MOST_ROWS, c.heads, c.head_dim, context + MOST_ROWS, query.device)
+    partial = workspace(MOST_ROWS, c.heads, c.head_dim, context + MOST_ROWS, query.device, split)
     lengths = torch.arange(context, context + MOST_ROWS, device=query.device, dtype=torch.int32)[:, None]
     lengths = lengths.expand(-1, 4).contiguous()  # each at 16 bytes, as a step has them
 
@@ -58,7 +59,7 @@ def _attention(
         attend(query[first:], *caches[0], lengths[first, :1], None, partial, out, rows, None)
         return out[:rows].clone()
 
-    what = f"attention, {context} tokens, {c.heads} heads, {c.kv_heads} kv, {c.head_dim} wide"
+    what = f"attention, {context} tokens in {split}s, {c.heads} heads, {c.kv_heads} kv, {c.head_dim} wide"
     return Case("attention", what, "specchat", read, len(caches), body, rows_alike(call))
 
 

@@ -102,7 +102,9 @@ def _cases(
     contexts: tuple[int, ...],
 ) -> Iterator[Case]:
     yield from product_cases(config, device, dtype, quick, cycled)
-    yield from attention_cases(config, device, dtype, contexts or (QUICK_CONTEXTS if quick else CONTEXTS), cycled)
+    yield from attention_cases(
+        config, device, dtype, contexts or (QUICK_CONTEXTS if quick else CONTEXTS), cycled, quick
+    )
     yield from rowwise_cases(config, device, dtype)
     yield from verify_cases(config.vocab, device, SAMPLINGS)
 

@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.attention import CHUNK, Workspace, attend, reference_attend, workspace
-from specchat.engine.kernels.tiles import SPLIT
+from specchat.engine.kernels.tiles import SPLIT, SPLITS
 from tests.kernels import compiled
 
 GPU = torch.cuda.is_available()
@@ -156,6 +156,25 @@ def test_a_node_of_a_tree_is_the_end_of_its_path(
         for cache in (chain.keys, chain.values):
             cache[:, start : start + len(path)] = cache[:, [start + j for j in path]]
         assert torch.equal(together[[node]], chain.run(start + len(path) - 1, 1, first=node))
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("split", SPLITS)
+def test_splits_of_other_lengths_keep_rows_and_nodes_alone(split: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a constant is tuned to must change speed alone; 64 nodes of a tree lie in two splits of any length."""
+    dtype = DTYPES[0]
+    step = Step(dtype, 2, 16, kv=1)
+    monkeypatch.setattr(Step, "space", lambda _, rows: workspace(rows, 2, 16, CAPACITY, DEVICE, split))
+    start, (tree, paths) = 250, random_tree(64, seed=3)
+    torch.testing.assert_close(step.run(start, 20).double(), truth(step, start, 20), rtol=1e-2, atol=1e-2)
+    together, chain = step.run(start, 64, tree), step.run(start, 16)
+    for row in (0, 7, 15):
+        assert torch.equal(step.run(start + row, 1, first=row)[0], chain[row])
+    for node in (1, 30, 63):
+        moved = Step(dtype, 2, 16, kv=1)
+        for cache in (moved.keys, moved.values):
+            cache[:, start : start + len(paths[node])] = cache[:, [start + j for j in paths[node]]]
+        assert torch.equal(together[[node]], moved.run(start + len(paths[node]) - 1, 1, first=node))
 
 
 def test_a_long_cache_is_combined_in_chunks(dtype: torch.dtype) -> None:

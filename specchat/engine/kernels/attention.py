@@ -31,16 +31,22 @@ class Workspace:
     """Partial sums between the two launches, shared by all layers: one set for each (split, row, head).
 
     `best` float32 [splits, R, heads], the largest score times log2(e); `total` float32 [splits, R, heads], the sum of
-    exp2(score - best); `mixed` float32 [splits, R, heads, D], the values weighted with it, not yet divided by it.
+    exp2(score - best); `mixed` float32 [splits, R, heads, D], the values weighted with it, not yet divided by it;
+    `split`, the cache entries of one.
     """
 
     best: Tensor
     total: Tensor
     mixed: Tensor
+    split: int
 
 
-def workspace(rows: int, heads: int, dim: int, capacity: int, device: torch.device | str) -> Workspace:
+def workspace(
+    rows: int, heads: int, dim: int, capacity: int, device: torch.device | str, split: int = SPLIT
+) -> Workspace:
     """Buffers for steps of at most `rows` rows over a cache of `capacity` entries; 4 * D + 8 bytes a set.
+
+    `split` is a multiple of 64.
 
     Raises:
         ModelError: heads wider than WIDEST_HEAD.
@@ -49,8 +55,9 @@ def workspace(rows: int, heads: int, dim: int, capacity: int, device: torch.devi
         raise ModelError(
             f"the model's heads are {dim} wide; the GPU kernels take {WIDEST_HEAD} at most: run it on the CPU"
         )
-    sets = (triton.cdiv(capacity, SPLIT), rows, heads)
-    return Workspace(*(torch.empty(shape, device=device) for shape in (sets, sets, (*sets, dim))))
+    sets = (triton.cdiv(capacity, split), rows, heads)
+    best, total, mixed = (torch.empty(shape, device=device) for shape in (sets, sets, (*sets, dim)))
+    return Workspace(best, total, mixed, split)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -247,7 +254,7 @@ def attend(
         )
     stride = workspace.best.stride(0)
     shared_tiles = triton.cdiv(rows * group, TILE)
-    programs = shared_tiles * triton.cdiv(capacity, SPLIT) + (0 if tree is None else 2 * rows)
+    programs = shared_tiles * triton.cdiv(capacity, workspace.split) + (0 if tree is None else 2 * rows)
     _partial[(programs, kv_heads)](
         query,
         keys,
@@ -269,7 +276,7 @@ def attend(
         PADDED=padded(dim),
         TILE=TILE,
         KEYS=KEYS,
-        SPLIT=SPLIT,
+        SPLIT=workspace.split,
         num_warps=4,
         num_stages=2,
         enable_fp_fusion=True,
@@ -287,7 +294,7 @@ def attend(
         stride,
         DIM=dim,
         PADDED=padded(dim),
-        SPLIT=SPLIT,
+        SPLIT=workspace.split,
         CHUNK=CHUNK,
         num_warps=1,
         enable_fp_fusion=True,
