@@ -2,7 +2,7 @@
 
 import torch
 
-from specchat.engine.runners.device import DeviceRunner
+from specchat.engine.runners.device import device_runner
 from tests.device.conftest import DEVICE, Folders, decoder
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.engine.tiny import VOCAB
@@ -10,7 +10,7 @@ from tests.engine.tiny import VOCAB
 
 def test_any_draft_writes_the_plain_text(shallow: Folders) -> None:
     target = decoder(shallow.target, torch.bfloat16, "nf4")
-    runner = DeviceRunner(target, decoder(shallow.draft, torch.bfloat16), VOCAB, DEVICE)
+    runner = device_runner(target, decoder(shallow.draft, torch.bfloat16), VOCAB, DEVICE)
     for sampling in (SAMPLINGS["greedy"], SAMPLINGS["filtered"]):
         plain = write(runner, "plain", 0, sampling)
         for strategy in sorted(runner.drafters.keys() - {"plain"}):
