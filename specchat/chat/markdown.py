@@ -17,10 +17,10 @@ from typing import Literal
 
 from specchat.chat.files import ChatFileError
 from specchat.chat.record import speculation_label
-from specchat.chat.reply import Reply
 from specchat.chat.rows import Answered, ChatRow, MessageRow, WholeChat
 from specchat.chat.titles import is_greeting, make_title
 from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply
 from specchat.clean import one_line
 
 Kind = Literal["chat", "system", "user", "assistant", "figures", "end"]

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeVar, cast
 
 from specchat.attachments import Attachment
 from specchat.chat.record import Mark, Record
-from specchat.chat.reply import Reply
 from specchat.chat.trace import Columns
-from specchat.chat.tree import Conversation, Turn
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply, Turn
 from specchat.clean import clean, one_line
 from specchat.engine.api import FinishReason, Sampling, Speculation, Stats
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from specchat.chat.reply import Reply
 from specchat.chat.store import Store
 from specchat.chat.titles import is_greeting, make_title
-from specchat.chat.tree import Conversation, Turn
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply, Turn
 
 View = Callable[[Conversation], Mapping[str, Any]]
 

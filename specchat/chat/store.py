@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from specchat.chat import rows, sql
 from specchat.chat.fork import new_key
 from specchat.chat.record import Record
-from specchat.chat.reply import Reply
 from specchat.chat.rows import ChatRow, MessageRow, WholeChat
 from specchat.chat.schema import connect, prepare, prepare_memory
 from specchat.chat.trace import columns, pack, record_of, unpack
-from specchat.chat.tree import Conversation, Turn
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply, Turn
 from specchat.chat.writer import Writer
 
 if TYPE_CHECKING:

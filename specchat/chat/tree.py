@@ -4,40 +4,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from specchat.attachments import Attachment, with_attachments
+from specchat.attachments import Attachment
 from specchat.chat.fork import Fork, new_key
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
 from specchat.engine.api import Message
 
 UNTITLED = "new chat"
-
-
-@dataclass(eq=False)
-class Turn:
-    """A prompt and the replies made to it. `parent` is the reply it follows, None at the start of the chat."""
-
-    prompt: str
-    attachments: tuple[Attachment, ...] = ()
-    parent: Reply | None = None
-    key: str = field(default_factory=new_key)
-    created: float = field(default_factory=time.time)
-    replies: Fork[Reply] = field(default_factory=Fork)
-
-    @property
-    def reply(self) -> Reply | None:
-        """The reply that is shown."""
-        return self.replies.shown
-
-    @property
-    def content(self) -> str:
-        """The prompt as the model gets it, with what was attached."""
-        return with_attachments(self.prompt, self.attachments) if self.attachments else self.prompt
-
-    @property
-    def answered(self) -> bool:
-        """Whether there is any text to go on from."""
-        return self.reply is not None and bool(self.reply.raw)
 
 
 @dataclass(eq=False)

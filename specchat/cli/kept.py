@@ -8,10 +8,10 @@ import click
 from click.core import ParameterSource
 
 from specchat.attachments import Attachment
-from specchat.chat.reply import Reply
 from specchat.chat.saving import Saving
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.cli.chat_store import LAST, find_chat
 from specchat.cli.options import Asked

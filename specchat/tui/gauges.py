@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.engine.api import PairInfo
 from specchat.tui import figures
 from specchat.tui.insight.diagnosis import NO_DIAGNOSIS, Diagnosis

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specchat.chat.reply import Reply
 from specchat.chat.saving import Saving
-from specchat.chat.tree import Conversation, Turn
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply, Turn
 from specchat.engine.api import (
     Cancel,
     Changed,

@@ -5,9 +5,9 @@ from itertools import count
 from typing import Any
 
 from specchat.attachments import Attachment, with_attachments
-from specchat.chat.reply import Reply
 from specchat.chat.rows import INTERRUPTED
-from specchat.chat.tree import Conversation, Turn
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply, Turn
 from specchat.engine.api import Change, Count, Failed, Speculation
 from specchat.engine.port import EnginePort
 from specchat.tui.composing.personas import persona_of

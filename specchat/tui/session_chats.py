@@ -3,7 +3,7 @@
 import threading
 from typing import TYPE_CHECKING
 
-from specchat.chat.tree import Turn
+from specchat.chat.turn import Turn
 from specchat.tui.settings import from_data
 from specchat.tui.shown_chat import CannotOpen
 

@@ -8,7 +8,8 @@ from typing import Any
 from specchat.attachments import Attachment
 from specchat.chat.saving import Saving
 from specchat.chat.schema import in_words
-from specchat.chat.tree import Conversation, Turn
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Turn
 from specchat.tui.collector import paused
 from specchat.tui.launch import Launch
 

@@ -3,8 +3,8 @@
 from textual.content import Content
 
 from specchat.chat.record import speculation_label
-from specchat.chat.reply import Reply
 from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.engine.api import Loading
 from specchat.tui import figures

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from specchat.attachments import Attachment
-from specchat.chat.reply import Reply
 from specchat.chat.store import Store
-from specchat.chat.tree import Conversation, Turn
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply, Turn
 from specchat.engine.api import Changed, Finished, Sampling, Speculation, Started
 from specchat.engine.fake import stats, steps
 

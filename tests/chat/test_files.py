@@ -19,7 +19,8 @@ from specchat.chat.exporting import export
 from specchat.chat.files import ChatFileError, write_new
 from specchat.chat.importing import import_file, read_chats
 from specchat.chat.store import Store
-from specchat.chat.tree import Conversation, Turn
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Turn
 from specchat.clean import clean
 from specchat.engine.api import Failed, Finished, Stats
 

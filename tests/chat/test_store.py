@@ -17,7 +17,8 @@ from specchat.chat import schema, writer
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.schema import StoreError
 from specchat.chat.store import Store
-from specchat.chat.tree import Conversation, Turn
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Turn
 from specchat.engine.api import Failed
 
 from .conftest import a_chat, answer, flush, save

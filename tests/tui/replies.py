@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.engine.api import Finished, Piece, Sampling, Speculation, Started, Step
 from specchat.engine.fake import stats, steps
 

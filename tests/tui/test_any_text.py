@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from specchat.chat.reply import Reply
-from specchat.chat.tree import Turn
+from specchat.chat.turn import Reply, Turn
 from specchat.engine.api import Changed, Drafted, Failed, Finished, Piece, Sampling, Speculation, Stats, Step
 from specchat.engine.strategies import SOURCES, STRATEGIES
 from specchat.tui.text.lines import Line

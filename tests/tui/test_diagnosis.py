@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from replies import finished, reply_of, step_of, times_faster
 
-from specchat.chat.reply import Reply
 from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply
 from specchat.engine.api import Changed, Speculation, StrategyStatus
 from specchat.engine.fake import INFO as FAKE
 from specchat.engine.fake import steps

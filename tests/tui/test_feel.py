@@ -11,9 +11,9 @@ from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 
 from measure.feel import SCENARIOS, measure
 from measure.feel_app import events, fill, long_reply
-from specchat.chat.reply import Reply
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply
 from specchat.engine.api import Finished, Sampling, Speculation, Started
 from specchat.engine.fake import FakeEngine
 

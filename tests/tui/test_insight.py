@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from replies import finished, reply_of, step_of
 
 from specchat.chat.record import Record
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.engine.api import Changed, Finished, Sampling, Speculation, Started, Stats, Step
 from specchat.engine.fake import steps
 from specchat.tui.insight.costs import CheckCost, Checks

@@ -6,9 +6,9 @@ from pathlib import Path
 from conftest import CATALOG, LAUNCH, flush
 
 from specchat.attachments import Attachment, with_attachments
-from specchat.chat.reply import Reply
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
+from specchat.chat.turn import Reply
 from specchat.engine.api import (
     Cancel,
     Change,

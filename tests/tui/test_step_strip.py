@@ -10,7 +10,7 @@ from test_chat import LONG, being_answered
 from test_text import a_reply, step
 from textual.pilot import Pilot
 
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.tui.app import SpecchatApp
 from specchat.tui.text.heat import Stretch, step_glyph
 from specchat.tui.widgets.rows import Inspector

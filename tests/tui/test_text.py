@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.content import Content
 
-from specchat.chat.reply import Reply
-from specchat.chat.tree import Turn
+from specchat.chat.turn import Reply, Turn
 from specchat.engine.api import Changed, Drafted, Finished, Piece, Sampling, Speculation, Started, Stats, Step
 from specchat.tui.text import code, turn
 from specchat.tui.text.blocks import split

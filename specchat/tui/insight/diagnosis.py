@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specchat.chat.record import Tally, speculation_label
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.engine.api import PairInfo, Speculation
 from specchat.engine.strategies import STRATEGIES, Kind

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.tui.insight.costs import Checks
 from specchat.tui.insight.projection import plain_speed
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specchat.chat.record import Record
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.engine.api import Step
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 from specchat.tui.insight.costs import CheckCost, Checks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specchat.chat.record import speculation_label
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.api import (
     Cancel,

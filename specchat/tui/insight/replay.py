@@ -4,7 +4,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from specchat.chat.record import Record
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.engine.api import Started, Step
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from specchat.chat.reply import Reply
-from specchat.chat.tree import Turn
+from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
 from specchat.tui.text.chat_rows import Said
 

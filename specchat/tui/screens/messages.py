@@ -10,7 +10,7 @@ from textual.fuzzy import Matcher
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from specchat.chat.tree import Turn
+from specchat.chat.turn import Turn
 from specchat.clean import one_line
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.chat_rows import Said

@@ -5,7 +5,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.api import Step
 from specchat.tui import figures

@@ -4,7 +4,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
-from specchat.chat.tree import Conversation, Turn
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Turn
 from specchat.tui.text.lines import Section
 from specchat.tui.text.prompt_rows import shown_prompt
 from specchat.tui.text.turn import TurnView

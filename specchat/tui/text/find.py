@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specchat.chat.tree import Turn
+from specchat.chat.turn import Turn
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.lines import Line
 

@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.engine.api import Step
 
 GLYPHS = ((0.75, "█"), (0.45, "▐"), (0.0, "▕"))

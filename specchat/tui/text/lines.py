@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.tui.text.heat import heat
 

@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.style import Style
 
 from specchat.attachments import Attachment
-from specchat.chat.tree import Turn
+from specchat.chat.turn import Turn
 from specchat.clean import clean, one_line
 from specchat.tui import figures
 from specchat.tui.text.lines import Line, Section, hang, styled

@@ -3,7 +3,7 @@
 from textual.content import Content
 from textual.style import Style
 
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.tui.text.lines import Line, Section, hang, styled
 from specchat.tui.text.reasoning import Thought
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from textual.content import Content, Span
 
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.tui.text.lines import Section, hang
 from specchat.tui.text.parts import parts_of

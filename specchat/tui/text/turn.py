@@ -3,8 +3,7 @@
 import math
 from collections.abc import Container, Sequence
 
-from specchat.chat.reply import Reply
-from specchat.chat.tree import Turn
+from specchat.chat.turn import Reply, Turn
 from specchat.tui.gauges import footer, whole_footer
 from specchat.tui.text.blocks import Block, Splitter
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of

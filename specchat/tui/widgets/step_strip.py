@@ -9,7 +9,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from specchat.chat.reply import Reply
+from specchat.chat.turn import Reply
 from specchat.tui.text.heat import Stretch, step_glyph
 
 

@@ -5,8 +5,8 @@ from typing import Literal, cast
 
 from textual.content import Content
 
-from specchat.chat.reply import Reply
 from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.heat import Stretch
 from specchat.tui.text.inspect import cells_of, token_at

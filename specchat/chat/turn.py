@@ -1,17 +1,15 @@
-"""A reply as its events build it up."""
+"""A prompt and the replies made to it, each as its events build it up."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from specchat.attachments import Attachment, with_attachments
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record, Tally
 from specchat.clean import clean
 from specchat.engine.api import Changed, Failed, Finished, FinishReason, Sampling, Speculation, Started, Stats, Step
-
-if TYPE_CHECKING:
-    from specchat.chat.tree import Turn
 
 State = Literal["queued", "waiting", "reading", "writing", "finished", "failed"]
 """Queued until there is an engine to ask, waiting while that writes in another chat."""
@@ -168,3 +166,30 @@ class Reply:
         text = clean(raw)
         self._parts, self._raw, self._length = [text], [raw], len(text)
         self._marks, self._load = marks, load
+
+
+@dataclass(eq=False)
+class Turn:
+    """A prompt and the replies made to it. `parent` is the reply it follows, None at the start of the chat."""
+
+    prompt: str
+    attachments: tuple[Attachment, ...] = ()
+    parent: Reply | None = None
+    key: str = field(default_factory=new_key)
+    created: float = field(default_factory=time.time)
+    replies: Fork[Reply] = field(default_factory=Fork)
+
+    @property
+    def reply(self) -> Reply | None:
+        """The reply that is shown."""
+        return self.replies.shown
+
+    @property
+    def content(self) -> str:
+        """The prompt as the model gets it, with what was attached."""
+        return with_attachments(self.prompt, self.attachments) if self.attachments else self.prompt
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is any text to go on from."""
+        return self.reply is not None and bool(self.reply.raw)
