@@ -6,7 +6,7 @@ from typing import get_args
 import click
 
 from specchat.cli.output import Output
-from specchat.config.files import Kind
+from specchat.config.kinds import Kind
 
 
 @click.group()

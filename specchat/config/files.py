@@ -5,12 +5,11 @@ import os
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from specchat.config.errors import ConfigError
+from specchat.config.kinds import Kind
 from specchat.config.paths import is_shipped
-
-Kind = Literal["settings", "models", "theme", "personas", "presets"]
 
 
 def read_tables(path: Path, kind: Kind, *, optional: bool = False) -> dict[str, Any]:

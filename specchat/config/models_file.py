@@ -1,12 +1,13 @@
 """The tables and keys of models.toml."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from specchat.config.checks import Table, matching
 from specchat.config.errors import nearest
 from specchat.engine.api import Acceptance, Device, Quant
+from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 
@@ -20,6 +21,13 @@ Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_ext
 Name = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters and digits, with . _ - between")]
 Repo = Annotated[str, matching(r"[\w.-]+/[\w.-]+", "OWNER/NAME as on huggingface.co")]
 Gib = Annotated[float, Field(gt=0)]
+
+
+def _ranged(option: str) -> Any:
+    """A field for a sampling option, in its range."""
+    span = SAMPLING[option]
+    low, least = (span.low, None) if span.above else (None, span.low)
+    return Field(gt=low, ge=least, le=span.high)
 
 
 class ModelTable(Table):
@@ -54,13 +62,13 @@ class RequiresTable(Table):
 class SamplingTable(Table):
     """See `engine.api.Sampling`."""
 
-    temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
-    top_k: Annotated[int, Field(ge=0)] = 0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] = 1.0
-    presence_penalty: Annotated[float, Field(ge=-10, le=10)] = 0.0
-    frequency_penalty: Annotated[float, Field(ge=-10, le=10)] = 0.0
+    temperature: Annotated[float, _ranged("temperature")] = 0.0
+    top_k: Annotated[int, _ranged("top_k")] = 0
+    top_p: Annotated[float, _ranged("top_p")] = 1.0
+    min_p: Annotated[float, _ranged("min_p")] = 0.0
+    repetition_penalty: Annotated[float, _ranged("repetition_penalty")] = 1.0
+    presence_penalty: Annotated[float, _ranged("presence_penalty")] = 0.0
+    frequency_penalty: Annotated[float, _ranged("frequency_penalty")] = 0.0
 
 
 class PairTable(Table):

@@ -7,9 +7,6 @@ from pathlib import Path
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
 
-NONE = "none"
-"""The name that stands for no persona."""
-
 
 @dataclass(frozen=True)
 class Persona:

@@ -5,13 +5,12 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from specchat.config.checks import Table, matching
-from specchat.config.files import Kind
+from specchat.config.kinds import NO_PERSONA, Kind
 from specchat.config.models_file import ModelsFile, Name, SamplingTable, Strategy
-from specchat.config.personas import NONE
 from specchat.engine.api import Acceptance, ContextPolicy
+from specchat.engine.ranges import MAX_SEED
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
-MAX_SEED = 2**63 - 1
 _ANSI = "ansi_(default|(bright_)?(black|red|green|yellow|blue|magenta|cyan|white))"
 Colour = Annotated[
     str, matching(f"#([0-9a-fA-F]{{3}}|[0-9a-fA-F]{{6}})|{_ANSI}", "a colour like #8ac or #88aacc, or ansi_cyan")
@@ -68,8 +67,8 @@ class ThemeFile(Table):
 
 
 def _not_none(name: str) -> str:
-    if name == NONE:
-        raise ValueError(f'"{NONE}" stands for no persona. Choose another name.')
+    if name == NO_PERSONA:
+        raise ValueError(f'"{NO_PERSONA}" stands for no persona. Choose another name.')
     return name
 
 

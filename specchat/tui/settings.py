@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from specchat.engine.api import CONTEXT_POLICIES, Acceptance, Limits, Sampling, Speculation
+from specchat.engine.ranges import MAX_SEED, SAMPLING, Range
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
-
-MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -82,32 +81,23 @@ def _shown(value: float) -> str:
     return str(int(value)) if value == int(value) else f"{round(value, 6):.10g}"
 
 
-def _number(text: str, low: float, high: float, *, whole: bool, low_open: bool = False) -> float:
-    kind = "a whole number" if whole else "a number"
-    wanted = f"{kind} {'above' if low_open else 'from'} {_shown(low)} to {_shown(high)}"
+def _number(text: str, span: Range) -> float:
+    kind = "a whole number" if span.whole else "a number"
+    wanted = f"{kind} {'above' if span.above else 'from'} {span.low}"
+    wanted += f" to {span.high}" if span.high is not None else ""
     try:
-        value = float(int(text)) if whole else float(text.replace(",", "."))
+        value: float = int(text) if span.whole else float(text.replace(",", "."))
     except ValueError:
         raise InvalidValue(f"needs {wanted}") from None
-    if not low <= value <= high or (low_open and value == low):
+    above = value > span.low if span.above else value >= span.low
+    if not above or (span.high is not None and not value <= span.high):
         raise InvalidValue(f"needs {wanted}")
     return value
 
 
-def _sampling_field(
-    key: str,
-    label: str,
-    help: str,
-    low: float,
-    high: float,
-    nudge: float,
-    *,
-    whole: bool = False,
-    low_open: bool = False,
-) -> Field:
+def _sampling_field(key: str, label: str, help: str, nudge: float) -> Field:
     def store(settings: ChatSettings, text: str) -> ChatSettings:
-        value = _number(text, low, high, whole=whole, low_open=low_open)
-        changed: dict[str, Any] = {key: int(value) if whole else value}
+        changed: dict[str, Any] = {key: _number(text, SAMPLING[key])}
         return replace(settings, sampling=replace(settings.sampling, **changed))
 
     def show(settings: ChatSettings) -> str:
@@ -116,10 +106,14 @@ def _sampling_field(
     return Field(key, label, help, show, store, nudge)
 
 
+_DRAFT_LENGTHS = Range(1, MAX_DRAFT_LENGTH, whole=True)
+_MAX_TOKENS = Range(1, 10_000_000, whole=True)
+
+
 def _store_draft_length(settings: ChatSettings, text: str) -> ChatSettings:
     if not text:
         return replace(settings, draft_length=None)
-    return replace(settings, draft_length=int(_number(text, 1, MAX_DRAFT_LENGTH, whole=True)))
+    return replace(settings, draft_length=int(_number(text, _DRAFT_LENGTHS)))
 
 
 def _show_draft_length(settings: ChatSettings) -> str:
@@ -140,7 +134,7 @@ def _store_seed(settings: ChatSettings, text: str) -> ChatSettings:
 
 
 def _store_max_tokens(settings: ChatSettings, text: str) -> ChatSettings:
-    tokens = int(_number(text, 1, 10_000_000, whole=True)) if text else None
+    tokens = int(_number(text, _MAX_TOKENS)) if text else None
     return replace(settings, limits=replace(settings.limits, max_tokens=tokens))
 
 
@@ -164,13 +158,13 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "draft_length", "draft length", "tokens drafted a step", _show_draft_length, _store_draft_length, 1, live=True
     ),
-    _sampling_field("temperature", "temperature", "0 takes the likeliest token", 0, 10, 0.1),
-    _sampling_field("top_k", "top-k", "0 is off", 0, 1_000_000, 10, whole=True),
-    _sampling_field("top_p", "top-p", "1 is off", 0, 1, 0.05, low_open=True),
-    _sampling_field("min_p", "min-p", "0 is off", 0, 1, 0.01),
-    _sampling_field("repetition_penalty", "repetition", "1 is off", 0, 10, 0.05, low_open=True),
-    _sampling_field("presence_penalty", "presence", "0 is off", -10, 10, 0.1),
-    _sampling_field("frequency_penalty", "frequency", "0 is off", -10, 10, 0.1),
+    _sampling_field("temperature", "temperature", "0 takes the likeliest token", 0.1),
+    _sampling_field("top_k", "top-k", "0 is off", 10),
+    _sampling_field("top_p", "top-p", "1 is off", 0.05),
+    _sampling_field("min_p", "min-p", "0 is off", 0.01),
+    _sampling_field("repetition_penalty", "repetition", "1 is off", 0.05),
+    _sampling_field("presence_penalty", "presence", "0 is off", 0.1),
+    _sampling_field("frequency_penalty", "frequency", "0 is off", 0.1),
     Field("seed", "seed", "empty: new each reply", lambda s: "" if s.seed is None else str(s.seed), _store_seed, 1),
     Field(
         "max_tokens",

@@ -8,7 +8,8 @@ import pytest
 from specchat.config.catalog import load_catalog
 from specchat.config.checks import checked
 from specchat.config.errors import ConfigError
-from specchat.config.files import Kind, read_tables, read_toml
+from specchat.config.files import read_tables, read_toml
+from specchat.config.kinds import Kind
 from specchat.config.paths import is_shipped, shipped
 from specchat.config.settings import Settings
 from specchat.config.tables import FILES, SettingsTable

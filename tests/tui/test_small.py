@@ -73,7 +73,7 @@ def test_the_shipped_themes_are_whole() -> None:
         ("temperature", "-1", "needs a number from 0 to 10"),
         ("temperature", "nan", "needs a number from 0 to 10"),
         ("temperature", "", "needs a number from 0 to 10"),
-        ("top_k", "1.5", "needs a whole number from 0 to 1000000"),
+        ("top_k", "1.5", "needs a whole number from 0"),
         ("top_p", "0", "needs a number above 0 to 1"),
         ("top_p", "1.1", "needs a number above 0 to 1"),
         ("draft_length", "0", "needs a whole number from 1 to 15"),
@@ -81,6 +81,7 @@ def test_the_shipped_themes_are_whole() -> None:
         ("seed", "abc", "needs a whole number, or nothing for a new one each reply"),
         ("seed", "-1", "needs a whole number from 0 to 9223372036854775807"),
         ("max_tokens", "0", "needs a whole number from 1 to 10000000"),
+        ("max_tokens", "9" * 400, "needs a whole number from 1 to 10000000"),
     ],
 )
 def test_fields_refuse(key: str, text: str, words: str) -> None:

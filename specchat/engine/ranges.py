@@ -1,0 +1,28 @@
+"""The values that seeds and sampling options may have, for all that read them: options, files and settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MAX_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`; without an end where that is None, without `low` itself where it is `above`."""
+
+    low: int
+    high: int | None = None
+    whole: bool = False
+    above: bool = False
+
+
+SAMPLING: Mapping[str, Range] = {
+    "temperature": Range(0, 10),
+    "top_k": Range(0, whole=True),
+    "top_p": Range(0, 1, above=True),
+    "min_p": Range(0, 1),
+    "repetition_penalty": Range(0, 10, above=True),
+    "presence_penalty": Range(-10, 10),
+    "frequency_penalty": Range(-10, 10),
+}
+"""The fields of `engine.api.Sampling` that a person sets."""
