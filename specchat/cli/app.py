@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specchat.cli.asked import Asked
 from specchat.cli.chat_store import close, find_chat, store_or_memory
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.options import Asked
 from specchat.cli.output import Problem, told
 
 if TYPE_CHECKING:

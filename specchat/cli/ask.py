@@ -12,11 +12,12 @@ import click
 
 from specchat.attachments import Attachment, read_attachment
 from specchat.clean import clean
+from specchat.cli.asked import Asked
 from specchat.cli.chat_store import opened_store
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, Asked, with_options
+from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.reply import answer, load
 from specchat.cli.transcript import Transcript

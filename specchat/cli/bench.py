@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specchat.cli.asked import Asked
 from specchat.cli.bench_kernels import kernels
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
 from specchat.cli.exit_codes import ExitCode
@@ -18,7 +19,6 @@ from specchat.cli.options import (
     FOLDER,
     PAIR_OPTIONS,
     SAMPLING_OPTIONS,
-    Asked,
     Named,
     Passing,
     with_options,

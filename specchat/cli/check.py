@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specchat.cli.asked import Asked
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.options import FOLDER, PAIR_OPTIONS, Asked, with_options
+from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Progress, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
 from specchat.engine.api import Count, PairSpec

@@ -13,8 +13,8 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
+from specchat.cli.asked import Asked
 from specchat.cli.chat_store import LAST, find_chat
-from specchat.cli.options import Asked
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import (
     Changed,

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -11,48 +10,13 @@ from click.core import ParameterSource
 
 from specchat.cli.completion import complete_chats, complete_pairs
 from specchat.config.errors import nearest
-from specchat.engine.api import ACCEPTANCES, CONTEXT_POLICIES, Acceptance, ContextPolicy
+from specchat.engine.api import ACCEPTANCES, CONTEXT_POLICIES
+from specchat.engine.ranges import MAX_SEED, SAMPLING
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MAX_SEED = 2**63 - 1
 FOLDER = click.Path(path_type=Path)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The wishes of the command line and the environment; None where they have none."""
-
-    models: Path | None = None
-    pair: str | None = None
-    target: Path | None = None
-    draft: Path | None = None
-    strategy: str | None = None
-    draft_length: int | None = None
-    acceptance: Acceptance | None = None
-    seed: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    max_tokens: int | None = None
-    context: ContextPolicy | None = None
-    system: str | None = None
-    stop: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, options: dict[str, Any]) -> "Asked":
-        """From the parameters of the command that runs; those of other names are left out."""
-        names = {field.name for field in fields(cls)}
-        asked = cls(**{name: value for name, value in options.items() if name in names})
-        source = click.get_current_context().get_parameter_source("pair")
-        if asked.target is not None and source is ParameterSource.ENVIRONMENT:
-            return replace(asked, pair=None)
-        return asked
 
 
 class Named(click.Choice[str]):
@@ -89,9 +53,22 @@ class Stop(click.ParamType[str]):
         return str(value)
 
 
+SEED = click.IntRange(0, MAX_SEED)
+DRAFT_LENGTH = click.IntRange(1, MAX_DRAFT_LENGTH)
+SAMPLING_TYPES: dict[str, click.ParamType[Any]] = {
+    option: click.IntRange(span.low, span.high) if span.whole else Number(span.low, span.high, min_open=span.above)
+    for option, span in SAMPLING.items()
+}
+"""The values of sampling options."""
+
+
 def _option(*names: str, env: bool = False, **settings: Any) -> Callable[[F], F]:
     name = names[0].removeprefix("--").replace("-", "_")
     return click.option(*names, envvar=f"SPECCHAT_{name.upper()}" if env else None, show_envvar=env, **settings)
+
+
+def _sampling_option(name: str, help: str) -> Callable[[F], F]:
+    return _option(name, type=SAMPLING_TYPES[name.removeprefix("--").replace("-", "_")], help=help)
 
 
 PAIR_OPTIONS = (
@@ -114,18 +91,18 @@ PAIR_OPTIONS = (
     _option("--draft", type=FOLDER, metavar="DIR", help="With --target: load the draft from this folder."),
 )
 SAMPLING_OPTIONS = (
-    _option("--seed", env=True, type=click.IntRange(0, MAX_SEED), help="Makes a reply repeatable.  [default: drawn]"),
-    _option("--temperature", type=Number(0, 10), help="0 takes the likeliest token."),
-    _option("--top-k", type=click.IntRange(0), help="Sample from the k likeliest tokens; 0 is off."),
-    _option("--top-p", type=Number(0, 1, min_open=True), help="Sample from the likeliest tokens of this mass."),
-    _option("--min-p", type=Number(0, 1), help="Leave out tokens below this share of the likeliest."),
-    _option("--repetition-penalty", type=Number(0, 10, min_open=True), help="Divides the logits of seen tokens."),
-    _option("--presence-penalty", type=Number(-10, 10), help="Subtracted from the logits of seen tokens."),
-    _option("--frequency-penalty", type=Number(-10, 10), help="The same for each time a token was seen."),
+    _option("--seed", env=True, type=SEED, help="Makes a reply repeatable.  [default: drawn]"),
+    _sampling_option("--temperature", "0 takes the likeliest token."),
+    _sampling_option("--top-k", "Sample from the k likeliest tokens; 0 is off."),
+    _sampling_option("--top-p", "Sample from the likeliest tokens of this mass."),
+    _sampling_option("--min-p", "Leave out tokens below this share of the likeliest."),
+    _sampling_option("--repetition-penalty", "Divides the logits of seen tokens."),
+    _sampling_option("--presence-penalty", "Subtracted from the logits of seen tokens."),
+    _sampling_option("--frequency-penalty", "The same for each time a token was seen."),
 )
 DECODING_OPTIONS = (
     _option("--strategy", env=True, type=Named(list(STRATEGIES)), help="How tokens are drafted."),
-    _option("--draft-length", env=True, type=click.IntRange(1, MAX_DRAFT_LENGTH), help="Tokens drafted a step."),
+    _option("--draft-length", env=True, type=DRAFT_LENGTH, help="Tokens drafted a step."),
     _option("--acceptance", env=True, type=Named(ACCEPTANCES), help="How drafted tokens are judged."),
     *SAMPLING_OPTIONS,
     _option(

@@ -2,28 +2,25 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.options import MAX_SEED, Named, Number
+from specchat.cli.options import DRAFT_LENGTH, SAMPLING_TYPES, SEED, Named
+from specchat.cli.plain_chat import PlainChat
 from specchat.config.errors import nearest
 from specchat.engine.errors import EngineError
-from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
-
-if TYPE_CHECKING:
-    from specchat.cli.plain import PlainChat
+from specchat.engine.strategies import STRATEGIES
 
 
 @dataclass(frozen=True)
 class Command:
     argument: str
     help: str
-    run: Callable[["PlainChat", str], None]
+    run: Callable[[PlainChat, str], None]
 
 
-def obey(chat: "PlainChat", line: str) -> None:
+def obey(chat: PlainChat, line: str) -> None:
     """Do what a line like "/seed 7" says.
 
     Raises:
@@ -39,7 +36,7 @@ def obey(chat: "PlainChat", line: str) -> None:
     COMMANDS[name].run(chat, value.strip())
 
 
-def _help(chat: "PlainChat", value: str) -> None:
+def _help(chat: PlainChat, value: str) -> None:
     del value
     rows = {f"/{name} {command.argument}".strip(): command.help for name, command in COMMANDS.items()}
     width = max(map(len, rows))
@@ -51,14 +48,14 @@ def _help(chat: "PlainChat", value: str) -> None:
     chat.say("\n".join([*lines, *notes]))
 
 
-def _new(chat: "PlainChat", value: str) -> None:
+def _new(chat: PlainChat, value: str) -> None:
     del value
     chat.transcript.new()
     chat.last = None
     chat.hint("A new chat.")
 
 
-def _strategy(chat: "PlainChat", value: str) -> None:
+def _strategy(chat: PlainChat, value: str) -> None:
     if value:
         strategy = Named(list(STRATEGIES))(value)
         status = chat.info.strategy(strategy) if chat.info else None
@@ -68,24 +65,24 @@ def _strategy(chat: "PlainChat", value: str) -> None:
     chat.hint(_drafting(chat))
 
 
-def _length(chat: "PlainChat", value: str) -> None:
+def _length(chat: PlainChat, value: str) -> None:
     if value:
-        chat.change(draft_length=click.IntRange(1, MAX_DRAFT_LENGTH)(value))
+        chat.change(draft_length=DRAFT_LENGTH(value))
     chat.hint(_drafting(chat))
 
 
-def _seed(chat: "PlainChat", value: str) -> None:
-    chat.change(seed=click.IntRange(0, MAX_SEED)(value) if value else None)
+def _seed(chat: PlainChat, value: str) -> None:
+    chat.change(seed=SEED(value) if value else None)
     chat.hint(_seeding(chat))
 
 
-def _temperature(chat: "PlainChat", value: str) -> None:
+def _temperature(chat: PlainChat, value: str) -> None:
     if value:
-        chat.change(temperature=Number(0, 10)(value))
+        chat.change(temperature=SAMPLING_TYPES["temperature"](value))
     chat.hint(_sampling(chat))
 
 
-def _model(chat: "PlainChat", value: str) -> None:
+def _model(chat: PlainChat, value: str) -> None:
     if not value:
         known = ", ".join(pair.id for pair in chat.prepared.catalog.pairs)
         chat.say(f"{chat.prepared.pair.id} is loaded; there are {known}.")
@@ -100,7 +97,7 @@ def _model(chat: "PlainChat", value: str) -> None:
         raise
 
 
-def _stats(chat: "PlainChat", value: str) -> None:
+def _stats(chat: PlainChat, value: str) -> None:
     del value
     lines = [_drafting(chat), _sampling(chat), _seeding(chat)]
     if chat.last is None:
@@ -125,30 +122,30 @@ def _stats(chat: "PlainChat", value: str) -> None:
     chat.say("\n".join(lines))
 
 
-def _regenerate(chat: "PlainChat", value: str) -> None:
+def _regenerate(chat: PlainChat, value: str) -> None:
     del value
     if not chat.transcript.messages(""):
         raise click.UsageError("There is no reply to make again yet.")
     chat.answer(new_seed=True)
 
 
-def _quit(chat: "PlainChat", value: str) -> None:
+def _quit(chat: PlainChat, value: str) -> None:
     del chat, value
     raise click.exceptions.Exit(ExitCode.OK)
 
 
-def _drafting(chat: "PlainChat") -> str:
+def _drafting(chat: PlainChat) -> str:
     speculation = chat.prepared.speculation()
     length = f", up to {speculation.draft_length} tokens a step" if speculation.draft_length else ""
     return f"Strategy {speculation.strategy}{length}."
 
 
-def _sampling(chat: "PlainChat") -> str:
+def _sampling(chat: PlainChat) -> str:
     sampling = chat.prepared.sampling or chat.prepared.pair.sampling
     return f"Temperature {sampling.temperature:g}."
 
 
-def _seeding(chat: "PlainChat") -> str:
+def _seeding(chat: PlainChat) -> str:
     seed = chat.prepared.seed
     return "A new seed for each reply." if seed is None else f"Seed {seed} for all replies."
 

@@ -7,22 +7,13 @@ from pathlib import Path
 
 import click
 
-from specchat.cli.options import Asked
+from specchat.cli.asked import Asked
 from specchat.config.catalog import Catalog, Pair, load_catalog, local_pair
 from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder, user_paths
 from specchat.config.settings import Settings, load_settings
 from specchat.engine.api import Acceptance, Limits, Sampling, Speculation
-
-SAMPLING = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-)
+from specchat.engine.ranges import SAMPLING
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import click
 from specchat import __version__
 from specchat.clean import clean, one_line
 from specchat.cli.app import run_app
+from specchat.cli.asked import Asked
 from specchat.cli.chat_store import LAST
 from specchat.cli.completion import complete_themes
 from specchat.cli.exit_codes import MEANINGS, ExitCode
@@ -20,7 +21,6 @@ from specchat.cli.options import (
     CHAT_OPTIONS,
     DECODING_OPTIONS,
     PAIR_OPTIONS,
-    Asked,
     Passing,
     with_options,
 )
