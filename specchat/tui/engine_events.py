@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from specchat.clean import clean, one_line
 from specchat.engine.api import (
@@ -16,10 +16,8 @@ from specchat.engine.api import (
     Started,
     Step,
 )
-
-if TYPE_CHECKING:
-    from specchat.tui.session import Session
-
+from specchat.tui.racing import Racing
+from specchat.tui.session_state import SessionState
 
 UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted"]
 
@@ -39,8 +37,9 @@ class Update:
 class EngineEvents:
     """Belongs to a session."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: SessionState, racing: Racing) -> None:
         self._session = session
+        self._racing = racing
 
     def poll(self) -> list[Update]:
         """The events since the last call."""
@@ -58,7 +57,7 @@ class EngineEvents:
         return self.poll() or list(self._died(Failed(None, "died", "the engine is gone")))
 
     def _event(self, event: Event) -> Iterator[Update]:
-        if self._session.racing.take(event):
+        if self._racing.take(event):
             return
         if self._session.prompt_count.take(event):
             yield Update("counted")

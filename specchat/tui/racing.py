@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from specchat.engine.api import Event
+from specchat.tui.session_state import SessionState
 
 if TYPE_CHECKING:
     from specchat.tui.insight.race import Race
-    from specchat.tui.session import Session
 
 
 class Racing:
     """Belongs to a session. `race` is the latest one that was not ended; its events never reach a conversation."""
 
-    def __init__(self, session: "Session", ids: Iterator[int]) -> None:
+    def __init__(self, session: SessionState, ids: Iterator[int]) -> None:
         self._session = session
         self._ids = ids
         self.race: Race | None = None

@@ -1,20 +1,17 @@
 """Which chat the session shows: new ones, saved ones, their names and their versions."""
 
 import threading
-from typing import TYPE_CHECKING
 
 from specchat.chat.turn import Turn
+from specchat.tui.session_state import SessionState
 from specchat.tui.settings import from_data
 from specchat.tui.shown_chat import CannotOpen
-
-if TYPE_CHECKING:
-    from specchat.tui.session import Session
 
 
 class Chats:
     """Belongs to a session. Replies that run in a chat go on when another is shown."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: SessionState) -> None:
         self._session = session
 
     def new(self) -> None:
