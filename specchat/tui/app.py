@@ -6,17 +6,20 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.screen import Screen
 
 from specchat.clean import clean
+from specchat.config.catalog import Catalog
 from specchat.engine.port import EnginePort
 from specchat.tui.actions.keys import Keys
 from specchat.tui.draft import keep, take
 from specchat.tui.history import PromptHistory
-from specchat.tui.launch import Catalog, Launch
+from specchat.tui.interrupting import Interrupting
+from specchat.tui.launch import Launch
 from specchat.tui.live import watch
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.session import Session
@@ -24,6 +27,8 @@ from specchat.tui.shades import shades
 from specchat.tui.text.code import highlight
 from specchat.tui.text.markdown import parse
 from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, textual_theme
+from specchat.tui.verbs.table import VERBS
+from specchat.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from specchat.tui.terminal import Ended  # it is for POSIX only
@@ -40,10 +45,11 @@ class SpecchatApp(App[None]):
     def __init__(self, engine: EnginePort, catalog: Catalog, launch: Launch) -> None:
         super().__init__()
         self.engine = engine
-        self.catalog = catalog
         self.launch = launch
         self.session = Session(engine, launch)
         self.keys = Keys(launch.keymap)
+        self.interrupting = Interrupting()
+        self._catalog = catalog
         self._shown = False
         self._ended: int | None = None
         self.set_keymap(self.keys.for_textual())
@@ -75,7 +81,7 @@ class SpecchatApp(App[None]):
             self.stylesheet.set_variables(self.get_css_variables())
 
     def get_default_screen(self) -> Screen[None]:
-        return ChatScreen(self.session, self.catalog, PromptHistory(self.launch.history), self.keys)
+        return ChatScreen(self.session, self._catalog, PromptHistory(self.launch.history), self.keys, VERBS)
 
     @property
     def chat(self) -> ChatScreen:
@@ -104,7 +110,11 @@ class SpecchatApp(App[None]):
             self.notify(clean(warning), severity="warning", markup=False)
 
         if self.launch.live is not None:
-            watch(self, self.launch.live)
+            watch(self.chat, self.launch.live)
+
+    @on(Transcript.CopyAsked)
+    def _copy_asked(self, event: Transcript.CopyAsked) -> None:
+        self.copy_to_clipboard(event.text, event.what)
 
     def copy_to_clipboard(self, text: str, what: str = "selection") -> None:
         """Put `text` into the clipboard and say what became of it, `what` being its name."""
@@ -123,7 +133,7 @@ class SpecchatApp(App[None]):
 
     def action_help_quit(self) -> None:
         """The answer to ctrl+c where nothing is selected."""
-        self.chat.interrupting.press()
+        self.interrupting.press(self.chat)
 
     def action_suspend_process(self) -> None:
         """Leave the terminal to the shell until it brings the app back; undo in the prompt where it cannot."""
@@ -162,7 +172,7 @@ class SpecchatApp(App[None]):
         from specchat.tui.commands import commands
 
         del screen
-        yield from commands(self)
+        yield from commands(self.chat)
 
 
 def _warm_up() -> None:

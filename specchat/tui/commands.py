@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from textual.app import SystemCommand
 
 from specchat.clean import one_line
 from specchat.engine.strategies import STRATEGIES
-from specchat.tui.actions.composing import choose_persona, choose_preset
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.composing.personas import preset_words
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
+from specchat.tui.screens.chat import ChatScreen
+from specchat.tui.verbs.choosing import use_pair, use_strategy
+from specchat.tui.verbs.composing import choose_persona, choose_preset
 
 
 def _literal(text: str) -> str:
@@ -21,23 +19,22 @@ def _literal(text: str) -> str:
     return one_line(text, 80).replace("[", "⟦").replace("]", "⟧")
 
 
-def commands(app: "SpecchatApp") -> Iterable[SystemCommand]:
+def commands(chat: ChatScreen) -> Iterable[SystemCommand]:
     """All actions but those on what is under the transcript's cursor, then strategies, models, personas and more."""
-    chat = app.chat
+    app, launch = chat.app, chat.session.launch
     for action in ACTIONS:
-        if action.run is not None and action.where != "transcript":
-            shown = f" ({keys})" if (keys := app.keys.shown(action)) else ""
+        if not action.fixed and action.where != "transcript":
+            shown = f" ({keys})" if (keys := chat.keys.shown(action)) else ""
             yield SystemCommand(action.label, action.help + shown, partial(chat.do, action.id))
     for strategy in STRATEGIES.values():
-        yield SystemCommand(
-            f"Strategy: {strategy.title}", strategy.description, partial(chat.choosing.strategy, strategy.name)
-        )
-    for pair in app.catalog.pairs:
-        yield SystemCommand(f"Model: {_literal(pair.spec.name)}", "Load this pair.", partial(chat.choosing.pair, pair))
-    for persona in app.launch.personas:
+        use = partial(use_strategy, chat, strategy.name)
+        yield SystemCommand(f"Strategy: {strategy.title}", strategy.description, use)
+    for pair in chat.catalog.pairs:
+        yield SystemCommand(f"Model: {_literal(pair.spec.name)}", "Load this pair.", partial(use_pair, chat, pair))
+    for persona in launch.personas:
         about = _literal(persona.system)
         yield SystemCommand(f"Persona: {persona.name}", about, partial(choose_persona, chat, persona.name))
-    for preset in app.launch.presets:
+    for preset in launch.presets:
         yield SystemCommand(
             f"Preset: {preset.name}",
             f"Sample from the next reply on with {preset_words(preset)}.",

@@ -6,66 +6,18 @@ from pathlib import Path
 from typing import Protocol
 
 from specchat.chat.store import Store
-from specchat.engine.api import Acceptance, Limits, PairSpec, Sampling
-
-
-class Requires(Protocol):
-    """The needs of a pair, in GiB."""
-
-    @property
-    def vram_gib(self) -> float | None: ...
-    @property
-    def ram_gib(self) -> float | None: ...
-    @property
-    def disk_gib(self) -> float | None: ...
-
-
-class Pair(Protocol):
-    """A catalog's pair as the app sees it: `specchat.config.catalog.Pair`, without importing it."""
-
-    @property
-    def spec(self) -> PairSpec: ...
-    @property
-    def strategy(self) -> str: ...
-    @property
-    def lengths(self) -> Mapping[str, int]: ...
-    @property
-    def acceptance(self) -> Acceptance: ...
-    @property
-    def sampling(self) -> Sampling: ...
-    @property
-    def requires(self) -> Requires: ...
-    @property
-    def unsupported(self) -> str: ...
-
-
-class Catalog(Protocol):
-    """The pairs to choose from."""
-
-    @property
-    def pairs(self) -> Sequence[Pair]: ...
-
-
-class ThemeColours(Protocol):
-    """A theme file's data: `specchat.config.themes.Theme`, without importing it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def dark(self) -> bool: ...
-    @property
-    def colors(self) -> Mapping[str, str]: ...
-    @property
-    def spec(self) -> Mapping[str, str]: ...
-    @property
-    def ansi(self) -> bool: ...
+from specchat.config.catalog import Catalog, Pair
+from specchat.config.personas import Persona
+from specchat.config.presets import Preset
+from specchat.config.themes import Theme
+from specchat.engine.api import Acceptance, Limits, Sampling
 
 
 @dataclass(frozen=True)
 class Reloaded:
     """The configuration after a change; `catalog` is None where models.toml cannot be used."""
 
-    themes: Sequence[ThemeColours]
+    themes: Sequence[Theme]
     catalog: Catalog | None
     problems: tuple[str, ...] = ()
 
@@ -75,28 +27,6 @@ class LiveFiles(Protocol):
 
     def changed(self) -> bool: ...
     def read(self) -> Reloaded: ...
-
-
-class Persona(Protocol):
-    """A system prompt under a name: `specchat.config.personas.Persona`, without importing it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def system(self) -> str: ...
-    @property
-    def prefill(self) -> str: ...
-    @property
-    def pair(self) -> str | None: ...
-
-
-class Preset(Protocol):
-    """Sampling under a name: `specchat.config.presets.Preset`, without importing it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def sampling(self) -> Sampling: ...
 
 
 @dataclass(frozen=True)
@@ -116,7 +46,7 @@ class Launch:
     limits: Limits = field(default_factory=Limits)
     system: str = ""
     theme: str | None = None
-    themes: Sequence[ThemeColours] = ()
+    themes: Sequence[Theme] = ()
     personas: Sequence[Persona] = ()
     presets: Sequence[Preset] = ()
     history: Path | None = None

@@ -1,42 +1,39 @@
 """Takes changed themes and pairs into the running app."""
 
-from typing import TYPE_CHECKING
+from textual.app import App
 
 from specchat.clean import clean
 from specchat.tui.launch import LiveFiles
+from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.themes import textual_theme
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
 
 LOOK_EVERY = 1.5
 """Seconds between looks at the files' times."""
 
 
-def watch(app: "SpecchatApp", files: LiveFiles) -> None:
+def watch(chat: ChatScreen, files: LiveFiles) -> None:
     """Look at the files now and then from here on."""
 
     def look() -> None:
         if files.changed():
-            reload(app, files)
+            reload(chat, files)
 
-    app.set_interval(LOOK_EVERY, look)
+    chat.app.set_interval(LOOK_EVERY, look)
 
 
-def reload(app: "SpecchatApp", files: LiveFiles) -> None:
+def reload(chat: ChatScreen, files: LiveFiles) -> None:
     """Take in what the files hold. The pair that is loaded stays as it is until it is chosen again."""
-    fresh = files.read()
-    known = {theme.name: theme for theme in app.chat.themes}
+    app, fresh = chat.app, files.read()
+    known = {theme.name: theme for theme in chat.themes}
     for theme in fresh.themes:
         if known.get(theme.name) != theme:
             app.register_theme(textual_theme(theme))
             if app.theme == theme.name:
-                app.mutate_reactive(type(app).theme)
-    app.chat.themes = fresh.themes
+                app.mutate_reactive(App.theme)
+    chat.themes = fresh.themes
     if fresh.catalog is not None:
-        app.catalog = fresh.catalog
-        app.chat.catalog = fresh.catalog
+        chat.catalog = fresh.catalog
     for problem in fresh.problems:
         app.notify(clean(problem), severity="warning", markup=False)
     if not fresh.problems:
-        app.chat.say("themes and models read again")
+        chat.say("themes and models read again")

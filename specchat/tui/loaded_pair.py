@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from specchat.clean import clean, one_line
+from specchat.config.catalog import Pair
 from specchat.engine.api import Load, Loading, PairInfo, Sampling, StrategyStatus
 from specchat.engine.port import EnginePort
 from specchat.engine.strategies import STRATEGIES
-from specchat.tui.launch import Pair
 
 Death = Literal["told", "again", "back", "last"]
 """One that was told before; one after which the engine was started again, with the same pair or the one before; one

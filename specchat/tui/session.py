@@ -6,10 +6,11 @@ from itertools import count
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.turn import Reply, Turn
+from specchat.config.catalog import Pair
 from specchat.engine.api import Count, Failed
 from specchat.engine.port import EnginePort
 from specchat.tui.engine_events import EngineEvents, Update
-from specchat.tui.launch import Launch, Pair
+from specchat.tui.launch import Launch
 from specchat.tui.racing import Racing
 from specchat.tui.session_chats import Chats
 from specchat.tui.session_state import SessionState

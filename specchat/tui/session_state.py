@@ -5,13 +5,14 @@ from typing import Any
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
+from specchat.config.catalog import Pair
 from specchat.engine.api import Change, Speculation
 from specchat.engine.port import EnginePort
 from specchat.tui.composing.personas import persona_of
 from specchat.tui.draft import Waiting
 from specchat.tui.insight.diagnosis import Advisor, Diagnosis
 from specchat.tui.insight.ledger import Ledger
-from specchat.tui.launch import Launch, Pair
+from specchat.tui.launch import Launch
 from specchat.tui.loaded_pair import LoadedPair
 from specchat.tui.prompt_count import PromptCount
 from specchat.tui.replies import Replies, Running

@@ -8,7 +8,8 @@ from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.engine.api import Loading
 from specchat.tui import figures
-from specchat.tui.composing.composer import Composed
+from specchat.tui.actions.table import BY_SLASH
+from specchat.tui.composing import slash
 from specchat.tui.composing.personas import persona_name
 from specchat.tui.session import Session
 from specchat.tui.text.lines import EMPTY, styled
@@ -48,10 +49,8 @@ def loading_words(loading: Loading | None) -> str:
     return f"{loading.what} {filled}{rest} {100 * loading.fraction:.0f} %"
 
 
-def status_sides(
-    session: Session, typed: str, message: str, warning: str, composed: Composed
-) -> tuple[Content, Content]:
-    """The work under way, or a message; the prompt's files and tokens and what enter does."""
+def status_sides(session: Session, typed: str, message: str, warning: str, files: str) -> tuple[Content, Content]:
+    """The work under way, or a message; the prompt's `files`, in words, its tokens and what enter does."""
     if warning:
         left = styled(warning, ".bad")
     elif message:
@@ -74,7 +73,7 @@ def status_sides(
         left = styled(f"the reply will begin with: {one_line(session.next_prefill, 60)}", ".quiet")
     else:
         left = EMPTY
-    return left, _prompt_side(session, typed, composed)
+    return left, _prompt_side(session, typed, files)
 
 
 def _running(session: Session, reply: Reply) -> str:
@@ -98,20 +97,20 @@ def _title(chat: Conversation) -> str:
     return f"“{one_line(chat.title, 30)}”"
 
 
-def _prompt_side(session: Session, typed: str, composed: Composed) -> Content:
+def _prompt_side(session: Session, typed: str, files: str) -> Content:
     if not typed.strip():
         return EMPTY
-    if composed.command:
+    if typed.startswith("/") and not isinstance(slash.parse(typed, BY_SLASH), str):
         return styled("enter runs it", ".quiet")
     enter = "enter sends" if session.reply is None else "enter sends it next"
-    files = [composed.files] if composed.files else []
+    named = [files] if files and "@" in typed else []
     counted = session.prompt_count.counted
     if counted is None or session.replies:
-        return styled(" · ".join([*files, enter]), ".quiet")
+        return styled(" · ".join([*named, enter]), ".quiet")
     tokens = f"{figures.count(counted.tokens)} / {figures.count(counted.context)} tokens"
     if counted.tokens >= counted.context:
-        return styled(" · ".join([*files, f"{tokens}: too long"]), ".bad")
+        return styled(" · ".join([*named, f"{tokens}: too long"]), ".bad")
     left = f"{figures.count(counted.context - counted.tokens)} left"
     messages = f"{counted.dropped} earlier message{'s' * (counted.dropped > 1)}"
     without = [f"without {messages}"] if counted.dropped else []
-    return styled(" · ".join([*files, f"{tokens}, {left}", *without, enter]), ".quiet")
+    return styled(" · ".join([*named, f"{tokens}, {left}", *without, enter]), ".quiet")

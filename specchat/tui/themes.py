@@ -1,8 +1,8 @@
 """A theme file's colours as a Textual theme."""
 
-from textual.theme import BUILTIN_THEMES, Theme
+from textual import theme as textual
 
-from specchat.tui.launch import ThemeColours
+from specchat.config.themes import Theme
 
 DEFAULT_THEME = "ink"
 
@@ -18,11 +18,11 @@ SPEC_DEFAULTS: dict[str, str] = {
 """Colours of token sources for themes that name none."""
 
 
-def textual_theme(theme: ThemeColours) -> Theme:
+def textual_theme(theme: Theme) -> textual.Theme:
     """Textual's own kind of theme; colours that the file leaves out are derived by Textual."""
     colours = theme.colors.get
-    palette = BUILTIN_THEMES["ansi-dark" if theme.dark else "ansi-light"].variables if theme.ansi else {}
-    return Theme(
+    palette = textual.BUILTIN_THEMES["ansi-dark" if theme.dark else "ansi-light"].variables if theme.ansi else {}
+    return textual.Theme(
         name=theme.name,
         dark=theme.dark,
         primary=theme.colors["primary"],

@@ -49,7 +49,7 @@ async def test_enter_takes_the_command_that_was_typed() -> None:
         await pilot.press("slash", "t", "h")
         await wait_until(pilot, lambda: "/theme" in screen_text(app))
         await burst(app, pilot, "backspace", "backspace", *"new", "enter")
-        assert (app.chat.prompt.text, app.chat._notice.text, len(app.session.conversation.turns)) == ("", "", 0)
+        assert (app.chat.prompt.text, app.chat.notice.text, len(app.session.conversation.turns)) == ("", "", 0)
 
 
 async def test_space_and_enter_choose_in_the_settings() -> None:

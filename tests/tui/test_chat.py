@@ -21,6 +21,7 @@ from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.screens.palette import Palette
 from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
+from specchat.tui.verbs.choosing import choose_settings, use_pair
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.rows import TwoSided
@@ -114,16 +115,10 @@ async def test_text_streams_and_the_timer_rests_when_idle() -> None:
 
 
 async def test_escape_stops_and_keeps_the_partial_reply() -> None:
-    engine, clock = slow()
-    app = make_app(engine)
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 30
-        await until_shown(pilot, app, "word20")
+    async with being_answered(LONG, (120, 36), 30, "word20") as (app, pilot, _):
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.session.reply is None)
-        assert any(isinstance(request, Cancel) for request in engine.requests)
+        assert any(isinstance(request, Cancel) for request in app.engine.requests)
         await until_shown(pilot, app, "stopped")
         assert "word20" in screen_text(app)
 
@@ -152,17 +147,11 @@ async def test_a_new_chat_is_empty() -> None:
 
 
 async def test_settings_change_a_running_reply() -> None:
-    engine, clock = slow()
-    app = make_app(engine)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 20
-        await until_shown(pilot, app, "word10")
+    async with being_answered(LONG, (120, 40), 20, "word10") as (app, pilot, clock):
         await pilot.press("f2")
         await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
         await pilot.press("down", "enter")
-        await wait_until(pilot, lambda: any(isinstance(request, Change) for request in engine.requests))
+        await wait_until(pilot, lambda: any(isinstance(request, Change) for request in app.engine.requests))
         assert app.session.settings.speculation == Speculation("lookup", 8)
         await pilot.press("escape")
         clock.now = 60
@@ -275,7 +264,7 @@ async def test_a_pair_that_cannot_run_here_says_why() -> None:
         options = app.screen.query_one(OptionList)
         assert options.get_option_at_index(1).disabled
         await pilot.press("escape")
-        app.chat.choosing.pair(catalog.pairs[1])
+        use_pair(app.chat, catalog.pairs[1])
         assert "cannot be loaded: no [GPU] here" in status(app)
         assert app.session.loaded.info is not None
 
@@ -287,7 +276,7 @@ async def test_a_load_that_fails_says_why_and_the_pair_before_answers() -> None:
         await loaded(app, pilot)
         await ask(app, pilot, "hi")
         engine.fail_load("model", "no such folder: [/models]\x1b]52;c;x\x07")
-        app.chat.choosing.pair(CATALOG.pairs[1])
+        use_pair(app.chat, CATALOG.pairs[1])
         await until_shown(pilot, app, "no such folder: [/models]␛]52;c;x")
         assert "Still using demo." in status(app)
         await loaded(app, pilot)
@@ -311,7 +300,7 @@ async def test_escape_gives_up_loading() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         engine.holds_loads = True
-        app.chat.choosing.pair(CATALOG.pairs[1])
+        use_pair(app.chat, CATALOG.pairs[1])
         await until_shown(pilot, app, "esc goes back to demo")
         await pilot.press("escape")
         await until_shown(pilot, app, "going back to demo")
@@ -322,14 +311,8 @@ async def test_escape_gives_up_loading() -> None:
 
 
 async def test_a_dead_engine_costs_one_reply() -> None:
-    engine, clock = slow()
-    app = make_app(engine)
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 30
-        await until_shown(pilot, app, "word20")
-        engine.die()
+    async with being_answered(LONG, (120, 36), 30, "word20") as (app, pilot, clock):
+        app.engine.die()
         await until_shown(pilot, app, "killed by SIGKILL")
         assert "word20" in screen_text(app)
         await loaded(app, pilot)
@@ -613,7 +596,7 @@ async def test_a_list_without_room_turns_no_page() -> None:
     app = make_app(FakeEngine())
     async with app.run_test(size=(100, 30)) as pilot:
         await loaded(app, pilot)
-        app.chat.choosing.settings()
+        choose_settings(app.chat)
         while not app.screen.query(OptionList):
             await asyncio.sleep(0)
         strategies = app.screen.query_one(OptionList)

@@ -58,13 +58,13 @@ async def test_no_file_is_replaced_and_trouble_is_told(folder: Path) -> None:
         await loaded(running, pilot)
         await ask(running, pilot, "Foxes?")
         await running.chat.do("export-chat", "a.md")
-        assert "a.md exists already and is kept" in running.chat._notice.text
+        assert "a.md exists already and is kept" in running.chat.notice.text
         await running.chat.do("export-chat", "no/b.md")
-        assert "no/b.md cannot be written" in running.chat._notice.text
+        assert "no/b.md cannot be written" in running.chat.notice.text
         await running.chat.do("import-chats", "none.json")
-        await wait_until(pilot, lambda: "none.json cannot be read" in running.chat._notice.text)
+        await wait_until(pilot, lambda: "none.json cannot be read" in running.chat.notice.text)
         await running.chat.do("import-chats", "a.md")
-        await wait_until(pilot, lambda: "a.md holds no chat" in running.chat._notice.text)
+        await wait_until(pilot, lambda: "a.md holds no chat" in running.chat.notice.text)
     assert (folder / "a.md").read_text() == "mine"
 
 

@@ -15,6 +15,7 @@ from specchat.engine.fake import FakeEngine
 from specchat.tui.app import SpecchatApp
 from specchat.tui.chat_list import by_date, of_hits, period
 from specchat.tui.screens.ask import AskScreen
+from specchat.tui.verbs.choosing import use_pair, use_strategy
 from specchat.tui.widgets.sidebar import Search
 
 COUNTED = "one two three four five six seven eight nine ten"
@@ -235,7 +236,7 @@ async def test_what_is_looked_for_in_a_chat_is_not_looked_for_in_the_next() -> N
         await until_shown(pilot, app, "1 of 2")
         await pilot.press("ctrl+n", "x")
         assert app.chat.prompt.text == "x"
-        assert not app.chat.has_class("-finding")
+        assert not app.chat.reading.has_class("-finding")
 
 
 async def test_choosing_another_pair_tells_which_reply_it_stops() -> None:
@@ -245,7 +246,7 @@ async def test_choosing_another_pair_tells_which_reply_it_stops() -> None:
         await loaded(app, pilot)
         await ask(app, pilot, "count", wait=False)
         await pilot.press("ctrl+n")
-        app.chat.choosing.pair(app.catalog.pairs[1])
+        use_pair(app.chat, app.chat.catalog.pairs[1])
         assert "the reply in “count” is stopped" in status(app)
         await wait_until(pilot, lambda: not app.session.replies)
         assert "is answered" not in status(app)
@@ -327,9 +328,9 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
     first = make_app(FakeEngine(("Saved.",)), launch)
     async with first.run_test(size=(120, 36)) as pilot:
         await loaded(first, pilot)
-        first.chat.choosing.pair(first.catalog.pairs[1])
+        use_pair(first.chat, first.chat.catalog.pairs[1])
         await wait_until(pilot, lambda: first.session.loaded.info is not None)
-        first.chat.choosing.strategy("lookup")
+        use_strategy(first.chat, "lookup")
         await ask(first, pilot, "hello")
     engine = FakeEngine(("Again.",))
     second = make_app(engine, launch)
@@ -338,9 +339,9 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
         await pilot.press("ctrl+b", "enter")
         await until_shown(pilot, second, "Saved.")
         assert "big, loaded when you write" in screen_text(second)
-        assert second.session.loaded.pair is second.catalog.pairs[0]
+        assert second.session.loaded.pair is second.chat.catalog.pairs[0]
         await pilot.press("m")
-        await wait_until(pilot, lambda: second.session.loaded.pair is second.catalog.pairs[1])
+        await wait_until(pilot, lambda: second.session.loaded.pair is second.chat.catalog.pairs[1])
         await ask(second, pilot, "ore")
         assert second.session.settings.strategy == "lookup"
         assert [turn.prompt for turn in second.session.conversation.turns] == ["hello", "more"]

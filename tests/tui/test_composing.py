@@ -30,6 +30,7 @@ from specchat.tui.composing.mentions import (
 )
 from specchat.tui.composing.personas import apply, persona_name, preset_name
 from specchat.tui.composing.slash import Command, Mistake, complete, nearest, parse
+from specchat.tui.verbs.table import VERBS
 
 
 def values(action: Action) -> Sequence[tuple[str, str]]:
@@ -113,8 +114,12 @@ def test_unknown_commands_are_told_with_the_nearest(prompt: str, words: str) -> 
 
 def test_every_command_has_its_own_name() -> None:
     assert len(BY_SLASH) == sum(bool(action.slash) for action in ACTIONS)
-    assert all(action.run is not None for action in BY_SLASH.values())
-    assert not {action.slash for action in ACTIONS if action.values and not action.argument}
+    assert all(not action.fixed for action in BY_SLASH.values())
+
+
+def test_every_action_that_is_not_fixed_does_something() -> None:
+    assert VERBS.keys() == {action.id for action in ACTIONS if not action.fixed}
+    assert not {action.id for action in ACTIONS if not action.fixed and VERBS[action.id].values and not action.argument}
 
 
 def test_commands_complete() -> None:

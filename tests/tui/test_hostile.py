@@ -27,6 +27,7 @@ from specchat.engine.api import (
     StrategyStatus,
 )
 from specchat.engine.fake import INFO, FakeEngine
+from specchat.tui.verbs.choosing import use_pair
 from specchat.tui.widgets.sidebar import Sidebar
 
 CATALOG = Catalog(
@@ -145,7 +146,7 @@ async def test_error_messages(kind: str) -> None:
             await ask(app, pilot, "hi")
         elif kind == "load":
             engine.fail_load("model", EVIL)
-            app.chat.choosing.pair(app.catalog.pairs[0])
+            use_pair(app.chat, app.chat.catalog.pairs[0])
         else:
             app.session.loaded._deaths = 5
             engine._ready.append(Failed(None, "died", EVIL))

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from conftest import CATALOG, ask, loaded, make_app, screen_text, wait_until
-from test_chat import slow, status
+from conftest import CATALOG, loaded, make_app, screen_text, wait_until
+from test_chat import LONG, being_answered, status
 from test_session import Clock
 from textual.app import App
 from textual.drivers.headless_driver import HeadlessDriver
@@ -22,22 +22,16 @@ async def started() -> AsyncIterator[tuple[SpecchatApp, Pilot[None], Clock]]:
     app, clock = make_app(FakeEngine(("Fine.",))), Clock()
     async with app.run_test(size=(100, 30)) as pilot:
         await loaded(app, pilot)
-        app.chat.interrupting.clock = clock
+        app.interrupting.clock = clock
         yield app, pilot, clock
 
 
 async def test_ctrl_c_stops_the_reply_and_keeps_the_draft() -> None:
-    engine, clock = slow()
-    app = make_app(engine)
-    async with app.run_test(size=(100, 30)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 20
-        await wait_until(pilot, lambda: "word3" in screen_text(app))
+    async with being_answered(LONG, (100, 30), 20, "word3") as (app, pilot, _):
         app.chat.prompt.insert("a draft")
         await pilot.press("ctrl+c")
         await wait_until(pilot, lambda: app.session.reply is None)
-        assert any(isinstance(request, Cancel) for request in engine.requests)
+        assert any(isinstance(request, Cancel) for request in app.engine.requests)
         assert (app.chat.prompt.text, app.is_running) == ("a draft", True)
         assert "word3" in screen_text(app)
 

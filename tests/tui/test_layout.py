@@ -1,17 +1,19 @@
 """Where things stand: the column of the chat, the prompt's box, the panel, wrapped code, hints and footers."""
 
+import pytest
 from conftest import answered, ask, loaded, make_app, screen_text, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
-from test_chat import slow
+from test_chat import being_answered, slow
 from textual.content import Content
 
 from specchat.engine.fake import FakeEngine
 from specchat.tui.gauges import whole_footer
 from specchat.tui.text.code_wrap import wrapped
+from specchat.tui.widgets import rows
 from specchat.tui.widgets.chat_view import WIDEST
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
-from specchat.tui.widgets.rows import Hints
+from specchat.tui.widgets.rows import Hints, hinted
 from specchat.tui.widgets.sidebar import Sidebar
 
 LONG = "word " * 60
@@ -88,6 +90,22 @@ async def test_hints_are_of_what_can_be_done_now() -> None:
         await wait_until(pilot, lambda: app.session.reply is None)
         await wait_until(pilot, lambda: {"again", "new"} <= set(str(hints.render()).split()))
         assert "stop" not in str(hints.render())
+
+
+async def test_hints_are_chosen_anew_only_when_what_they_depend_on_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[object] = []
+    monkeypatch.setattr(rows, "hinted", lambda *about: chosen.append(about) or hinted(*about))
+    async with being_answered(LONG, (120, 36), 20, "word word") as (app, pilot, clock):
+        hints = app.chat.query_one(Hints)
+        assert "esc stop" in str(hints.render())
+        before = len(chosen)
+        clock.now = 40
+        await wait_until(pilot, lambda: screen_text(app).count("word") > 30)
+        app.chat.draw_rows()
+        assert len(chosen) == before
+        clock.now = 9999
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await wait_until(pilot, lambda: "ctrl+r again" in str(hints.render()))
 
 
 async def test_a_long_message_is_read_whole_in_two_rows() -> None:

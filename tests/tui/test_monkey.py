@@ -22,6 +22,7 @@ from specchat.clean import clean
 from specchat.engine.fake import FakeEngine
 from specchat.tui.actions.table import ACTIONS, BY_SLASH
 from specchat.tui.app import SpecchatApp
+from specchat.tui.verbs.choosing import use_pair
 
 KEYS = [
     "enter", "escape", "up", "down", "left", "right", "pageup", "pagedown", "tab", "shift+tab", "space", "backspace",
@@ -86,7 +87,7 @@ class Monkey:
 
     async def _do(self) -> None:
         """An action, whatever is on the screen: this is how the palette runs it."""
-        action = self._chance.choice([action for action in ACTIONS if action.run is not None])
+        action = self._chance.choice([action for action in ACTIONS if not action.fixed])
         self.done.append(f"do {action.id}")
         await self._app.chat.do(action.id)
 
@@ -147,7 +148,7 @@ class Monkey:
 
     async def _switch(self) -> None:
         self.done.append("switch")
-        self._app.chat.choosing.pair(self._chance.choice(CATALOG.pairs))
+        use_pair(self._app.chat, self._chance.choice(CATALOG.pairs))
 
     async def _wait(self) -> None:
         self.done.append("wait")
@@ -189,7 +190,7 @@ async def rest(app: SpecchatApp, engine: FakeEngine, pilot: Pilot[None]) -> None
     engine.tokens_per_second = 300
     engine._failures.clear()
     engine._load_failures.clear()
-    app.chat.choosing.pair(CATALOG.pairs[0])
+    use_pair(app.chat, CATALOG.pairs[0])
     await wait_until(pilot, lambda: app.session.loaded.info is not None and app.session.reply is None)
     await pilot.press("ctrl+n", "escape")
     app.chat.prompt.focus()

@@ -5,7 +5,8 @@ from conftest import CATALOG, LAUNCH, ask, loaded, make_app, wait_until
 from test_chat import LONG, being_answered, status
 
 from specchat.engine.fake import FakeEngine
-from specchat.tui.screens import notice
+from specchat.tui import notice
+from specchat.tui.verbs.choosing import use_pair
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,7 @@ async def test_a_failed_load_stays_though_the_pair_before_is_back() -> None:
     async with app.run_test(size=(100, 24)) as pilot:
         await loaded(app, pilot)
         engine.fail_load("load", "No connection.")
-        app.chat.choosing.pair(CATALOG.pairs[1])
+        use_pair(app.chat, CATALOG.pairs[1])
         await wait_until(pilot, lambda: app.session.loaded.loading is None)
         await wait_until(pilot, lambda: app.session.loaded.info and app.session.loaded.name == "demo")
         await pilot.pause(0.1)
@@ -76,5 +77,5 @@ async def test_when_another_pair_is_chosen() -> None:
     async with app.run_test(size=(100, 24)) as pilot:
         await loaded(app, pilot)
         app.chat.say("no model is loaded: f3 chooses one", bad=True)
-        app.chat.choosing.pair(CATALOG.pairs[1])
+        use_pair(app.chat, CATALOG.pairs[1])
         assert "f3 chooses one" not in status(app)

@@ -4,7 +4,7 @@ from time import perf_counter
 
 import pytest
 from conftest import answered, ask, loaded, make_app, screen_text, wait_until
-from test_chat import being_answered, slow, status, until_shown
+from test_chat import LONG, being_answered, slow, status, until_shown
 from test_chat_rows import a_chat
 from textual.pilot import Pilot
 
@@ -82,13 +82,7 @@ async def test_the_focus_goes_to_the_transcript_and_back() -> None:
 
 
 async def test_escape_leaves_before_it_stops() -> None:
-    engine, clock = slow()
-    app = make_app(engine)
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 30
-        await until_shown(pilot, app, "word20")
+    async with being_answered(LONG, (120, 36), 30, "word20") as (app, pilot, _):
         await pilot.press("ctrl+up", "escape")
         assert app.session.reply is not None
         assert not app.session.stopping
@@ -402,7 +396,7 @@ async def test_code_and_prompt_go_to_the_editor(monkeypatch: pytest.MonkeyPatch)
         opened.append((text, suffix))
         return f"{text}!" if "prompt" in text else None
 
-    monkeypatch.setattr("specchat.tui.screens.reading.edit_text", edit)
+    monkeypatch.setattr("specchat.tui.verbs.reading.edit_text", edit)
     async with answered(STORY, (100, 30)) as (app, pilot):
         await pilot.press("ctrl+up", "o")
         await to_row(app, pilot, "print")
@@ -413,7 +407,7 @@ async def test_code_and_prompt_go_to_the_editor(monkeypatch: pytest.MonkeyPatch)
         def fail(*_: object) -> None:
             raise EditorError("there is no editor: set VISUAL")
 
-        monkeypatch.setattr("specchat.tui.screens.reading.edit_text", fail)
+        monkeypatch.setattr("specchat.tui.verbs.reading.edit_text", fail)
         await pilot.press("ctrl+l")
         assert "there is no editor" in status(app)
         assert app.chat.prompt.text == "prompt!"
@@ -431,7 +425,7 @@ async def test_the_token_under_the_cursor_is_explained() -> None:
         assert under_cursor(app).startswith("She kept")
         inspector = app.chat.query_one(Inspector)
         assert str(inspector.render()).startswith("“↵↵She”")
-        assert app.chat.has_class("-tokens")
+        assert app.chat.reading.has_class("-tokens")
         seen = []
         for key in ("l", "right", "h", "left", "h"):
             await pilot.press(key)
@@ -443,7 +437,7 @@ async def test_the_token_under_the_cursor_is_explained() -> None:
         await until_shown(pilot, app, "· step 1 of ")
         await pilot.press("t")
         await until_shown(pilot, app, "╭─ python")
-        assert not app.chat.has_class("-inspecting")
+        assert not app.chat.reading.has_class("-inspecting")
 
 
 async def test_a_click_on_the_heat_opens_the_tokens_there() -> None:

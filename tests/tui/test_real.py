@@ -20,6 +20,7 @@ from specchat.engine.client import EngineClient
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
+from specchat.tui.verbs.choosing import use_strategy
 
 pytestmark = [
     pytest.mark.skipif(not (demo_model("target") / "model.safetensors").exists(), reason="the demo pair is not here"),
@@ -49,7 +50,7 @@ async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(en
         texts = []
         for strategy in STRATEGIES:
             app.chat.chats.new()
-            app.chat.choosing.strategy(strategy)
+            use_strategy(app.chat, strategy)
             await ask(app, pilot, PROMPT, wait=False)
             await wait_until(pilot, lambda: app.session.reply is None, 60)
             reply = app.session.last_reply
@@ -64,7 +65,7 @@ async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(en
             await wait_until(
                 pilot, lambda at=at: app.session.reply is None or len(app.session.reply.steps) > at + 3, 60
             )
-            app.chat.choosing.strategy(strategy)
+            use_strategy(app.chat, strategy)
         await wait_until(pilot, lambda: app.session.reply is None, 60)
         assert app.session.last_reply is not None
         texts.append(app.session.last_reply.text)

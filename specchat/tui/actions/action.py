@@ -1,19 +1,9 @@
-"""The user's actions. An `Action` gives a key, a palette command, a slash command, a hint and a line of help."""
+"""The user's actions as data: an `Action` gives key, palette command, slash command, hint and line of help."""
 
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from textual.binding import Binding
-
-if TYPE_CHECKING:
-    from specchat.tui.screens.chat import ChatScreen
-
-Run = Callable[["ChatScreen", str], Awaitable[None] | None]
-"""Does it; the text is what followed the slash command, empty otherwise."""
-
-Values = Callable[["ChatScreen"], Sequence[tuple[str, str]]]
-"""The arguments that can be completed, each with a word about it."""
 
 Where = Literal["anywhere", "prompt", "transcript", "chats"]
 
@@ -24,28 +14,30 @@ PLACES: dict[Where, str] = {
     "anywhere": "everywhere",
 }
 
+When = Literal["always", "begun", "stoppable", "answered", "recorded", "on code", "on fold"]
+"""When a hint is worth showing: the chat has a prompt; a reply runs or a prompt is edited; a reply has ended; its steps
+are known; code, or what can be folded, is under the transcript's cursor."""
+
 
 @dataclass(frozen=True)
 class Action:
     """`keys` as Textual names them, the first being the one shown; `hint` is its word in the line at the bottom.
 
-    `id` names it in keys.toml. `slash` is its command in the prompt, `argument` what may follow, in words. Without
-    `run` the key is handled by the prompt or by Textual itself and cannot be moved.
+    `id` names it in keys.toml. `slash` is its command in the prompt, `argument` what may follow, in words.
     """
 
     id: str
     label: str
     help: str
-    run: Run | None = None
     keys: tuple[str, ...] = ()
     hint: str = ""
     slash: str = ""
     argument: str = ""
-    values: Values | None = None
-    applies: Callable[["ChatScreen"], bool] = lambda _: True
-    """Whether the hint is worth showing now."""
     where: Where = "anywhere"
     """Where its keys work: `transcript` and `chats` mean while the transcript or the list of chats has the focus."""
+    when: When = "always"
+    fixed: bool = False
+    """Whether the prompt or Textual itself handles its keys: they cannot be moved, and it has no other command."""
 
     def binding(self) -> Binding:
         return Binding(

@@ -3,18 +3,17 @@
 from specchat.tui.actions.action import Action
 
 BRANCHES = (
-    Action("edit", "Edit prompt", "Edit your last prompt; what was said since stays as a branch.",
-           lambda chat, _: chat.chats.edit(), ("f5",), slash="edit"),
+    Action("edit", "Edit prompt", "Edit your last prompt; what was said since stays as a branch.", ("f5",),
+           slash="edit"),
     Action("previous-version", "Previous version", "Show the version before, of the latest message with several.",
-           lambda chat, _: chat.chats.show_version(-1), ("f7",)),
-    Action("next-version", "Next version", "Show the version after it.",
-           lambda chat, _: chat.chats.show_version(1), ("f8",)),
-    Action("edit-here", "Edit here", "Edit the prompt under the cursor, as a branch.",
-           lambda chat, _: chat.chats.edit(), ("e",), hint="edit", where="transcript"),
-    Action("regenerate-here", "Regenerate here", "Answer the prompt under the cursor again, as a branch.",
-           lambda chat, _: chat.chats.regenerate(), ("r",), hint="again", where="transcript"),
+           ("f7",)),
+    Action("next-version", "Next version", "Show the version after it.", ("f8",)),
+    Action("edit-here", "Edit here", "Edit the prompt under the cursor, as a branch.", ("e",), hint="edit",
+           where="transcript"),
+    Action("regenerate-here", "Regenerate here", "Answer the prompt under the cursor again, as a branch.", ("r",),
+           hint="again", where="transcript"),
     Action("previous-version-here", "Previous version here", "Show the version before of the message under the cursor.",
-           lambda chat, _: chat.chats.show_version(-1), ("<",), where="transcript"),
+           ("<",), where="transcript"),
     Action("next-version-here", "Next version here", "Show the version after it of the message under the cursor.",
-           lambda chat, _: chat.chats.show_version(1), (">",), where="transcript"),
+           (">",), where="transcript"),
 )  # fmt: skip

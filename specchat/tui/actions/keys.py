@@ -36,7 +36,7 @@ class Keys:
         return {id: ",".join(keys) or _NO_KEY for id, keys in self._own.items()}
 
     def _problem(self, action: Action) -> str:
-        if action.run is None:
+        if action.fixed:
             return f"keys.toml: the key of {action.id} cannot be moved."
         for key in self._own[action.id]:
             if action.where in ("anywhere", "prompt") and len(key) == 1:

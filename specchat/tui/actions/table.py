@@ -1,6 +1,8 @@
 """All actions in one table."""
 
-from specchat.tui.actions.action import PLACES, Action, key_name
+from textual.binding import BindingType
+
+from specchat.tui.actions.action import PLACES, Action, Where, key_name
 from specchat.tui.actions.branches import BRANCHES
 from specchat.tui.actions.chat import CHAT
 from specchat.tui.actions.chats import CHATS
@@ -11,6 +13,11 @@ from specchat.tui.actions.speculation import SPECULATION
 ACTIONS: tuple[Action, ...] = (*CHAT, *READING, *SPECULATION, *BRANCHES, *CHATS, *COMPOSING)
 BY_ID = {action.id: action for action in ACTIONS}
 BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
+
+
+def bindings(where: Where) -> list[BindingType]:
+    """The keys of the actions that belong to a place."""
+    return [action.binding() for action in ACTIONS if action.keys and not action.fixed and action.where == where]
 
 
 def as_markdown() -> str:
@@ -27,7 +34,7 @@ def as_markdown() -> str:
 def _row(action: Action) -> str:
     keys = " or ".join(f"`{key_name(key)}`" for key in action.keys)
     slash = f"`/{action.slash}{f' {action.argument}' * bool(action.argument)}`" if action.slash else ""
-    return f"| {keys} | {slash} | {action.label} | {action.help} | {f'`{action.id}`' if action.run else ''} |"
+    return f"| {keys} | {slash} | {action.label} | {action.help} | {'' if action.fixed else f'`{action.id}`'} |"
 
 
 if __name__ == "__main__":

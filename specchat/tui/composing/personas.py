@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from specchat.config.personas import Persona
+from specchat.config.presets import Preset
 from specchat.engine.api import Sampling
-from specchat.tui.launch import Persona, Preset
 
-NO_PERSONA = "none"
 OWN = "own"
 """The name of a sampling that is no preset's."""
 

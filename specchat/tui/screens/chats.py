@@ -1,31 +1,29 @@
 """Chats and branches on the chat screen: the list beside it, opening, leaving, editing, other versions."""
 
-from typing import TYPE_CHECKING
-
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
+from specchat.tui.screens.composer import Composer
+from specchat.tui.screens.feed import Feed
+from specchat.tui.screens.queue import Queue
+from specchat.tui.screens.window import ChatWindow
 from specchat.tui.text.chat_rows import Said
-
-if TYPE_CHECKING:
-    from specchat.tui.screens.chat import ChatScreen
-    from specchat.tui.widgets.sidebar import Sidebar
 
 
 class Chats:
-    """Acts on the chat screen it belongs to."""
+    """Shows another chat, or another branch of the one that is shown."""
 
-    def __init__(self, chat: "ChatScreen") -> None:
-        self._chat = chat
-
-    @property
-    def _sidebar(self) -> "Sidebar":
-        return self._chat.sidebar
+    def __init__(self, window: ChatWindow, feed: Feed, queue: Queue, composer: Composer) -> None:
+        self._window = window
+        self._sidebar = window.sidebar
+        self._feed = feed
+        self._queue = queue
+        self._composer = composer
 
     # The list
 
     def toggle(self) -> None:
         """Show the list, or hide it."""
-        if self._chat.has_class("-chats"):
+        if self._window.lists_chats:
             self.leave()
             return
         self._show()
@@ -38,179 +36,173 @@ class Chats:
 
     def leave(self) -> bool:
         """Hide the list; False when it was hidden. The prompt has the focus again."""
-        if not self._chat.has_class("-chats"):
+        if not self._window.lists_chats:
             return False
         self._hide()
-        self._chat.set_focus(self._chat.prompt)
+        self._window.set_focus(self._window.prompt)
         return True
 
     def uncover(self) -> None:
         """Hide the list where it covers the chat and the focus is elsewhere."""
-        chat = self._chat
-        if chat.has_class("-chats") and not chat.has_class("-wide") and not self._sidebar.has_focus_within:
+        window = self._window
+        if window.lists_chats and not window.has_class("-wide") and not self._sidebar.has_focus_within:
             self._hide()
 
     def _hide(self) -> None:
-        self._chat.remove_class("-chats")
+        self._window.remove_class("-chats")
         self._sidebar.disabled = True
         self._sidebar.forget_search()
-        self._chat.draw_gauges()
-
-    def redraw(self) -> None:
-        """List the chats anew, where they are shown."""
-        if self._chat.has_class("-chats"):
-            session = self._chat.session
-            self._sidebar.reload(session.conversation, [running.chat.key for running in session.replies.all])
+        self._window.draw_gauges()
 
     def _show(self) -> None:
-        self._chat.add_class("-chats")
+        self._window.add_class("-chats")
         self._sidebar.disabled = False
-        self._chat.draw_gauges()
-        self.redraw()
+        self._window.draw_gauges()
+        self._window.draw_chats()
 
     # Chats
 
     def new(self) -> None:
         """Start an empty chat."""
         self.keep_place()
-        self._chat.reading.end_find()
-        self._chat.session.chats.new()
+        self._window.reading.end_find()
+        self._window.session.chats.new()
         self.show_conversation()
-        self._chat.set_focus(self._chat.prompt)
-        self.redraw()
+        self._window.set_focus(self._window.prompt)
+        self._window.draw_chats()
 
     def delete(self, key: str) -> None:
         """Delete a saved chat; an empty one is shown where it is the open one."""
-        chat = self._chat
-        if key == chat.session.conversation.key:
-            chat.reading.end_find()
+        window = self._window
+        if key == window.session.conversation.key:
+            window.reading.end_find()
             if not self._sidebar.has_focus_within:
-                chat.set_focus(chat.prompt)
-        chat.session.chats.delete(key).wait(1)
+                window.set_focus(window.prompt)
+        window.session.chats.delete(key).wait(1)
         self.show_conversation()
-        self.redraw()
+        self._window.draw_chats()
 
     def open(self, key: str, message: str | None = None) -> None:
         """Show a saved chat, at `message` if one is given, else where it was left."""
-        chat = self._chat
+        window = self._window
         self.keep_place()
-        if refusal := chat.session.chats.open(key):
-            chat.say(refusal, bad=True)
+        if refusal := window.session.chats.open(key):
+            window.say(refusal, bad=True)
             return
-        chat.reading.end_find()
-        conversation = chat.session.conversation
+        window.reading.end_find()
+        conversation = window.session.conversation
         found = conversation.find(message) if message is not None else None
-        if found is not None and chat.session.running is None:  # what is being written stays in view
+        if found is not None and window.session.running is None:  # what is being written stays in view
             conversation.show(found)
         self.show_conversation()
         if found is None:
-            chat.transcript.read_on(chat.session.chat.scroll)
+            window.transcript.read_on(window.session.chat.scroll)
         else:
             reply = isinstance(found, Reply)
             turn = found.turn if isinstance(found, Reply) else found
             if turn is not None:
-                chat.transcript.go_to_said(Said(turn, "model" if reply else "you"))
-        if chat.has_class("-wide"):
-            self.redraw()
-            chat.set_focus(chat.prompt)
+                window.transcript.go_to_said(Said(turn, "model" if reply else "you"))
+        if window.has_class("-wide"):
+            self._window.draw_chats()
+            window.set_focus(window.prompt)
         else:
             self.leave()
 
     def keep_place(self) -> None:
         """Remember where the open chat is being read."""
-        self._chat.session.chat.scroll = self._chat.transcript.place_in_words()
+        self._window.session.chat.scroll = self._window.transcript.place_in_words()
 
     def show_conversation(self) -> None:
         """Draw another chat, or another branch of it."""
-        self._chat.queue.look()
-        self._chat.transcript.show(self._chat.session.conversation)
-        self._chat.say("")
-        self._chat.redraw()
-        self._chat.count_soon()
-        self._chat.feed.expect()
+        self._queue.look()
+        self._window.transcript.show(self._window.session.conversation)
+        self._window.say("")
+        self._window.redraw()
+        self._composer.count_soon()
+        self._feed.expect()
 
     def load_wanted(self) -> None:
         """Load the pair of a reopened chat, once something is written and no reply runs."""
-        typed = self._chat.prompt.text
+        typed = self._window.prompt.text
         if typed and not typed.startswith("/"):
             self._load_wanted()
 
     def _load_wanted(self) -> None:
         """Load the pair of a reopened chat, with the settings it had, where no reply runs."""
-        chat = self._chat
-        if not chat.session.wanted or chat.session.replies:
+        window = self._window
+        if not window.session.wanted or window.session.replies:
             return
-        wanted, settings = chat.session.wanted, chat.session.settings
-        chat.session.wanted = ""
-        pair = next((pair for pair in chat.catalog.pairs if pair.spec.id == wanted), None)
+        wanted, settings = window.session.wanted, window.session.settings
+        window.session.wanted = ""
+        pair = next((pair for pair in window.catalog.pairs if pair.spec.id == wanted), None)
         if pair is None or pair.unsupported:
-            chat.session.settle()
+            window.session.settle()
             reason = pair.unsupported if pair else "it is not in models.toml any more"
-            chat.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
+            window.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
             return
-        chat.session.load(pair, settings)
-        chat.say("")
-        chat.redraw()
-        chat.feed.expect()
+        window.session.load(pair, settings)
+        window.say("")
+        window.redraw()
+        self._feed.expect()
 
     # Branches
 
     @property
     def _turn(self) -> Turn | None:
         """The turn under the transcript's cursor while that has the focus, else the last one."""
-        transcript = self._chat.transcript
+        transcript = self._window.transcript
         said = transcript.said if transcript.has_focus else None
-        return said.turn if said is not None else self._chat.session.conversation.last
+        return said.turn if said is not None else self._window.session.conversation.last
 
     def edit(self) -> None:
         """Put an earlier prompt into the box; sending it makes a branch."""
         turn = self._turn
         if turn is None:
-            self._chat.say("there is no prompt to edit yet", bad=True)
+            self._window.say("there is no prompt to edit yet", bad=True)
             return
-        self._chat.session.chat.editing = turn
-        self._chat.prompt.fill(turn.prompt)
-        self._chat.set_focus(self._chat.prompt)
-        self._chat.draw_rows()
+        self._window.session.chat.editing = turn
+        self._window.prompt.fill(turn.prompt)
+        self._window.set_focus(self._window.prompt)
+        self._window.draw_rows()
 
     def stop_editing(self) -> bool:
         """Leave the edited prompt as it was; False when none is edited."""
-        if self._chat.session.chat.editing is None:
+        if self._window.session.chat.editing is None:
             return False
-        self._chat.session.chat.editing = None
-        self._chat.prompt.load_text("")
-        self._chat.say("not edited")
+        self._window.session.chat.editing = None
+        self._window.prompt.load_text("")
+        self._window.say("not edited")
         return True
 
     def regenerate(self) -> None:
         """Another reply to the prompt under the cursor, or to the last one."""
-        self._chat.say("")
+        self._window.say("")
         self._load_wanted()
-        if refusal := self._chat.session.regenerate(self._turn):
-            self._chat.refuse(refusal)
+        if refusal := self._window.session.regenerate(self._turn):
+            self._window.refuse(refusal)
             return
-        self._chat.redraw()
-        self._chat.feed.expect()
+        self._window.redraw()
+        self._feed.expect()
 
     def go_on(self) -> None:
         """Continue the last reply."""
-        self._chat.say("")
+        self._window.say("")
         self._load_wanted()
-        if refusal := self._chat.session.go_on():
-            self._chat.refuse(refusal)
+        if refusal := self._window.session.go_on():
+            self._window.refuse(refusal)
             return
-        self._chat.redraw()
-        self._chat.feed.expect()
+        self._window.redraw()
+        self._feed.expect()
 
     def show_version(self, step: int) -> None:
         """Show the version before (-1) or after (1); the cursor stays on the message it is of."""
-        chat, transcript = self._chat, self._chat.transcript
+        window, transcript = self._window, self._window.transcript
         said = transcript.said if transcript.has_focus else None
         turn = said.turn if said is not None else None
         of_prompt = said is not None and said.by == "you"
-        if refusal := chat.session.chats.show_branch(step, turn, of_prompt=of_prompt):
-            chat.say(refusal, bad=True)
+        if refusal := window.session.chats.show_branch(step, turn, of_prompt=of_prompt):
+            window.say(refusal, bad=True)
             return
         self.show_conversation()
-        if said is not None and (shown := chat.session.conversation.siblings(said.turn).shown) is not None:
+        if said is not None and (shown := window.session.conversation.siblings(said.turn).shown) is not None:
             transcript.go_to_said(Said(shown, said.by), at_top=False)

@@ -7,7 +7,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from specchat.clean import one_line
-from specchat.tui.launch import Catalog, Pair
+from specchat.config.catalog import Catalog, Pair
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import Session
 from specchat.tui.widgets.options import Options

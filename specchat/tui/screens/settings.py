@@ -12,10 +12,10 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specchat.clean import clean, one_line
+from specchat.config.themes import Theme
 from specchat.engine.api import ACCEPTANCES, CONTEXT_POLICIES, Acceptance
 from specchat.engine.strategies import STRATEGIES, StrategyInfo
 from specchat.tui.composing.personas import OWN, apply, preset_name
-from specchat.tui.launch import ThemeColours
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import Session
 from specchat.tui.settings import FIELDS, ChatSettings, Field, InvalidValue, nudged
@@ -53,7 +53,7 @@ class SettingsScreen(Dialog[None]):
     DIALOG_TITLE = "settings"
     DIALOG_HINT = "tab moves · up and down change numbers · esc closes"
 
-    def __init__(self, session: Session, themes: Sequence[ThemeColours]) -> None:
+    def __init__(self, session: Session, themes: Sequence[Theme]) -> None:
         super().__init__()
         self._session = session
         self._themes = themes

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.clean import clean
-from specchat.tui.actions.table import ACTIONS
+from specchat.tui.actions.table import bindings
 from specchat.tui.composing.mentions import mention, pasted_path
 from specchat.tui.draft import Draft
 from specchat.tui.history import PromptHistory
@@ -24,9 +24,7 @@ class Prompt(TextArea):
     `takes_key` is asked about every key first: the list of choices takes some while it is open.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        action.binding() for action in ACTIONS if action.run and action.keys and action.where == "prompt"
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
 
     @dataclass
     class Sent(Message):

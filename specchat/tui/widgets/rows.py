@@ -1,12 +1,12 @@
 """The single rows around the chat: header, status and key hints."""
 
-from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.content import Content
 
-from specchat.tui.actions.action import Action
+from specchat.tui.actions.action import Action, When, Where
 from specchat.tui.actions.keys import Keys
+from specchat.tui.actions.table import ACTIONS
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.sources import LEGEND
 from specchat.tui.widgets.plain import Plain
@@ -47,6 +47,15 @@ class TwoSided(Plain):
         self.show(first + "\n" + row if first else row, layout=tall or self._tall)
 
 
+_HINTED = sorted((action for action in ACTIONS if action.hint), key=lambda action: action.where == "anywhere")
+"""What can be hinted at, in order: the keys of one place come before those that work everywhere."""
+
+
+def hinted(here: Where, facts: frozenset[When]) -> tuple[Action, ...]:
+    """The actions worth a hint where the focus is `here` and `facts` are so, the first ones first."""
+    return tuple(action for action in _HINTED if action.where in (here, "anywhere") and action.when in facts)
+
+
 class Hints(Plain):
     """The keys worth knowing now, as many as fit."""
 
@@ -55,13 +64,13 @@ class Hints(Plain):
     def __init__(self, keys: Keys) -> None:
         super().__init__()
         self._keys = keys
+        self._for: tuple[Where, frozenset[When]] | None = None
         self._actions: tuple[Action, ...] = ()
 
-    def show_actions(self, actions: Iterable[Action]) -> None:
-        """Show the keys of those that have a hint, the first ones first."""
-        wanted = tuple(action for action in actions if action.hint)
-        if wanted != self._actions:
-            self._actions = wanted
+    def show_for(self, here: Where, facts: frozenset[When]) -> None:
+        """Show the keys for where the focus is and what is so; drawn only where that is something else than before."""
+        if self._for != (here, facts):
+            self._for, self._actions = (here, facts), hinted(here, facts)
             self._fill()
 
     def on_resize(self) -> None:

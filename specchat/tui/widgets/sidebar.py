@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 from specchat.chat.schema import in_words
 from specchat.chat.store import ChatEntry, Store
 from specchat.chat.tree import Conversation
-from specchat.tui.actions.table import ACTIONS
+from specchat.tui.actions.table import bindings
 from specchat.tui.chat_list import Row, by_date, of_hits
 from specchat.tui.text.lines import styled
 from specchat.tui.widgets.line_input import LineInput
@@ -35,7 +35,7 @@ class Entry(Option):
 class ChatList(Options):
     """Its keys are those of the actions of `where` "chats"."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [action.binding() for action in ACTIONS if action.where == "chats"]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("chats")
 
 
 class Search(LineInput):

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.style import Style
 
 from specchat.chat.tree import Conversation
-from specchat.tui.actions.table import ACTIONS
+from specchat.tui.actions.table import bindings
 from specchat.tui.text.find import Match, Span, found_in
 from specchat.tui.text.labels import Target, labels, overlaid, targets
 from specchat.tui.text.lines import Section
@@ -23,15 +23,14 @@ from specchat.tui.widgets.token_cursor import TokenCursor
 class Transcript(TokenCursor):
     """Its keys are listed in `specchat.tui.actions.reading`."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        action.binding() for action in ACTIONS if action.run and action.keys and action.where == "transcript"
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("transcript")
 
     @dataclass
     class CopyAsked(Message):
-        """The copy button of a code block was clicked, or its letter typed."""
+        """Something is to be copied, named `what`; code where its button was clicked or its letter typed."""
 
         text: str
+        what: str = "code"
 
     @dataclass
     class LinkAsked(Message):

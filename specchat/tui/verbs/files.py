@@ -6,20 +6,17 @@ import sqlite3
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from specchat.chat.files import ChatFileError, write_new
 from specchat.chat.schema import StoreError, in_words
 from specchat.clean import one_line
-from specchat.tui.actions.action import Action
-
-if TYPE_CHECKING:
-    from specchat.tui.screens.chat import ChatScreen
+from specchat.tui.actions.verb import Verb
+from specchat.tui.screens.chat import ChatScreen
 
 KINDS = ("md", "json")
 
 
-def _export(chat: "ChatScreen", argument: str) -> None:
+def _export(chat: ChatScreen, argument: str) -> None:
     """`argument` is a format, a file's name, or both; without any the name is asked for."""
     from specchat.tui.screens.ask import AskScreen
 
@@ -45,7 +42,7 @@ def _free(kind: str) -> str:
     return next(name for n in count(1) if not Path(name := f"specchat-{n}.{kind}").exists())
 
 
-def _write(chat: "ChatScreen", path: Path, kind: str = "") -> None:
+def _write(chat: ChatScreen, path: Path, kind: str = "") -> None:
     """Write the open chat to a new file; the name says which format, unless `kind` does."""
     from specchat.chat.markdown import as_markdown
 
@@ -63,13 +60,13 @@ def _write(chat: "ChatScreen", path: Path, kind: str = "") -> None:
         chat.say(f"chat written to {path.resolve()}")
 
 
-def _all(chat: "ChatScreen") -> Iterator[str]:
+def _all(chat: ChatScreen) -> Iterator[str]:
     from specchat.chat.json_format import as_json
 
     return as_json([chat.session.chat.saving.store.whole(chat.session.conversation.key)])
 
 
-def _import(chat: "ChatScreen", argument: str) -> None:
+def _import(chat: ChatScreen, argument: str) -> None:
     from specchat.tui.screens.ask import AskScreen
 
     def named(text: str | None) -> None:
@@ -83,7 +80,7 @@ def _import(chat: "ChatScreen", argument: str) -> None:
         chat.app.push_screen(AskScreen("import chats from a file"), named)
 
 
-async def _read(chat: "ChatScreen", path: Path) -> None:
+async def _read(chat: ChatScreen, path: Path) -> None:
     """Import in a thread, for files can be large; a single new chat is shown."""
     from specchat.chat.importing import import_file
 
@@ -92,27 +89,13 @@ async def _read(chat: "ChatScreen", path: Path) -> None:
     except (ChatFileError, StoreError) as error:
         chat.say(str(error), bad=True)
         return
-    chat.chats.redraw()
+    chat.draw_chats()
     if len(imported.keys) == 1:
         chat.chats.open(imported.keys[0])
     chat.say(imported.told())
 
 
-FILES = (
-    Action(
-        "export-chat",
-        "Export chat",
-        "Write the chat to a new file: its shown path as Markdown, or everything as JSON.",
-        _export,
-        slash="export",
-        argument="md or json, file name",
-    ),
-    Action(
-        "import-chats",
-        "Import chats",
-        "Add chats from an export of specchat or ChatGPT, or from Markdown.",
-        _import,
-        slash="import",
-        argument="file name",
-    ),
-)
+FILES: dict[str, Verb[ChatScreen]] = {
+    "export-chat": Verb(_export),
+    "import-chats": Verb(_import),
+}

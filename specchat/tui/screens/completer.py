@@ -1,10 +1,10 @@
 """The list above the prompt: filled while typing, and the keys it takes while it is open."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from specchat.tui.actions.action import Action
+from specchat.tui.actions.table import BY_SLASH
 from specchat.tui.composing import slash
 from specchat.tui.composing.completion import Choice, Completion
 from specchat.tui.composing.mentions import Typed, typed_mention
@@ -12,32 +12,29 @@ from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
-    from specchat.tui.composing.files import Files
-    from specchat.tui.screens.chat import ChatScreen
+    from specchat.tui.composing.files import Files  # it is imported once a file is named
 
 _ROWS_ABOVE = 2
 """Rows at the top of the screen that the list leaves free."""
 
 
 class Completer:
-    """Fills and moves the list. Commands are looked up at once, files in a thread."""
+    """Fills and moves `choices`, the list above `prompt`. Commands are looked up at once, files in a thread.
 
-    def __init__(self, chat: "ChatScreen") -> None:
-        self._chat = chat
+    `values` gives the arguments known for an action, `bottom` the row that the list stands on.
+    """
+
+    def __init__(self, prompt: Prompt, choices: Completions, values: slash.Values, bottom: Callable[[], int]) -> None:
+        self._prompt = prompt
+        self._list = choices
+        self._values = values
+        self._bottom = bottom
         self._files: Files | None = None
         self._seen: tuple[str, int, bool] | None = None
         self._fits = ("", 0)
         """The line and column that what is listed is for."""
         self._closed_at: tuple[str, int] | None = None
         """The line and column at which the list was closed with esc: it stays closed there."""
-
-    @property
-    def _prompt(self) -> Prompt:
-        return self._chat.prompt
-
-    @property
-    def _list(self) -> Completions:
-        return self._chat.query_one(Completions)
 
     def typed(self) -> None:
         """The prompt or its cursor changed: show what fits."""
@@ -49,20 +46,14 @@ class Completer:
             self._show(None)
             return
         self._closed_at = None
-        if first and line.startswith("/"):
-            from specchat.tui.actions.table import BY_SLASH
-
-            if (found := slash.complete(line, column, BY_SLASH, self._values)) is not None:
-                self._show(found)
-                return
+        if first and (found := slash.complete(line, column, BY_SLASH, self._values)) is not None:
+            self._show(found)
+            return
         typed = typed_mention(line, column)
         if typed is None:
             self._show(None)
         else:
-            self._chat.run_worker(self._find(typed, line, column), group="files", exclusive=True, exit_on_error=False)
-
-    def _values(self, action: Action) -> Sequence[tuple[str, str]]:
-        return action.values(self._chat) if action.values is not None else ()
+            self._prompt.run_worker(self._find(typed, line, column), group="files", exclusive=True, exit_on_error=False)
 
     async def _find(self, typed: Typed, line: str, column: int) -> None:
         if self._files is None:
@@ -79,7 +70,7 @@ class Completer:
                 self._list.close()
             return
         self._fits = self._prompt.line_at_cursor()[:2]
-        self._list.open(found, self._chat.query_one("#status").region.y - _ROWS_ABOVE)
+        self._list.open(found, self._bottom() - _ROWS_ABOVE)
 
     # Keys
 

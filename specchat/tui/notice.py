@@ -1,0 +1,43 @@
+"""The sentence in the status row: it goes after a while, or when what it tells is over."""
+
+from collections.abc import Callable
+
+from textual.message_pump import MessagePump
+from textual.timer import Timer
+
+from specchat.clean import one_line
+from specchat.tui.engine_events import UpdateKind
+
+_SHOWN_FOR = 6.0
+"""Seconds."""
+
+
+class Notice:
+    """Keeps time by `clock`, a widget or screen; `changed` draws what is to be shown."""
+
+    def __init__(self, clock: MessagePump, changed: Callable[[], None]) -> None:
+        self._clock = clock
+        self._changed = changed
+        self.text = ""
+        self.bad = False
+        self.number = 0
+        """Which sentence it is, counted from the first: another one has taken the place of what had another number."""
+        self._until: UpdateKind | None = None
+        self._timer: Timer | None = None
+
+    def say(self, text: str, *, bad: bool = False, until: UpdateKind | None = None) -> None:
+        """Show `text` for a while, at most until an update of kind `until`; an empty one shows none."""
+        self.text, self.bad, self._until = one_line(text, 400), bad, until
+        self.number += 1
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self._clock.set_timer(_SHOWN_FOR, self._over) if text else None
+        self._changed()
+
+    def happened(self, kind: UpdateKind) -> None:
+        """Take it away where it lasts until an update of this kind."""
+        if self.text and self._until == kind:
+            self._over()
+
+    def _over(self) -> None:
+        self.say("")

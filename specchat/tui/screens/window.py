@@ -1,0 +1,178 @@
+"""The window of a chat: its widgets, and how the session is drawn in them."""
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+
+from specchat.config.catalog import Catalog
+from specchat.tui.actions.action import When, Where
+from specchat.tui.actions.keys import Keys
+from specchat.tui.engine_events import UpdateKind
+from specchat.tui.gauges import gauges
+from specchat.tui.history import PromptHistory
+from specchat.tui.notice import Notice
+from specchat.tui.session import Session
+from specchat.tui.status import header_sides, loading_words, status_sides
+from specchat.tui.widgets.completions import Completions
+from specchat.tui.widgets.panel import EngineLine, EnginePanel
+from specchat.tui.widgets.plain import Plain
+from specchat.tui.widgets.prompt import Prompt
+from specchat.tui.widgets.reader import Reader
+from specchat.tui.widgets.rows import Hints, TwoSided
+from specchat.tui.widgets.sidebar import Sidebar
+from specchat.tui.widgets.transcript import Transcript
+from specchat.tui.widgets.welcome import Welcome
+
+_COLUMN = 70
+"""Cells that the chat must have beside the engine panel; with fewer the panel is folded into one row."""
+
+
+class ChatWindow(Screen[None]):
+    """Draws the session. What can be done in it is for those who use it."""
+
+    AUTO_FOCUS = "Prompt"
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (100, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-low"), (18, "-tall")]  # noqa: RUF012
+
+    def __init__(self, session: Session, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
+        super().__init__()
+        self.session = session
+        self.catalog = catalog
+        self.history = history
+        self.keys = keys
+        self.themes = session.launch.themes
+        self.files = ""
+        """The files that the prompt names, in words."""
+        self.notice = Notice(self, self.draw_rows)
+        self.prompt = Prompt(history)
+        self.completions = Completions()
+        self.reading = Reader(session.conversation, self.notice, self.prompt)
+        self.sidebar = Sidebar(session.launch.store)
+        self.status_row = TwoSided(id="status")
+        self.welcome = Welcome()
+        self._header_row = TwoSided(id="header")
+        self._panel = EnginePanel()
+        self._engine_line = EngineLine()
+        self._hints = Hints(keys)
+        self._panel_hidden = False
+        self._resumed = False
+
+    def compose(self) -> ComposeResult:
+        yield self._header_row
+        with Horizontal(id="body"):
+            yield self.sidebar
+            with Vertical(id="column"):
+                with Vertical(id="main"):
+                    yield self.welcome
+                    yield self.reading
+                with Vertical(id="below"):
+                    yield self._engine_line
+                    yield self.completions
+                    yield self.status_row
+                    with Horizontal(id="entry"):
+                        yield Plain("❯", id="arrow")
+                        yield self.prompt
+            yield self._panel
+        yield self._hints
+        yield Plain("specchat needs a window of at least 40 x 12 cells", id="too-small")
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        if not self._resumed:  # all was styled as it was mounted, just before
+            event.refresh_styles, self._resumed = False, True
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.reading.transcript
+
+    @property
+    def place(self) -> Where:
+        """Where the focus is."""
+        if self.sidebar.has_focus_within:
+            return "chats"
+        return "transcript" if self.transcript.has_focus else "prompt"
+
+    @property
+    def lists_chats(self) -> bool:
+        """Whether the list of chats is shown."""
+        return self.has_class("-chats")
+
+    # Drawing
+
+    def redraw(self) -> None:
+        """Everything at once, after something other than a step happened."""
+        empty = not self.session.conversation.turns
+        self.welcome.display, self.reading.display = empty, not empty  # a class would style every widget anew
+        self.reading.sync()
+        self.draw_gauges()
+        self.draw_rows()
+        self.reading.count()
+
+    def draw_gauges(self) -> None:
+        """The engine panel, or its one row; neither before something was asked."""
+        session, total = self.session, self.session.ledger.total
+        saved_ms = total.saved_ms if total.compared_ms else None
+        shown = gauges(session.last_reply, session.loaded.info, session.diagnosis, saved_ms)
+        panel, line = self._panel, self._engine_line
+        asked = bool(session.conversation.turns)
+        listed = Sidebar.OUTER if self.lists_chats else 0
+        beside = self.size.width - listed - EnginePanel.OUTER >= _COLUMN
+        covered = self.lists_chats and not self.has_class("-wide")
+        wanted = asked and not self._panel_hidden
+        panel.display, line.display = wanted and beside, wanted and not beside and not covered
+        (panel if beside else line).show_gauges(shown)
+
+    def toggle_panel(self) -> None:
+        self._panel_hidden = not self._panel_hidden
+        self.draw_gauges()
+
+    def draw_rows(self) -> None:
+        """Header and status, and what an empty chat shows."""
+        session, notice = self.session, self.notice
+        self._header_row.show_sides(*header_sides(session))
+        message, warning = ("", notice.text) if notice.bad else (notice.text, "")
+        sides = status_sides(session, self.prompt.text, message, warning, self.files)
+        self.status_row.show_sides(*sides, whole=bool(notice.text))
+        if self.welcome.display:
+            loaded, fallback = session.loaded, session.launch.fallback
+            built_in = fallback is not None and loaded.id == fallback.spec.id
+            doing = loaded.error or loading_words(loaded.loading)
+            self.welcome.show_pair(loaded.info, loaded.name, doing, built_in=built_in)
+        self.draw_hints()
+
+    def draw_hints(self) -> None:
+        """The keys that do something now: first those of where the focus is."""
+        searching = self.place == "chats" and not self.sidebar.list.has_focus
+        here = "prompt" if searching else self.place
+        self._hints.show_for(here, self._facts(here))
+
+    def _facts(self, here: Where) -> frozenset[When]:
+        """What is so now, of what a hint may depend on."""
+        session, transcript = self.session, self.transcript
+        reply, read = session.last_reply, here == "transcript"
+        facts: dict[When, bool] = {
+            "always": True,
+            "begun": bool(session.conversation.turns),
+            "stoppable": session.reply is not None or session.chat.editing is not None,
+            "answered": reply is not None and session.reply is None,
+            "recorded": reply is not None and bool(reply.steps),
+            "on code": read and (line := transcript.line) is not None and line.code is not None,
+            "on fold": read and transcript.on_fold,
+        }
+        return frozenset(fact for fact, holds in facts.items() if holds)
+
+    def draw_chats(self) -> None:
+        """List the chats anew, where they are shown."""
+        if self.lists_chats:
+            session = self.session
+            self.sidebar.reload(session.conversation, [running.chat.key for running in session.replies.all])
+
+    # What is said
+
+    def say(self, message: str, *, bad: bool = False, until: UpdateKind | None = None) -> None:
+        """Show a sentence in the status row for a while, at most until an update of kind `until`."""
+        self.notice.say(message, bad=bad, until=until)
+
+    def refuse(self, refusal: str) -> None:
+        """Say why nothing is asked of the model now."""
+        self.say(refusal, bad=True, until="ended" if self.session.running is not None else None)

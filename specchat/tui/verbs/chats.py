@@ -1,0 +1,89 @@
+"""Chats as a whole: the list of them, new ones, names, copies and deleting."""
+
+from specchat.clean import one_line
+from specchat.tui.actions.verb import Verb
+from specchat.tui.screens.chat import ChatScreen
+
+
+def _target(chat: ChatScreen) -> str | None:
+    """The key of the chat under the list's cursor, else of the open one; None, told, where that is empty."""
+    marked = chat.sidebar.marked
+    if marked is not None:
+        return marked
+    if chat.session.conversation.turns:
+        return chat.session.conversation.key
+    chat.say("this chat is still empty", bad=True)
+    return None
+
+
+def _rename(chat: ChatScreen, name: str) -> None:
+    from specchat.tui.screens.ask import AskScreen
+
+    key = _target(chat)
+    if key is None:
+        return
+
+    def named(text: str | None) -> None:
+        if text is not None and (new := one_line(text, 80)):
+            chat.session.chats.rename(key, new).wait(1)
+            chat.draw_chats()
+            chat.draw_rows()
+
+    if name:
+        named(name)
+        return
+    entry = chat.session.chat.saving.store.row(key)
+    chat.app.push_screen(AskScreen("rename chat", entry.title if entry else ""), named)
+
+
+def _pin(chat: ChatScreen, _: str) -> None:
+    if (key := _target(chat)) is not None:
+        store = chat.session.chat.saving.store
+        row = store.row(key)
+        pinned = row is None or not row.pinned
+        store.pin(key, pinned).wait(1)
+        chat.draw_chats()
+        chat.say("pinned" if pinned else "not pinned any more")
+
+
+def _duplicate(chat: ChatScreen, _: str) -> None:
+    if (key := _target(chat)) is not None:
+        if chat.session.replies.of(key) is not None:
+            chat.say("that chat is being answered: it can be copied once that has ended", bad=True)
+            return
+        try:
+            copy, done = chat.session.chat.saving.store.duplicate(key)
+        except KeyError:
+            chat.say("that chat is not there any more", bad=True)
+            return
+        done.wait(1)
+        chat.chats.open(copy)
+
+
+def _delete(chat: ChatScreen, _: str) -> None:
+    if (key := _target(chat)) is not None:
+        chat.chats.delete(key)
+        chat.say("chat deleted; undo with /undelete or u in the list")
+
+
+def _undelete(chat: ChatScreen, _: str) -> None:
+    done = chat.session.chat.undelete()
+    if done is None:
+        chat.say("nothing was deleted since specchat started", bad=True)
+        return
+    done.wait(1)
+    chat.draw_chats()
+    chat.say("chat brought back")
+
+
+CHATS: dict[str, Verb[ChatScreen]] = {
+    "new-chat": Verb(lambda chat, _: chat.chats.new()),
+    "chats": Verb(lambda chat, _: chat.chats.toggle()),
+    "search-chats": Verb(lambda chat, _: chat.chats.search()),
+    "find-in-list": Verb(lambda chat, _: chat.chats.search()),
+    "rename-chat": Verb(_rename),
+    "pin-chat": Verb(_pin),
+    "duplicate-chat": Verb(_duplicate),
+    "delete-chat": Verb(_delete),
+    "undelete-chat": Verb(_undelete),
+}
