@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
-from test_chat import slow, status
+from test_chat import LONG, being_answered, status
 
 from specchat.engine.api import Counted, Failed, Generate, Limits, Speculation, Started
 from specchat.engine.fake import INFO, FakeEngine
@@ -14,11 +14,7 @@ BIG = "a line of it\n" * 400
 
 
 async def test_what_is_entered_during_a_reply_is_sent_when_it_has_ended() -> None:
-    engine, clock = slow()
-    app = make_app(engine)
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
+    async with being_answered(LONG, (120, 36), 0, "count") as (app, pilot, clock):
         await pilot.press(*"second", "enter", *"third", "enter")
         await wait_until(pilot, lambda: "next: “second” and 1 more" in status(app))
         assert app.chat.prompt.text == ""
@@ -30,12 +26,7 @@ async def test_what_is_entered_during_a_reply_is_sent_when_it_has_ended() -> Non
 
 
 async def test_stopping_gives_back_what_waits_before_what_is_typed() -> None:
-    engine, clock = slow()
-    app = make_app(engine)
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 20
+    async with being_answered(LONG, (120, 36), 20, "word10") as (app, pilot, _):
         await pilot.press(*"second", "enter", *"more")
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.session.reply is None)
@@ -44,11 +35,7 @@ async def test_stopping_gives_back_what_waits_before_what_is_typed() -> None:
 
 
 async def test_leaving_the_chat_gives_back_what_waits() -> None:
-    engine, _ = slow()
-    app = make_app(engine)
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
+    async with being_answered(LONG, (120, 36), 0, "count") as (app, pilot, _):
         await pilot.press(*"second", "enter")
         await pilot.press("ctrl+n")
         assert (app.chat.prompt.text, app.session.waiting) == ("second", [])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
-from test_chat import slow, status
+from test_chat import LONG, being_answered, status
 
 from specchat.engine.api import Limits
 from specchat.engine.fake import FakeEngine
@@ -63,12 +63,7 @@ async def test_hardware_and_exactness_are_in_the_about_view() -> None:
 
 
 async def test_while_a_reply_streams_the_status_says_so_and_the_first_token_is_timed() -> None:
-    engine, clock = slow()
-    app = make_app(engine)
-    async with app.run_test(size=(120, 36)) as pilot:
-        await loaded(app, pilot)
-        await ask(app, pilot, "count", wait=False)
-        clock.now = 20
+    async with being_answered(LONG, (120, 36), 20, "word10") as (app, pilot, _):
         await wait_until(pilot, lambda: "writing; esc stops" in status(app))
         await wait_until(pilot, lambda: "word3" in screen_text(app))
         reply = app.session.reply
