@@ -5,6 +5,7 @@ import torch
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.device.model import DeviceModel
+from specchat.engine.drafters import draft_model
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.decoder import Decoder, Skip
@@ -111,6 +112,40 @@ def test_what_the_target_drafts_for_itself_is_accepted(twins: Runner) -> None:
         stepped = reply.step(drafter, length, "coupled")
         assert stepped.accepted == stepped.drafted == length
     reply.close()
+
+
+def test_an_unsure_draft_ends_one_token_later(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host looks at a pass while the next one runs; the text is the same."""
+    monkeypatch.setattr(draft_model, "UNSURE", 0.7)
+    runner.target.keep(0)
+    runner.target.begin(PROMPT)
+    drafter = runner.drafters["draft"]
+    drafter.begin(PROMPT)
+    reply = runner.reply(Sampling(), list(PROMPT), ())
+    stepped = [reply.step(drafter, 5, "coupled") for _ in range(3)]
+    reply.close()
+    for step in stepped:
+        assert min(step.confidence) < 0.7
+        assert step.drafted == 2
+    assert reply.committed[len(PROMPT) :] == write(runner, "plain", 0, Sampling())[: len(reply.committed) - len(PROMPT)]
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_a_draft_is_as_sure_as_on_the_host(runner: Runner, shallow: Folders, name: str) -> None:
+    host = host_runner(Decoder(shallow.target), Decoder(shallow.draft))
+    first = []
+    for pair in (runner, host):
+        pair.target.keep(0)
+        pair.target.begin(PROMPT)
+        drafter = pair.drafters["draft"]
+        drafter.begin(PROMPT)
+        reply = pair.reply(SAMPLINGS[name], list(PROMPT), ())
+        first.append(reply.step(drafter, 3, "coupled"))
+        reply.close()
+    ours, theirs = first
+    assert ours.drafts == theirs.drafts
+    assert ours.confidence == pytest.approx(theirs.confidence, rel=1e-3)
+    assert len(ours.confidence) == 3
 
 
 def test_text_ends_with_an_end_token_inside_a_block(runner: Runner) -> None:

@@ -10,7 +10,7 @@ from tests.kernels.compiled import Case
 VOCAB = 151_936
 ROWS = 16
 
-_OPTIONS = {"fed": "*i32", "length": "*i32", "reals": "*fp32", "integers": "*i32", "seed": "*i64"}
+_OPTIONS = {"fed": "*i32", "length": "*i32", "node": "*i32", "reals": "*fp32", "integers": "*i32", "seed": "*i64"}
 _BLOCKS = {"best": "*fp32", "best_id": "*i32", "total": "*fp32", "drawn": "*fp32", "drawn_id": "*i32", "tops": "*fp32"}
 
 
@@ -22,7 +22,7 @@ def _case(
     constants: dict[str, object],
     warps: int,
 ) -> Case:
-    anywhere = ("chosen", "kept", "norm", "draft_kept", "draft_norm")
+    anywhere = ("chosen", "sure", "kept", "norm", "draft_kept", "draft_norm")
     aligned = (*(p for p in pointers if p not in anywhere), *(i for i in integers if i.startswith("stride")))
     types = pointers | dict.fromkeys(integers, "i32") | dict.fromkeys(constants, "constexpr")
     signature = {argument: types[argument] for argument in kernel.arg_names}  # type: ignore[attr-defined]
@@ -44,6 +44,7 @@ def _choose() -> Case:
             "kept": "*i32",
             "norm": "*fp32",
             "drafted": "*i32",
+            "sure": "*fp32",
             "chosen": "*i32",
             "draft_scores": "*fp32",
             "draft_kept": "*i32",

@@ -1,6 +1,7 @@
 """A step on a GPU: draft passes and the verify pass with its verdict, captured; one copy to the host a step."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -50,8 +51,11 @@ class DeviceExecutor:
         self._tail = torch.zeros(ALIGNED, device=device, dtype=torch.int32)
         """The last two tokens of the text; a draft's first pass runs over both, so its cache never lags behind."""
         self._fed = torch.zeros_like(state.fed)
-        self._lengths = torch.zeros(VERIFY_ROWS, ALIGNED, device=device, dtype=torch.int32)
-        self._ahead = torch.arange(VERIFY_ROWS, device=device, dtype=torch.int32)[:, None].expand(-1, ALIGNED).clone()
+        self._token, self._place = (torch.zeros(1, device=device, dtype=torch.int32) for _ in range(2))
+        """What a draft pass runs over, and the slot of the cache it goes into."""
+        self._sure = torch.zeros(VERIFY_ROWS, pin_memory=device.type == "cuda")
+        """The drafted tokens' probabilities, for the host."""
+        self._passed = [torch.cuda.Event(blocking=True) if device.type == "cuda" else None for _ in range(VERIFY_ROWS)]
         self._acceptance: Acceptance = "coupled"
         self._report = torch.zeros(state.result.numel() + state.fed.numel(), device=device, dtype=torch.int32)
         """The verdict and what was fed, for the host."""
@@ -78,6 +82,7 @@ class DeviceExecutor:
         self._clock.start()
         self._confidence: tuple[float, ...] = ()
         self._drew = False
+        self._unread = 0
         if acceptance != self._acceptance:
             self._state.set_acceptance(acceptance)
             self._acceptance = acceptance
@@ -85,13 +90,18 @@ class DeviceExecutor:
             self.on_host.start("coupled")
 
     def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> int:
-        def body() -> None:
-            torch.add(self._ahead, self._state.length, out=self._lengths)
-            for node in range(limit):
-                one(node)
-
-        self.graphs.run((name, limit), body)
+        # Two graphs a family, whatever the length: later passes differ in the node alone, which the device counts.
+        self._state.node.zero_()
         self._drew = True
+        for node in range(limit):
+            self.graphs.run((name, min(node, 1)), partial(self._pass, one, min(node, 1)))
+            if (event := self._passed[node]) is not None:
+                event.record()
+            # The host looks at a pass while the next one runs, so that the device does not wait.
+            if node and self._probability(node - 1) < unsure:
+                limit = node + 1
+                break
+        self._unread = limit
         return limit
 
     def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> int:
@@ -105,17 +115,20 @@ class DeviceExecutor:
         self._flags.set(skip)
 
     def run(self, role: Role, node: int, skipping: bool = False) -> None:
-        model, flags = self._models[role], self._flags if skipping else None
+        model, state, flags = self._models[role], self._state, self._flags if skipping else None
         if role == "draft" and node == 0:
-            model.forward(self._tail, self._lengths[0, :1] - 1, 2, flags)
+            torch.sub(state.length, 1, out=self._place)
+            model.forward(self._tail, self._place, 2, flags)
         else:
-            model.forward(self._state.fed[node:], self._lengths[node, :1], 1, flags)
+            torch.index_select(state.fed, 0, state.node, out=self._token)
+            torch.add(state.length, state.node, out=self._place)
+            model.forward(self._token, self._place, 1, flags)
 
     def pick(self, role: Role, node: int) -> None:
-        model, scored = self._models[role], self._drawn.row(node)
+        model, state = self._models[role], self._state
         last = 1 if role == "draft" and node == 0 else 0
-        process(model.logits(last, 1), self._state, node, scored, 1, min(self._vocab, model.config.vocab))
-        choose(scored, self._state, node, 1, self._state.fed[node + 1 :])
+        process(model.logits(last, 1), state, 0, self._drawn, 1, min(self._vocab, model.config.vocab))
+        choose(self._drawn, state, 0, 1, state.fed[1:])
 
     def verify(self, drafted: int) -> None:
         self._clock.drafted()
@@ -127,6 +140,8 @@ class DeviceExecutor:
 
     def verdict(self) -> Stepped:
         draft_ms, verify_ms = self._clock.wait()
+        if self._unread:
+            self._confidence = tuple(self._sure[: self._unread].tolist())
         report = self._host_report.tolist()
         accepted, tested, emitted = report[:3]
         tokens = tuple(report[3 : 3 + emitted])
@@ -154,11 +169,24 @@ class DeviceExecutor:
         held = [*vars(self._state).values(), *vars(self._verified).values(), *vars(self._drawn).values()]
         return sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
 
+    def _pass(self, one: Callable[[int], None], node: int) -> None:
+        """One token more: `one` at node 0, or at whichever the device counts."""
+        one(node)
+        self._state.node.add_(1)
+        self._sure.copy_(self._state.sure, non_blocking=True)
+
+    def _probability(self, node: int) -> float:
+        """Of the token that the pass over `node` picked; waits for that pass."""
+        if (event := self._passed[node]) is not None:
+            event.synchronize()
+        return float(self._sure[node])
+
     def _place_tail(self, text: Sequence[int]) -> None:
         self._tail[:2].copy_(torch.tensor([text[-2] if len(text) > 1 else 0, text[-1]]))
 
     def _verify(self, rows: int, drew: bool) -> None:
         state = self._state
+        state.node.zero_()
         self._fed.copy_(state.fed)
         target = self._models["target"]
         target.forward(state.fed, state.length, rows)

@@ -92,7 +92,7 @@ def _ratio(
     # One program for every purpose: how the filters round must not depend on whether and by whom tokens were drafted.
     do_not_specialize=["purpose", "first_row", "vocab"],
     # Single numbers: a row of these may start anywhere, and need not compile another kernel.
-    do_not_specialize_on_alignment=["chosen", "kept", "norm", "draft_kept", "draft_norm"],
+    do_not_specialize_on_alignment=["chosen", "sure", "kept", "norm", "draft_kept", "draft_norm"],
 )  # type: ignore[untyped-decorator]
 def _choose(
     scores: tl.tensor,
@@ -111,9 +111,11 @@ def _choose(
     fed: tl.tensor,
     drafted: tl.tensor,
     length: tl.tensor,
+    node: tl.tensor,
     reals: tl.tensor,
     integers: tl.tensor,
     seed: tl.tensor,
+    sure: tl.tensor,
     chosen: tl.tensor,
     purpose: tl.tensor,
     first_row: tl.tensor,
@@ -127,7 +129,7 @@ def _choose(
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
 ) -> None:
-    row = tl.program_id(0)
+    row = tl.load(node) + tl.program_id(0)
     at = first_row + row
     scores += row.to(tl.int64) * stride_scores
     candidates += row.to(tl.int64) * stride_scores
@@ -137,13 +139,13 @@ def _choose(
     bests = tl.load(best + place, mask=b < blocks, other=float("-inf"))
     top = tl.max(bests, 0)
     token = tl.min(tl.where(bests == top, tl.load(best_id + place, mask=b < blocks, other=0), 2147483647), 0)
+    totals = tl.load(total + place, mask=b < blocks, other=0.0)
+    mass = tl.sum(totals * tl.exp(bests - tl.where(top == float("-inf"), 0.0, top)), 0)
     # Where no token may be chosen, all scores are equal and the first token is the lowest of them.
     if (tl.load(integers + _GREEDY) == 0) & (top > float("-inf")):
         key = tl.load(seed)
         position = tl.load(length) + 1 + at
         filtered = tl.load(integers + _FILTERED) != 0
-        totals = tl.load(total + place, mask=b < blocks, other=0.0)
-        mass = tl.sum(totals * tl.exp(bests - top), 0)
         n = vocab
         cut = tl.full((), filters.LOWEST, tl.int32)
         last = vocab
@@ -197,6 +199,8 @@ def _choose(
                 vocab,
                 BLOCK,
             )
+    if purpose == _CHOOSE:
+        tl.store(sure + at, tl.exp(tl.load(scores + token) - top) / mass)
     tl.store(chosen + row, token)
 
 
@@ -207,8 +211,8 @@ def choose(scored: Scored, state: VerifyState, first_row: int, rows: int, chosen
     where `filters.keeps(score, token, kept[0], kept[1])`, else 0. A row of which no token may be chosen gives token 0.
 
     Args:
-        scored: what `process` made of rows first_row, first_row + 1, ...
-        chosen: int32, written: rows 0 .. rows - 1.
+        scored: what `process` made of the same rows.
+        chosen: int32, written: `rows` of them from `state.node` on. `state.sure` gets their probabilities.
     """
     _launch(scored, state, first_row, rows, chosen, scored, CHOOSE)
 
@@ -247,9 +251,11 @@ def _launch(
         state.fed,
         state.drafted,
         state.length,
+        state.node,
         state.reals,
         state.integers,
         state.seed,
+        state.sure,
         chosen,
         purpose,
         first_row,

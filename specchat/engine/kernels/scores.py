@@ -36,6 +36,7 @@ def _process(
     logits: tl.tensor,
     fed: tl.tensor,
     length: tl.tensor,
+    node: tl.tensor,
     reals: tl.tensor,
     integers: tl.tensor,
     seed: tl.tensor,
@@ -61,6 +62,8 @@ def _process(
 ) -> None:
     row = tl.program_id(0)
     block = tl.program_id(1)
+    drafted = tl.load(node)
+    at = drafted + first_row + row
     token = block * BLOCK + tl.arange(0, BLOCK)
     inside = token < columns
     greedy = tl.load(integers + _GREEDY) != 0
@@ -69,7 +72,7 @@ def _process(
     if tl.load(integers + _PENALISED) != 0:
         count = tl.load(counts + token, mask=inside, other=0)
         # Row r is judged as if the tokens fed before it were part of the reply.
-        for i in range(1, first_row + row + 1):
+        for i in range(1, at + 1):
             count += (token == tl.load(fed + i)).to(tl.int32)
         seen = (tl.load(in_prompt + token, mask=inside, other=0) != 0) | (count > 0)
         repetition = tl.load(reals + _REPETITION)
@@ -83,42 +86,44 @@ def _process(
     # A bias or logit of +inf would make NaN further on, and -0.0 and 0.0 are one score.
     s = tl.where(inside & (s == s), tl.minimum(s, 3.4028234663852886e38), float("-inf"))
     s = tl.where(s == 0.0, 0.0, s)
-    tl.store(scores + row.to(tl.int64) * stride_scores + token, s, mask=token < vocab)
+    scored = drafted + row
+    tl.store(scores + scored.to(tl.int64) * stride_scores + token, s, mask=token < vocab)
 
-    place = row * stride_blocks + block
+    place = scored * stride_blocks + block
     groups: tl.constexpr = BLOCK // GROUP
     tl.store(
-        tops + row * stride_tops + block * groups + tl.arange(0, groups), tl.max(tl.reshape(s, (groups, GROUP)), 1)
+        tops + scored * stride_tops + block * groups + tl.arange(0, groups), tl.max(tl.reshape(s, (groups, GROUP)), 1)
     )
     top = tl.max(s, 0)
     tl.store(best + place, top)
     tl.store(best_id + place, tl.min(tl.where(s == top, token, 2147483647), 0))
-    if not greedy:
-        tl.store(total + place, tl.sum(tl.exp(s - tl.where(top == float("-inf"), 0.0, top)), 0))
-        if tl.load(integers + _FILTERED) == 0:
-            position = tl.load(length) + 1 + first_row + row
-            noisy = s + noise.gumbel(tl.load(seed), position, noise.TOKEN, token)
-            most = tl.max(noisy, 0)
-            tl.store(drawn + place, most)
-            tl.store(drawn_id + place, tl.min(tl.where(noisy == most, token, 2147483647), 0))
+    tl.store(total + place, tl.sum(tl.exp(s - tl.where(top == float("-inf"), 0.0, top)), 0))
+    if (tl.load(integers + _GREEDY) == 0) & (tl.load(integers + _FILTERED) == 0):
+        position = tl.load(length) + 1 + at
+        noisy = s + noise.gumbel(tl.load(seed), position, noise.TOKEN, token)
+        most = tl.max(noisy, 0)
+        tl.store(drawn + place, most)
+        tl.store(drawn_id + place, tl.min(tl.where(noisy == most, token, 2147483647), 0))
 
 
 def process(logits: Tensor, state: VerifyState, first_row: int, scored: Scored, rows: int, columns: int) -> None:
     """Penalties, bias and temperature for each row, and the statistics of each block of its vocabulary.
 
-    Row r is the step's row first_row + r, at position length + 1 + first_row + r; for its penalties the tokens
-    fed[1 .. first_row + r] are generated ones. NaN counts as -inf. Where the options ask for no filter, noise is added
-    here already, on all multiprocessors at once: `choose` then compares one candidate a block.
+    Row r is the step's row n + r, n being first_row and what `state.node` holds, at position length + 1 + n + r; for
+    its penalties the tokens fed[1 .. n + r] are generated ones. It goes into row node + r of `scored`. NaN counts as
+    -inf. Where the options ask for no filter, noise is added here already, on all multiprocessors at once: `choose`
+    then compares one candidate a block.
 
     Args:
         logits: float32 [R, V], V may be padded.
-        scored: written, its first `rows` rows.
+        scored: written, `rows` rows of it.
         columns: logits that belong to tokens; tokens from there up to state.vocab score -inf.
     """
     _process[(rows, triton.cdiv(state.vocab, BLOCK))](
         logits,
         state.fed,
         state.length,
+        state.node,
         state.reals,
         state.integers,
         state.seed,

@@ -98,6 +98,8 @@ class VerifyState:
         fed: int32 [rows + 1], the pending token, then the drafted ones.
         drafted: int32 [1], how many are drafted; rows after them count for nothing.
         length: int32 [1], valid entries of the target's cache: the committed tokens but the pending one.
+        node: int32 [1], how many tokens the step has drafted so far; 0 while it verifies.
+        sure: float32 [rows], the probability of each drafted token, by `choose`.
         reals, integers: float32 [8] and int32 [8], the sampler's options at the places named above.
         seed: int64 [1].
         in_prompt: uint8 [vocab], 1 where a token is in the prompt.
@@ -111,6 +113,8 @@ class VerifyState:
     fed: Tensor
     drafted: Tensor
     length: Tensor
+    node: Tensor
+    sure: Tensor
     reals: Tensor
     integers: Tensor
     seed: Tensor
@@ -132,6 +136,8 @@ class VerifyState:
             fed=zeros(max_rows + 1),
             drafted=zeros(1),
             length=zeros(1),
+            node=zeros(1),
+            sure=zeros(max_rows, torch.float32),
             reals=zeros(8, torch.float32),
             integers=zeros(8),
             seed=zeros(1, torch.int64),
@@ -147,7 +153,7 @@ class VerifyState:
 
     def tensors(self) -> list[Tensor]:
         """The part that a step changes."""
-        return [self.fed, self.drafted, self.length, self.counts, self.result]
+        return [self.fed, self.drafted, self.length, self.node, self.counts, self.result]
 
     def set_sampling(self, sampling: Sampling) -> None:
         """The options from the next step on."""
