@@ -43,10 +43,10 @@ class _Fixed:
     def forget(self) -> None:
         pass
 
-    def propose(self, text: Sequence[int], limit: int) -> int:
-        return self._drafts.fill([0] * limit)
+    def propose(self, text: Sequence[int], limit: int) -> None:
+        self._drafts.fill([0] * limit)
 
-    def observe(self, text: Sequence[int]) -> None:
+    def observe(self, text: Sequence[int], drafted: int) -> None:
         pass
 
 

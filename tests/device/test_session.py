@@ -12,11 +12,13 @@ from specchat.engine.session import Session
 from tests.device.conftest import Folders
 
 
-@pytest.fixture
-def session(runner: Runner, shallow: Folders, monkeypatch: pytest.MonkeyPatch) -> Session:
-    monkeypatch.setattr(measure, "BUDGET_S", 0.01)
+@pytest.fixture(scope="module")
+def session(runner: Runner, shallow: Folders) -> Session:
     spec = PairSpec("tiny", "Tiny", ModelSource(path=str(shallow.target)), ModelSource(path=str(shallow.draft)))
-    return Session(spec, Tokenizer(shallow.target), runner, perf_counter())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "BUDGET_S", 0.01)
+        patch.setattr(measure, "STEPS", 1)
+        return Session(spec, Tokenizer(shallow.target), runner, perf_counter())
 
 
 @pytest.mark.parametrize("most", [1, 4, 6])

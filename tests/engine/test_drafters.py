@@ -106,9 +106,9 @@ def test_q_is_what_the_draft_was_drawn_from(session: Session, strategy: str) -> 
         sampler = Sampler(sampling)
         drafts.begin(sampling, prompt)
         drafts.start("ratio")
-        assert drafter.propose(prompt, 3) == len(drafts.draft.tokens)
-        drafter.observe(prompt)
+        drafter.propose(prompt, 3)
         draft = drafts.draft
+        drafter.observe(prompt, len(draft.tokens))
         for i, (q, token) in enumerate(zip(draft.q, draft.tokens, strict=True)):
             assert int((q > 0).sum()) == 6
             assert sampler.pick(q.log().float(), len(prompt) + i) == token

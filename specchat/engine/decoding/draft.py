@@ -15,22 +15,19 @@ class Drafts(Protocol):
     Node 0 of a step is the pending token, the last one of the text; node i is the i-th drafted one.
     """
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> int:
+    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
         """Draft token after token: one(i) runs a model over node i and picks node i + 1.
 
         Args:
             name: of the family; a device keeps one captured graph for each.
             limit: most tokens, at least 1.
             one: calls `run` and `pick` and reads nothing of what they made, so that it can be captured.
-            unsure: the chain may end after a token that got less than this probability.
-
-        Returns:
-            how many tokens were drafted.
+            unsure: the chain ends after a token that got less than this probability, or soon after it.
         """
         ...
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> int:
-        """Take a draft that needs no model, with the probability of each token if there is one; returns its length."""
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> None:
+        """Take a draft that needs no model, with the probability of each token if there is one."""
         ...
 
     def leave_out(self, skip: Skip) -> None:
@@ -64,10 +61,10 @@ class Drafter(Protocol):
         """Be as when just loaded: nothing in a cache, nothing learnt from earlier replies."""
         ...
 
-    def propose(self, text: Sequence[int], limit: int) -> int:
-        """Draft up to `limit` tokens that may follow `text`, whose last token is in no cache yet; returns how many."""
+    def propose(self, text: Sequence[int], limit: int) -> None:
+        """Draft up to `limit` tokens that may follow `text`, whose last token is in no cache yet."""
         ...
 
-    def observe(self, text: Sequence[int]) -> None:
-        """The last draft was judged: `text` is what there is now, its last token pending."""
+    def observe(self, text: Sequence[int], drafted: int) -> None:
+        """The last draft, of so many tokens, was judged: `text` is what there is now, its last token pending."""
         ...

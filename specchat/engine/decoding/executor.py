@@ -43,8 +43,8 @@ class Executor(Drafts, Protocol):
         """A step starts: what is drafted from now on is judged so."""
         ...
 
-    def verify(self, drafted: int) -> None:
-        """Let the target check the pending token and the drafted ones."""
+    def verify(self) -> None:
+        """Let the target check the pending token and the drafted ones, as soon as these are there."""
         ...
 
     def verdict(self) -> Stepped:

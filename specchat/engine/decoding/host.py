@@ -36,7 +36,7 @@ class HostDrafts:
         self.draft = Draft()
         self._ratio = acceptance == "ratio"
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> int:
+    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
         draft = self.draft
         try:
             for node in range(limit):
@@ -47,12 +47,10 @@ class HostDrafts:
         finally:
             for token in draft.tokens:
                 self.history.pop(token)
-        return len(draft.tokens)
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> int:
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> None:
         self.draft.tokens += tokens
         self.draft.confidence += confidence
-        return len(tokens)
 
     def leave_out(self, skip: Skip) -> None:
         self._skip = skip
@@ -108,7 +106,7 @@ class HostExecutor(HostDrafts):
         self._acceptance = acceptance
         self._started = perf_counter()
 
-    def verify(self, drafted: int) -> None:
+    def verify(self) -> None:
         self._drafted = perf_counter()
         logits = self._target.logits(self._target.forward([self.text[-1], *self.draft.tokens], len(self.text) - 1))
         self._judged = judge(logits, self.draft, len(self.text), self.sampler, self.history, self._acceptance)

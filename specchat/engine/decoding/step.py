@@ -63,7 +63,7 @@ class Decoding:
         stepped = self._executor.verdict()
         self.committed += stepped.tokens
         self._target.hold(self.committed, len(self.committed) - 1)
-        drafter.observe(self.committed)
+        drafter.observe(self.committed, stepped.drafted)
         early = self._executor.ahead and drafter.ahead
         if early and stepped.tokens[-1] not in self._eos and self.room > length:
             self._start(plan)
@@ -78,6 +78,6 @@ class Decoding:
 
     def _start(self, plan: Plan) -> None:
         self._executor.start(plan.acceptance)
-        drafted = plan.drafter.propose(self.committed, plan.limit)
-        self._executor.verify(drafted)
+        plan.drafter.propose(self.committed, plan.limit)
+        self._executor.verify()
         self._under_way = plan

@@ -1,6 +1,7 @@
 """A step on a GPU: draft passes and the verify pass with its verdict, captured; one copy to the host a step."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -24,6 +25,16 @@ from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 VERIFY_BUCKETS = (1, 2, 4, 8, VERIFY_ROWS)
 """Rows of a verify pass; a draft between two of them takes the wider one, which costs about the same."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A draft of which passes may still be to come."""
+
+    name: str
+    limit: int
+    one: Callable[[int], None]
+    unsure: float
 
 
 class DeviceExecutor:
@@ -81,35 +92,29 @@ class DeviceExecutor:
     def start(self, acceptance: Acceptance) -> None:
         self._clock.start()
         self._confidence: tuple[float, ...] = ()
+        self._drafted = 0
+        self._chain: Chain | None = None
         self._drew = False
-        self._unread = 0
         if acceptance != self._acceptance:
             self._state.set_acceptance(acceptance)
             self._acceptance = acceptance
         if self.on_host is not None:
             self.on_host.start("coupled")
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> int:
-        # Two graphs a family, whatever the length: later passes differ in the node alone, which the device counts.
+    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
         self._state.node.zero_()
         self._drew = True
-        for node in range(limit):
-            self.graphs.run((name, min(node, 1)), partial(self._pass, one, min(node, 1)))
-            if (event := self._passed[node]) is not None:
-                event.record()
-            # The host looks at a pass while the next one runs, so that the device does not wait.
-            if node and self._probability(node - 1) < unsure:
-                limit = node + 1
-                break
-        self._unread = limit
-        return limit
+        self._chain = Chain(name, limit, one, unsure)
+        # Two passes now; whether there are more is seen when the first is done, once the host has nothing else to do.
+        for _ in range(min(limit, 2)):
+            self._run_pass(self._chain)
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> int:
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> None:
         if tokens:
             fed = torch.tensor(tokens, dtype=torch.int32)
             self._state.fed[1 : len(tokens) + 1].copy_(fed, non_blocking=True)
         self._confidence = tuple(confidence)
-        return len(tokens)
+        self._drafted = len(tokens)
 
     def leave_out(self, skip: Skip) -> None:
         self._flags.set(skip)
@@ -130,18 +135,18 @@ class DeviceExecutor:
         process(model.logits(last, 1), state, 0, self._drawn, 1, min(self._vocab, model.config.vocab))
         choose(self._drawn, state, 0, 1, state.fed[1:])
 
-    def verify(self, drafted: int) -> None:
-        self._clock.drafted()
-        rows, drew = next(bucket for bucket in VERIFY_BUCKETS if bucket > drafted), self._drew
-        self._drafted = drafted
-        self._state.drafted.fill_(drafted)
-        self.graphs.run(("verify", rows, drew), lambda: self._verify(rows, drew))
-        self._clock.verified()
+    def verify(self) -> None:
+        if self._chain is None:
+            self._start_verify()
 
     def verdict(self) -> Stepped:
+        if (chain := self._chain) is not None:
+            while self._drafted < chain.limit and self._probability(self._drafted - 2) >= chain.unsure:
+                self._run_pass(chain)
+            self._start_verify()
         draft_ms, verify_ms = self._clock.wait()
-        if self._unread:
-            self._confidence = tuple(self._sure[: self._unread].tolist())
+        if chain is not None:
+            self._confidence = tuple(self._sure[: self._drafted].tolist())
         report = self._host_report.tolist()
         accepted, tested, emitted = report[:3]
         tokens = tuple(report[3 : 3 + emitted])
@@ -169,11 +174,26 @@ class DeviceExecutor:
         held = [*vars(self._state).values(), *vars(self._verified).values(), *vars(self._drawn).values()]
         return sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
 
+    def _run_pass(self, chain: Chain) -> None:
+        """Draft one token more. Two graphs a family: later passes differ in the node alone, which the device counts."""
+        first = min(self._drafted, 1)
+        self.graphs.run((chain.name, first), partial(self._pass, chain.one, first))
+        if (event := self._passed[self._drafted]) is not None:
+            event.record()
+        self._drafted += 1
+
     def _pass(self, one: Callable[[int], None], node: int) -> None:
-        """One token more: `one` at node 0, or at whichever the device counts."""
         one(node)
         self._state.node.add_(1)
         self._sure.copy_(self._state.sure, non_blocking=True)
+
+    def _start_verify(self) -> None:
+        self._chain = None
+        self._clock.drafted()
+        rows, drew = next(bucket for bucket in VERIFY_BUCKETS if bucket > self._drafted), self._drew
+        self._state.drafted.fill_(self._drafted)
+        self.graphs.run(("verify", rows, drew), lambda: self._verify(rows, drew))
+        self._clock.verified()
 
     def _probability(self, node: int) -> float:
         """Of the token that the pass over `node` picked; waits for that pass."""
@@ -209,9 +229,9 @@ class DraftsOnHost(HostDrafts):
         self._device = device
         device.on_host = self
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> int:
+    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
         super().chain(name, limit, one, unsure)
-        return self._device.fill(self.draft.tokens, self.draft.confidence)
+        self._device.fill(self.draft.tokens, self.draft.confidence)
 
 
 assert VERIFY_ROWS == MAX_DRAFT_LENGTH + 1

@@ -19,8 +19,7 @@ class DraftModelDrafter:
         self.draft = draft
         self.ahead = ahead
         self._drafts = drafts
-        self._reached = 0
-        """Tokens that were in the draft's cache after it drafted, if all of them stay."""
+        self._proposed = 0
 
     def begin(self, prompt: Sequence[int]) -> None:
         self.draft.rewind(prompt)
@@ -28,21 +27,20 @@ class DraftModelDrafter:
     def forget(self) -> None:
         self.draft.keep(0)
 
-    def propose(self, text: Sequence[int], limit: int) -> int:
+    def propose(self, text: Sequence[int], limit: int) -> None:
         limit = min(limit, self.draft.model.context - len(text))
         # A device's first pass always runs over the last two tokens: after a full accept the cache lacks both.
         ready = len(text) - 2
         if limit <= 0 or ready < 0:
-            self._reached = len(self.draft.tokens)
-            return 0
+            return
         while len(self.draft.tokens) < ready:
             self.draft.fill(text[:-1])
-        drafted = self._drafts.chain(self.name, limit, self._one, UNSURE)
-        self._reached = len(text) + drafted - 1
-        return drafted
+        self._proposed = len(text)
+        self._drafts.chain(self.name, limit, self._one, UNSURE)
 
-    def observe(self, text: Sequence[int]) -> None:
-        self.draft.hold(text, min(self._reached, len(text) - 1))
+    def observe(self, text: Sequence[int], drafted: int) -> None:
+        if drafted:  # all but the last token that it drafted went through the draft itself
+            self.draft.hold(text, min(self._proposed + drafted - 1, len(text) - 1))
 
     def _one(self, node: int) -> None:
         self._drafts.run("draft", node)

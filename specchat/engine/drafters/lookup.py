@@ -34,8 +34,8 @@ class LookupDrafter:
         self._text.clear()
         self._ends.clear()
 
-    def propose(self, text: Sequence[int], limit: int) -> int:
-        return self._drafts.fill(self.continuation(text, limit))
+    def propose(self, text: Sequence[int], limit: int) -> None:
+        self._drafts.fill(self.continuation(text, limit))
 
     def continuation(self, text: Sequence[int], limit: int) -> list[int]:
         """Up to `limit` tokens that followed the end of `text` before."""
@@ -47,7 +47,7 @@ class LookupDrafter:
             tokens.append(self._text[i] if i < len(self._text) else tokens[i - len(self._text)])
         return tokens
 
-    def observe(self, text: Sequence[int]) -> None:
+    def observe(self, text: Sequence[int], drafted: int) -> None:
         pass
 
     def _index(self, text: Sequence[int]) -> None:

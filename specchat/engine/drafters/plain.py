@@ -15,8 +15,8 @@ class PlainDrafter:
     def forget(self) -> None:
         pass
 
-    def propose(self, text: Sequence[int], limit: int) -> int:
-        return 0
+    def propose(self, text: Sequence[int], limit: int) -> None:
+        pass
 
-    def observe(self, text: Sequence[int]) -> None:
+    def observe(self, text: Sequence[int], drafted: int) -> None:
         pass

@@ -115,9 +115,9 @@ class SuffixDrafter:
         self._here, self._before = Occurrences(), Occurrences()
         self._prompt = 0
 
-    def propose(self, text: Sequence[int], limit: int) -> int:
+    def propose(self, text: Sequence[int], limit: int) -> None:
         guess = self.guess(text, limit)
-        return self._drafts.fill(guess.tokens, guess.shares)
+        self._drafts.fill(guess.tokens, guess.shares)
 
     def guess(self, text: Sequence[int], limit: int) -> Guess:
         """The better of what this text and what earlier replies suggest; this text's among equals."""
@@ -126,7 +126,7 @@ class SuffixDrafter:
         here, before = self._here.guess(end, limit), self._before.guess(end, limit)
         return here if here.score >= before.score else before
 
-    def observe(self, text: Sequence[int]) -> None:
+    def observe(self, text: Sequence[int], drafted: int) -> None:
         self._here.extend(text[len(self._here.text) :])
 
     def _remember(self, reply: Sequence[int]) -> None:

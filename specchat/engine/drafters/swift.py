@@ -41,16 +41,16 @@ class SwiftDrafter:
         self.search = SkipSearch(self._layers)
         self._steps = 0
 
-    def propose(self, text: Sequence[int], limit: int) -> int:
+    def propose(self, text: Sequence[int], limit: int) -> None:
         if limit <= 0:
-            return 0
+            return
         self._steps += 1
         if self._steps % SEARCH_EVERY == 0:
             self._try_another(text)
         self._drafts.leave_out(self.search.best)
-        return self._drafts.chain(self.name, limit, self._one, CONFIDENT)
+        self._drafts.chain(self.name, limit, self._one, CONFIDENT)
 
-    def observe(self, text: Sequence[int]) -> None:
+    def observe(self, text: Sequence[int], drafted: int) -> None:
         pass
 
     def _one(self, node: int) -> None:
