@@ -274,7 +274,7 @@ def _usable(session: "Session", prompts: list[ChatPrompt], tokens: int, progress
             ExitCode.CONTEXT,
         )
     if left_out := len(prompts) - len(made):
-        progress.line(f"{left_out} of {len(prompts)} prompts do not fit the context and are left out.")
+        progress.note(f"{left_out} of {len(prompts)} prompts do not fit the context and are left out.")
     return made
 
 

@@ -10,7 +10,7 @@ from specchat.cli.asked import Asked
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Progress, told
+from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
 from specchat.engine.api import Count, PairSpec
 
@@ -66,8 +66,12 @@ def _run(
         for p in prompts
         if session.count(Count(0, p.messages)).tokens < session.info.context
     ]
-    if long := len(prompts) - len(chats):
-        out.write(f"{long} of {len(prompts)} prompts do not fit the context of {session.info.context} tokens.\n")
+    if not chats:
+        raise Problem(
+            f"No prompt fits the context of {session.info.context} tokens. Take other prompts.", ExitCode.CONTEXT
+        )
+    if left_out := len(prompts) - len(chats):
+        progress.note(f"{left_out} of {len(prompts)} prompts do not fit the context and are left out.")
     seen: list[CheckResult] = []
     for name, results in groupby(run(session, chats, full), lambda result: result.prompt):
         of_prompt = []

@@ -76,7 +76,7 @@ class Output:
 
 
 class Progress:
-    """One line on standard error that is written over; nothing where that is no terminal."""
+    """One line on standard error that is written over; only notes where that is no terminal."""
 
     def __init__(self) -> None:
         self._shown = False
@@ -100,5 +100,9 @@ class Progress:
         """A line that stays."""
         self.clear()
         if self._on:
-            sys.stderr.write(clean(text) + "\n")
-            sys.stderr.flush()
+            click.echo(clean(text), err=True)
+
+    def note(self, text: str) -> None:
+        """A line that nobody should miss, terminal or not."""
+        self.clear()
+        click.echo(clean(text), err=True)

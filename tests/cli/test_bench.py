@@ -86,6 +86,14 @@ def test_another_program_takes_part_and_may_write_something_else(
         assert words in result.stdout
 
 
+def test_a_prompt_that_is_left_out_is_told_without_a_terminal(run: Run, quick: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(path.read_text() + f'{{"id": "long", "turns": ["{"x" * 5000}"]}}\n')
+    result = run(*quick, "--strategy", "plain")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "1 of 3 prompts do not fit the context and are left out.\n"
+
+
 def test_a_program_that_does_not_load_is_told_and_left_out(
     run: Run, quick: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,9 +90,18 @@ def test_prompts_that_do_not_fit_are_left_out(
     monkeypatch.setattr(check, "MAX_TOKENS", 4)
     path = tmp_path / "prompts.jsonl"
     path.write_text(f'{{"id": "long", "turns": ["{"x" * 5000}"]}}\n{{"id": "short", "turns": ["hi"]}}\n')
-    lines = run("check", *folders, "--prompts", str(path)).stdout.splitlines()
-    assert lines[0] == "1 of 2 prompts do not fit the context of 256 tokens."
-    assert lines[1].startswith("short  identical: yes")
+    result = run("check", *folders, "--prompts", str(path))
+    assert result.stderr == "1 of 2 prompts do not fit the context and are left out.\n"
+    assert result.stdout.startswith("short  identical: yes")
+
+
+def test_a_check_of_nothing_is_an_error(run: Run, folders: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(f'{{"turns": ["{"x" * 5000}"]}}\n')
+    result = run("check", *folders, "--prompts", str(path))
+    assert result.exit_code == ExitCode.CONTEXT
+    assert result.stdout == ""
+    assert "No prompt fits the context of 256 tokens" in result.stderr
 
 
 @pytest.mark.parametrize(
