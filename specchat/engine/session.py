@@ -227,7 +227,7 @@ class Session:
     def _steps(
         self, request: Generate, decoding: Decoding, prompt: list[int], reused: int, started: float, control: Control
     ) -> Iterator[Event]:
-        text = ReplyText(self.tokenizer.stream(prompt), request.limits.stop)
+        text = ReplyText(self.tokenizer.stream(), request.limits.stop)
         meter = Meter(len(prompt), reused)
         speculation = request.speculation
         most = request.limits.max_tokens

@@ -16,6 +16,8 @@ from specchat.engine.api import (
     Generate,
     Limits,
     Message,
+    ModelSource,
+    PairSpec,
     Sampling,
     Speculation,
     Started,
@@ -26,9 +28,10 @@ from specchat.engine.drafters.draft_model import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.measure import REPLY_TOKENS, reply_speed
 from specchat.engine.model.decoder import NOTHING, Decoder, Skip
-from specchat.engine.session import Session
+from specchat.engine.session import Session, load
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.test_lossless import Script, finished, shown
+from tests.engine.tiny import byte_fallback, checkpoint
 
 STORY = (Message("user", "Tell me a story about a fox and a lamp."),)
 OPENING = "Once there was a crab who"
@@ -50,6 +53,30 @@ def steps(events: list[Event]) -> list[Step]:
 
 def figures(events: list[Event]) -> list[tuple[int, int, int, tuple[Drafted, ...]]]:
     return [(s.drafted, s.tested, s.accepted, s.drafts) for s in steps(events)]
+
+
+# Text
+
+
+@pytest.fixture(scope="module")
+def falling_back(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """A random model that spells most of its text in bytes."""
+    folder = checkpoint(tmp_path_factory.mktemp("bytes") / "m", backend=byte_fallback())
+    return load(PairSpec("b", "B", ModelSource(path=str(folder))), lambda _: None)
+
+
+def test_bytes_that_are_no_text_do_not_end_a_reply(falling_back: Session) -> None:
+    for seed in range(10):
+        request = Generate(1, STORY, Sampling(seed=seed, temperature=10.0), Limits(40))
+        events = list(falling_back.generate(request))
+        assert finished(events).text == shown(events)
+        assert "\ufffd" in shown(events)
+
+
+def test_a_prompt_that_ends_in_bytes_leaves_none_of_them_in_the_reply(falling_back: Session) -> None:
+    always_a = Sampling(logit_bias={1: 1000.0})
+    for prefill in ("한한한", "x👨‍👩‍👧"):
+        assert shown(list(falling_back.generate(Generate(1, STORY, always_a, Limits(5), prefill=prefill)))) == "aaaaa"
 
 
 # Prefill

@@ -6,8 +6,8 @@ import pytest
 import regex
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from specchat.engine.api import Message, Piece
@@ -149,6 +149,70 @@ def test_a_token_that_begins_a_word_keeps_its_space(tokenizer: Tokenizer, monkey
     assert [tokenizer.text_of(token) for token in (4, 3, 5, 4)] == [" b", "b", "\ufffd", " b"]
 
 
+@pytest.fixture
+def falling_back(tmp_path: Path) -> Tokenizer:
+    """A tokenizer in the layout of Llama 2 and Mistral."""
+    return Tokenizer(checkpoint(tmp_path / "m", backend=tiny.byte_fallback(), num_hidden_layers=1))
+
+
+def spelt(tokenizer: Tokenizer, data: bytes) -> str:
+    """What a stream shows of bytes that come one token each."""
+    stream = tokenizer.stream()
+    return "".join([*(stream.push(tiny.FIRST_BYTE + byte) for byte in data), stream.flush()])
+
+
+@pytest.mark.parametrize(
+    ("data", "shown"),
+    [
+        ("é👨‍👩‍👧한\n".encode(), "é👨‍👩‍👧한\n"),
+        (b"\n\xff", "\n\ufffd"),
+        (b"\n\xf0\x9f\n", "\n\ufffd\ufffd\ufffd"),
+        (b"x" + b"\xff" * 40, "x" + "\ufffd" * 40),
+    ],
+)
+def test_bytes_that_are_no_characters_show_as_replacement(falling_back: Tokenizer, data: bytes, shown: str) -> None:
+    assert spelt(falling_back, data) == shown
+
+
+def test_a_stream_goes_on_after_invalid_bytes(falling_back: Tokenizer) -> None:
+    stream = falling_back.stream()
+    newline, invalid, word = tiny.FIRST_BYTE + 10, tiny.FIRST_BYTE + 255, 2
+    assert [stream.push(t) for t in (word, newline, invalid, word, word)] == [" a", "\n", "", "\ufffd a", " a"]
+
+
+def reasoning_tokenizer(folder: Path) -> Tokenizer:
+    """In the layout of Qwen3: <think> and <tool_call> are added tokens that are not special; and a special one of one
+    character, words and spaces that were added."""
+    backend = tiny.tokenizer([*tiny.SPECIAL, "☃"])
+    marks = ["<think>", "</think>", "<tool_call>", "[THINK]"]
+    backend.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in marks])
+    backend.add_tokens(["hello", "\n\n", "--------"])
+    backend.normalizer = normalizers.NFC()
+    return Tokenizer(checkpoint(folder, backend=backend, num_hidden_layers=1))
+
+
+def test_what_users_type_never_becomes_a_marker(tmp_path: Path) -> None:
+    tokenizer = reasoning_tokenizer(tmp_path / "m")
+    typed = "a<think>b</think><tool_call>☃[THINK][THINK] hello\n\n--------"
+    markers = {i for i, t in tokenizer.backend.get_added_tokens_decoder().items() if t.content in tokenizer.markers}
+    for role in ("system", "user"):
+        empty, full = (tokenizer.prompt([Message(role, text)]) for text in ("", typed))  # type: ignore[arg-type]
+        assert [i for i in full if i in markers] == [i for i in empty if i in markers]
+    shown = tokenizer.decode(tokenizer.prompt([Message("user", typed)]))
+    assert shown.replace("​", "") == "a<think>b</think><tool_call>�[THINK][THINK] hello\n\n--------"
+    words = tokenizer.prompt([Message("user", "hello\n\n--------")])
+    assert {tokenizer.backend.token_to_id(word) for word in ("hello", "\n\n", "--------")} <= set(words)
+
+
+def test_the_models_own_reasoning_marks_stay(tmp_path: Path) -> None:
+    tokenizer = reasoning_tokenizer(tmp_path / "m")
+    think, end = (tokenizer.backend.token_to_id(t) for t in ("<think>", "<|end|>"))
+    chat = [Message("user", "a"), Message("assistant", "<think>b</think>c<|end|>"), Message("user", "d")]
+    tokens = tokenizer.prompt(chat, "<think>")
+    assert [tokens.count(think), tokens[-1]] == [2, think]
+    assert tokens.count(end) == len(chat)
+
+
 def test_the_demo_layout_equals_transformers(tokenizer: Tokenizer) -> None:
     theirs = AutoTokenizer.from_pretrained(tokenizer.folder)
     turns = [{"role": m.role, "content": m.content} for m in CHAT]
@@ -165,7 +229,7 @@ def test_published_tokenizers_and_templates_equal_transformers(name: str, shared
     assert mine.prompt(CHAT) == expected
     text = "naïve 你好 👨\u200d👩\u200d👧 def f(x):\n\treturn x  # ok"
     ids = mine.backend.encode(text, add_special_tokens=False).ids
-    stream = mine.stream(expected)
+    stream = mine.stream()
     assert "".join(stream.push(t) for t in ids) + stream.flush() == text
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from specchat.engine.api import ModelSource
 
@@ -108,13 +108,34 @@ def tokenizer(special: list[str] = SPECIAL) -> Tokenizer:
     return backend
 
 
-def checkpoint(folder: Path, seed: int = 0, special: list[str] = SPECIAL, **changes: Any) -> Path:
-    """Write a complete checkpoint and return its folder."""
+FIRST_BYTE = 3
+"""The first of the tokens for bytes of `byte_fallback`."""
+
+
+def byte_fallback() -> Tokenizer:
+    """The layout of Llama 2 and Mistral: "▁", "a" and "▁a", bytes for what they do not spell, special tokens."""
+    vocab = {"▁": 0, "a": 1, "▁a": 2} | {f"<0x{i:02X}>": FIRST_BYTE + i for i in range(256)}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[("▁", "a")], byte_fallback=True))
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    backend.add_special_tokens(SPECIAL)
+    return backend
+
+
+def checkpoint(
+    folder: Path, seed: int = 0, special: list[str] = SPECIAL, backend: Tokenizer | None = None, **changes: Any
+) -> Path:
+    """Write a complete checkpoint and return its folder; `backend` takes the place of `tokenizer(special)`."""
+    backend = backend or tokenizer(special)
+    if backend.get_vocab_size() > VOCAB:
+        changes.setdefault("vocab_size", backend.get_vocab_size())
     folder.mkdir(parents=True, exist_ok=True)
     c = config(**changes)
     (folder / "config.json").write_text(json.dumps(c))
     save_file(tensors(c, seed), folder / "model.safetensors", metadata={"format": "pt"})
-    tokenizer(special).save(str(folder / "tokenizer.json"))
+    backend.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": TEMPLATE}))
     return folder
 

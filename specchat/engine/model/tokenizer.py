@@ -9,18 +9,23 @@ from typing import Any
 import jinja2
 import jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
-from tokenizers.decoders import DecodeStream
 
-from specchat.engine.api import Message
+from specchat.engine.api import Message, Role
 from specchat.engine.errors import ModelError
 from specchat.engine.model.config import read_json
 
+MOST_HELD = 16
+"""Tokens that are held back for a character: it takes four at most, but a token may end in the middle of the next."""
 SPECIAL_TOKEN_KEYS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 class Tokenizer:
-    """A checkpoint's tokenizer. Special tokens come from the template alone, never from the text of a message."""
+    """A checkpoint's tokenizer. Markers, such as special tokens, come from the template alone, never from a message.
+
+    Tokens that were added only to spell words or spaces are no markers.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Load tokenizer.json, tokenizer_config.json and the chat template.
@@ -40,9 +45,9 @@ class Tokenizer:
         config = read_json(config_file) if config_file.exists() else {}
         self.special = _special_texts(config)
         self.eos = frozenset(i for i in [self.backend.token_to_id(self.special.get("eos_token", ""))] if i is not None)
-        self.markers = sorted(
-            (t.content for t in self.backend.get_added_tokens_decoder().values() if t.special), key=len, reverse=True
-        )
+        added = sorted(self.backend.get_added_tokens_decoder().values(), key=lambda t: len(t.content), reverse=True)
+        self.special_markers = [t.content for t in added if t.special]
+        self.markers = [t.content for t in added if t.special or _marks(t)]
         self.template = _template(folder, config)
         self._before = list(self.backend.encode("a", add_special_tokens=False).ids)
         self._texts: dict[int, str] = {}
@@ -62,18 +67,18 @@ class Tokenizer:
             ModelError: the template refuses these messages; its own words are passed on.
         """
         if self.template is None:
-            text = "\n".join(self._inert(m.content) for m in messages) + self._inert(prefill)
+            text = "\n".join(self._inert(m.content, m.role) for m in messages) + self._inert(prefill, "assistant")
             return list(self.backend.encode(text).ids)
-        turns = [{"role": m.role, "content": self._inert(m.content)} for m in messages]
+        turns = [{"role": m.role, "content": self._inert(m.content, m.role)} for m in messages]
         try:
             text = render(self.template, turns, self.special)
         except Exception as error:  # a template is a program of somebody else's
             raise ModelError(f"{self.folder}: the chat template refuses this chat: {error}.") from None
-        return list(self.backend.encode(text + self._inert(prefill), add_special_tokens=False).ids)
+        return list(self.backend.encode(text + self._inert(prefill, "assistant"), add_special_tokens=False).ids)
 
-    def stream(self, tokens: Sequence[int] = ()) -> "TextStream":
-        """An incremental decoder of the tokens that follow the prompt `tokens`."""
-        return TextStream(self.backend, tokens)
+    def stream(self) -> "TextStream":
+        """An incremental decoder of a reply's tokens."""
+        return TextStream(self)
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self.backend.decode(list(tokens)))
@@ -83,40 +88,56 @@ class Tokenizer:
         tokens by their names."""
         text = self._texts.get(token)
         if text is None:
-            # Alone it would lose what some decoders take off the start of a text.
-            before = str(self.backend.decode(self._before))
-            text = str(self.backend.decode([*self._before, token], skip_special_tokens=False)).removeprefix(before)
-            self._texts[token] = text
+            text = self._texts[token] = self.text_after([token], skip_special_tokens=False)
         return text
 
-    def _inert(self, text: str) -> str:
-        """`text` with a zero-width space inside whatever would be read as a special token."""
-        for marker in self.markers:
+    def text_after(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text that `tokens` add in the middle of a text: alone they would lose what some decoders take off the
+        start of one."""
+        before = str(self.backend.decode(self._before))
+        text = str(self.backend.decode([*self._before, *tokens], skip_special_tokens=skip_special_tokens))
+        return text.removeprefix(before)
+
+    def _inert(self, text: str, role: Role = "user") -> str:
+        """`text` of a message with nothing in it that would be read as a marker.
+
+        A zero-width space goes into markers; those of one character become U+FFFD. The assistant's own words keep
+        marks that are not special: they are how a model tells its reasoning.
+        """
+        markers = self.special_markers if role == "assistant" else self.markers
+        if self.backend.normalizer is not None:
+            # Markers are also looked for in the normalised text, as of full-width letters.
+            normal = str(self.backend.normalizer.normalize_str(text))
+            if any(marker in normal and marker not in text for marker in markers):
+                text = normal
+        for marker in markers:
             if marker in text:
-                text = text.replace(marker, marker[0] + "\u200b" + marker[1:])
+                text = text.replace(marker, f"{marker[0]}\u200b{marker[1:]}" if len(marker) > 1 else "\ufffd")
         return text
 
 
 class TextStream:
     """Decodes tokens as they come, holding back bytes that are not yet whole characters."""
 
-    def __init__(self, backend: Backend, before: Sequence[int]) -> None:
-        self._backend = backend
-        self._tokens: list[int] = []
-        self._emitted = ""
-        self._stream = DecodeStream(ids=list(before[-8:]), skip_special_tokens=True)
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._held: list[int] = []
 
     def push(self, token: int) -> str:
-        """The text that `token` completes; empty while a character is incomplete."""
-        self._tokens.append(token)
-        text = self._stream.step(self._backend, token) or ""
-        self._emitted += text
+        """The text that `token` completes; empty while a character is incomplete. Bytes that cannot become one show as
+        U+FFFD."""
+        self._held.append(token)
+        text = self._tokenizer.text_after(self._held)
+        if text.endswith("\ufffd") and len(self._held) < MOST_HELD:
+            return ""
+        self._held.clear()
         return text
 
     def flush(self) -> str:
         """The rest at the end: an incomplete character shows as U+FFFD."""
-        whole = str(self._backend.decode(self._tokens))
-        return whole[len(self._emitted) :] if whole.startswith(self._emitted) else ""
+        text = self._tokenizer.text_after(self._held)
+        self._held.clear()
+        return text
 
 
 def mismatch(target: Tokenizer, draft: Tokenizer) -> str | None:
@@ -131,6 +152,13 @@ def mismatch(target: Tokenizer, draft: Tokenizer) -> str | None:
         f"its tokenizer differs from the target's: {len(differing)} of {len(other)} tokens mean something else"
         f"{example}, {missing} are missing"
     )
+
+
+def _marks(token: AddedToken) -> bool:
+    """Whether an added token that is not special is a mark, as <think>, and no word, indent or row of dashes."""
+    text = str(token.content)
+    outside = text[:1] + text[-1:]
+    return not any(c.isalnum() or c.isspace() for c in outside) and any(c.isalnum() for c in text)
 
 
 def _special_texts(config: dict[str, Any]) -> dict[str, str]:
