@@ -23,7 +23,7 @@ def locate(source: ModelSource, progress: Progress) -> Path:
     Environment: HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE and HF_TOKEN mean what they mean to huggingface_hub.
 
     Raises:
-        ModelError: the folder does not exist.
+        ModelError: the folder does not exist, or the repository's name is none.
         EngineError: "download": no such repository, no access, no network, or the disk is full.
     """
     if source.path is not None:
@@ -38,13 +38,15 @@ def locate(source: ModelSource, progress: Progress) -> Path:
 
 def _snapshot(repo: str, revision: str | None, progress: Progress) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     options: dict[str, Any] = {"revision": revision, "allow_patterns": WANTED}
     try:
         cached = Path(snapshot_download(repo, local_files_only=True, **options))
         if (cached / "config.json").exists() and any(cached.glob("*.safetensors")):
             return cached
+    except HFValidationError:
+        raise ModelError(f'repo = "{repo}" is no repository\'s name, which is owner/name.') from None
     except LocalEntryNotFoundError:
         pass
     progress(Loading(f"looking for {repo} at {_host()}"))

@@ -63,8 +63,10 @@ def reply_speed(generate: Callable[[Generate, Deadline], Iterator[Event]], tempe
 
 
 def plain_speed(runner: Runner) -> float:
-    """Tokens per second of plain greedy decoding, by the median step, without text. Leaves the cache empty."""
-    return 1e3 / median(ms for ms, _ in _steps(runner, "plain", 0))
+    """Tokens per second of plain greedy decoding, by the median step, without text; 0 where the context holds none.
+    Leaves the cache empty."""
+    timed = [ms for ms, _ in _steps(runner, "plain", 0)]
+    return 1e3 / median(timed) if timed else 0.0
 
 
 def draft_cost(runner: Runner) -> float | None:
@@ -73,7 +75,7 @@ def draft_cost(runner: Runner) -> float | None:
         return None
     drafting = [s.draft_ms / s.drafted for _, s in _steps(runner, "draft", DRAFTED) if s.drafted]
     plain = [s.verify_ms for _, s in _steps(runner, "plain", 0)]
-    return median(drafting) / median(plain) if drafting else None
+    return median(drafting) / median(plain) if drafting and plain else None
 
 
 def _steps(runner: Runner, strategy: str, length: int) -> list[tuple[float, Stepped]]:

@@ -20,6 +20,7 @@ from specchat.engine.api import (
     Limits,
     Loading,
     Message,
+    ModelSource,
     PairInfo,
     PairSpec,
     Sampling,
@@ -36,6 +37,7 @@ from specchat.engine.decoding.step import Decoding
 from specchat.engine.errors import ContextError, EngineError, ModelError
 from specchat.engine.hub import locate
 from specchat.engine.measure import REPLY_TOKENS, draft_cost, plain_speed, reply_speed
+from specchat.engine.model.config import load_config
 from specchat.engine.model.devices import place
 from specchat.engine.model.plan import Plan
 from specchat.engine.model.tokenizer import Tokenizer, mismatch
@@ -69,10 +71,13 @@ def load(
     draft_folder = None
     if pair.draft is not None:
         draft_folder = locate(pair.draft, progress)
-        if reason := mismatch(tokenizer, Tokenizer(draft_folder)):
+        of_draft = Tokenizer(draft_folder)
+        if reason := mismatch(tokenizer, of_draft):
             raise ModelError(
                 f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
             )
+        check_size(pair.draft, of_draft, load_config(draft_folder).vocab)
+    check_size(pair.target, tokenizer, load_config(target_folder).vocab)
     make_room()
     progress(Loading(f"reading {pair.target.label}", 0.1))
     placement = place(pair, target_folder, draft_folder, pair.context or DEFAULT_CONTEXT)
@@ -99,15 +104,24 @@ def load(
     return loaded(placement.otherwise, f"the GPU failed: {first}")
 
 
+def check_size(source: ModelSource, tokenizer: Tokenizer, vocab: int) -> None:
+    """Pass when the model of `vocab` embeddings has one for every token.
+
+    Raises:
+        ModelError: it has not.
+    """
+    if tokenizer.size > vocab:
+        raise ModelError(
+            f"{source.label}: the tokenizer has {tokenizer.size} tokens, the model only {vocab} (vocab_size in "
+            "config.json). Download the checkpoint again."
+        )
+
+
 class Session:
     """One pair, one chat at a time. Everything runs in the caller's thread."""
 
     def __init__(self, pair: PairSpec, tokenizer: Tokenizer, runner: Runner, started: float, note: str = "") -> None:
         """`started` is when loading began, on `perf_counter`; `note` goes into the pair's info."""
-        if tokenizer.size > runner.vocab:
-            raise ModelError(
-                f"{pair.target.label}: the tokenizer has {tokenizer.size} tokens, the model only {runner.vocab}."
-            )
         self.tokenizer = tokenizer
         self.runner = runner
         self.target = runner.target

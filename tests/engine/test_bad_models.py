@@ -1,6 +1,7 @@
 """Checkpoints that cannot be used: one sentence that names the file or the model and what to do."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,8 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specchat.engine.api import Generate, Limits, Message, ModelSource, PairSpec, Speculation
+from specchat.engine.api import Finished, Generate, Limits, Message, ModelSource, PairSpec, Sampling, Speculation
 from specchat.engine.errors import ContextError, EngineError, ModelError
+from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.session import Session, load
 from tests.engine.tiny import SPECIAL, checkpoint, on_cpu
 
@@ -75,7 +77,116 @@ def escaping_shard(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def config_text(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "config.json").write_text(text)
+
+
+def tokenizer_settings(**settings: object) -> Callable[[Path], object]:
+    return lambda folder: (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def tokenizer_changed(**parts: object) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        file = folder / "tokenizer.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | parts))
+
+    return change
+
+
+def rope(**options: object) -> Callable[[Path], object]:
+    return lambda folder: edit(folder, rope_scaling=options)
+
+
+def weight(name: str, value: float) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        weights[name].view(-1)[-1] = value
+        save_file(weights, folder / "model.safetensors")
+
+    return change
+
+
+def named_shards(map_: object) -> Callable[[Path], object]:
+    return lambda folder: (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": map_}))
+
+
+def other_kind(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).unlink(missing_ok=True)
+        make(folder / name)
+
+    return change
+
+
+LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 64}
+IFS = 5_000
+
 CASES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "deep JSON": (config_text('{"a":' * 100_000), "config.json cannot be read as JSON (it is nested too deeply)"),
+    "endless number": (config_text(f'{{"vocab_size": {"9" * 5_000}}}'), "config.json cannot be read as JSON (it holds"),
+    "config is not UTF-8": (
+        lambda f: (f / "config.json").write_bytes(b"{\xff}"),
+        "config.json is not UTF-8 text (byte 1)",
+    ),
+    "map of shards is a list": (named_shards(["model.safetensors"]), "index.json: weight_map is not an object"),
+    "name of a shard too long": (named_shards({"x": "x" * 5_000}), "cannot be read (File name too long)"),
+    "name of a shard with a zero": (named_shards({"x": "x\0"}), "cannot be read (embedded null byte)"),
+    "template is not UTF-8": (
+        lambda f: (f / "chat_template.jinja").write_bytes(b"caf\xe9"),
+        "chat_template.jinja is not UTF-8 text (byte 3)",
+    ),
+    "template too deep": (
+        tokenizer_settings(chat_template="{% if a %}" * IFS + "{% endif %}" * IFS),
+        "chat template does not parse: it is nested too deeply",
+    ),
+    "loops too deep for Python": (
+        tokenizer_settings(chat_template="{% for a in b %}" * 60 + "{% endfor %}" * 60),
+        "chat template does not parse",
+    ),
+    "template is a number": (tokenizer_settings(chat_template=5), "tokenizer_config.json: chat_template is neither"),
+    "rope is a list": (lambda f: edit(f, rope_scaling=["linear"]), "config.json: rope_scaling is ['linear'], not"),
+    "kind of rope is a list": (rope(rope_type=["linear"]), "rope scaling ['linear'] is not supported"),
+    "rope factor missing": (rope(rope_type="linear"), "config.json: key 'factor' is missing"),
+    "rope factor is a text": (rope(rope_type="linear", factor="8"), "config.json: factor is '8', not a positive"),
+    "rope factor is no number": (rope(rope_type="yarn", factor=float("nan")), "config.json: factor is nan, not a"),
+    "rope option is a list": (rope(rope_type="yarn", factor=2.0, beta_fast=[1]), "config.json: beta_fast is [1]"),
+    "rope factors the wrong way round": (rope(factor=8, **(LLAMA3 | {"low_freq_factor": 4})), "low_freq_factor is not"),
+    "theta of zero": (lambda f: edit(f, rope_theta=0.0), "config.json: rope_theta is 0.0, not a positive number"),
+    "theta that yarn cannot have": (lambda f: edit(f, rope_theta=1, rope_scaling={"type": "yarn"}), "yarn needs more"),
+    "eps is no number": (lambda f: edit(f, rms_norm_eps=float("nan")), "config.json: rms_norm_eps is nan, not a"),
+    "eps is negative": (lambda f: edit(f, rms_norm_eps=-1e-6), "config.json: rms_norm_eps is -1e-06, not a"),
+    "head infinite": (lambda f: edit(f, head_dim=float("inf")), "config.json: head_dim is inf, not a positive whole"),
+    "head odd": (lambda f: edit(f, head_dim=15), "config.json: attention heads have 15 values (head_dim)"),
+    "context of 1": (lambda f: edit(f, max_position_embeddings=1), "max_position_embeddings or sliding_window is 1,"),
+    "context of 2": (lambda f: edit(f, max_position_embeddings=2), "max_position_embeddings or sliding_window is 2,"),
+    "window is a text": (lambda f: edit(f, model_type="mistral", sliding_window="4"), "sliding_window is '4', not a"),
+    "size enormous": (lambda f: edit(f, hidden_size=10**400), "config.json: hidden_size is too large, not a positive"),
+    "end of text is an object": (lambda f: edit(f, eos_token_id={"a": 1}), "config.json: eos_token_id is {'a': 1},"),
+    "end of text is a text": (
+        lambda f: (f / "generation_config.json").write_text('{"eos_token_id": "</s>"}'),
+        "generation_config.json: eos_token_id is '</s>',",
+    ),
+    "embedding of NaN": (
+        weight("model.embed_tokens.weight", float("nan")),
+        "model.safetensors: tensor model.embed_tok",
+    ),
+    "matrix of infinity": (
+        weight("model.layers.3.mlp.up_proj.weight", float("-inf")),
+        "model.safetensors: tensor model.layers.3.mlp.up_proj.weight holds values that are no numbers",
+    ),
+    "norm of NaN": (weight("model.norm.weight", float("nan")), "tensor model.norm.weight holds values that are no"),
+    "tokenizer panics when read": (
+        tokenizer_changed(normalizer={"type": "Precompiled", "precompiled_charsmap": "//////8="}),
+        "tokenizer.json cannot be read as a tokenizer",
+    ),
+    "tokenizer panics when used": (
+        tokenizer_changed(pre_tokenizer={"type": "FixedLength", "length": 0}),
+        "tokenizer.json cannot split a text into tokens (chunk size must be non-zero)",
+    ),
+    "normalizer panics": (
+        tokenizer_changed(normalizer={"type": "Replace", "pattern": {"String": ""}, "content": "x"}),
+        "tokenizer.json cannot split a text into tokens",
+    ),
     "no folder": (shutil.rmtree, "is not a folder"),
     "no config": (lambda f: (f / "config.json").unlink(), "config.json is missing"),
     "config is no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json cannot be read"),
@@ -109,6 +220,53 @@ def shrink_vocabulary(folder: Path) -> None:
     checkpoint(folder, vocab_size=200)
 
 
+FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+         "model.safetensors", "model.safetensors.index.json")  # fmt: skip
+KINDS: dict[str, Callable[[Path], object]] = {
+    "a folder": Path.mkdir,
+    "a pipe": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FILES)
+def test_only_regular_files_are_read(name: str, kind: str, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    other_kind(name, KINDS[kind])(folder)
+    assert f"{folder / name} is not a regular file" in refusal(pair(folder))
+
+
+def test_files_behind_links_are_read(tmp_path: Path) -> None:
+    """As in the Hugging Face cache."""
+    folder = checkpoint(tmp_path / "blobs")
+    (tmp_path / "model").mkdir()
+    for file in folder.iterdir():
+        (tmp_path / "model" / file.name).symlink_to(file)
+    assert load(pair(tmp_path / "model"), lambda _: None).info.vocab_size == 260
+
+
+def test_a_list_of_templates_without_one_for_chats_is_none(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    tokenizer_settings(chat_template=[None, {"name": "tools", "template": "x"}])(folder)
+    assert Tokenizer(folder).template is None
+
+
+def test_what_training_left_in_a_tokenizer_does_not_cut_prompts(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    tokenizer_changed(
+        truncation={"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 8},
+        padding={"strategy": {"Fixed": 99}, "direction": "Right", "pad_id": 0, "pad_type_id": 0, "pad_token": "a"},
+    )(folder)
+    assert len(Tokenizer(folder).prompt([Message("user", "hello there")])) == len("hello there") + 3
+
+
+@pytest.mark.parametrize("repo", ["../..", "a/b/c", "x" * 200])
+def test_a_name_that_is_no_repositorys_is_refused(repo: str) -> None:
+    spec = PairSpec("p", "P", ModelSource(repo=repo))
+    assert f'repo = "{repo}" is no repository' in refusal(spec)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_bad_checkpoint_is_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
     spoil, words = CASES[case]
@@ -136,6 +294,31 @@ def test_a_draft_padded_to_another_vocabulary_size_works(tmp_path: Path) -> None
         plain = replace(request, speculation=Speculation())
         drafted, alone = ([*session.generate(r)][-1] for r in (request, plain))
         assert drafted.token_ids == alone.token_ids  # type: ignore[union-attr]
+
+
+def test_a_draft_that_lacks_rows_of_the_target_is_fed_others(tmp_path: Path) -> None:
+    """A random target chooses its padding rows as well."""
+    target = checkpoint(tmp_path / "target", vocab_size=400, tie_word_embeddings=False)
+    draft = checkpoint(tmp_path / "draft", tie_word_embeddings=False)
+    session = load(pair(target, draft), lambda _: None)
+    padding = 0
+    for seed in range(3):
+        request = Generate(1, (Message("user", "hi"),), Sampling(seed=seed, temperature=1.5), Limits(40))
+        drafted, alone = (
+            [*session.generate(replace(request, speculation=s))][-1] for s in (Speculation("draft", 4), Speculation())
+        )
+        assert isinstance(drafted, Finished)
+        assert isinstance(alone, Finished)
+        assert drafted.token_ids == alone.token_ids
+        padding += sum(token >= 260 for token in alone.token_ids)
+    assert padding > 10
+
+
+def test_a_draft_smaller_than_its_own_tokenizer_is_refused(tmp_path: Path) -> None:
+    target = checkpoint(tmp_path / "target")
+    draft = checkpoint(tmp_path / "draft", vocab_size=250)
+    message = refusal(pair(target, draft))
+    assert f"{draft}: the tokenizer has 260 tokens, the model only 250 (vocab_size in config.json)" in message
 
 
 def test_the_two_published_tokenizers_of_512_pieces_are_told_apart(shared_data: Path, tmp_path: Path) -> None:

@@ -218,7 +218,18 @@ DAMAGED: dict[str, tuple[Quant, Callable[[dict[str, Tensor]], object], str]] = {
     "no JSON": (
         "nf4",
         part_changed("weight.quant_state.bitsandbytes__nf4", lambda t: t[:-1]),
+        "quant_state.bitsandbytes__nf4 cannot be read as JSON",
+    ),
+    "no object": (
+        "nf4",
+        part_changed("weight.quant_state.bitsandbytes__nf4", lambda t: t[:1] * 0 + ord("1")),
         "does not hold a JSON object",
+    ),
+    "long offset": ("nf4", settings_changed(nested_offset=10**400), "not a number"),
+    "scales without numbers": (
+        "int8",
+        part_changed("SCB", lambda t: t * float("nan")),
+        "SCB holds values that are no numbers",
     ),
     "bytes": ("nf4", part_changed("weight", lambda t: t[:-1]), "has 4095 values, not 4096"),
     "scales": ("nf4", part_changed("weight.absmax", lambda t: t[:-1]), "absmax has 127 values, not 128"),

@@ -8,6 +8,7 @@ from transformers.generation import logits_process as hf
 
 from specchat.engine.api import Sampling
 from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.errors import ModelError
 
 VOCAB = 300
 
@@ -104,3 +105,8 @@ def test_another_seed_or_position_draws_anew() -> None:
     assert draw(1, 5) == draw(1, 5)
     assert len({draw(1, at) for at in range(20)}) > 15
     assert len({draw(seed, 5) for seed in range(20)}) > 15
+
+
+def test_scores_that_are_no_numbers_are_told() -> None:
+    with pytest.raises(ModelError, match="scores that are no numbers"):
+        Sampler(Sampling(temperature=1.0)).choose(torch.full((8,), float("nan")), 0, History([]))

@@ -10,7 +10,7 @@ from specchat.bench.contender import CLOCK, Clock, Material, Prompt, Run
 from specchat.bench.peers.gguf_export import Width, export
 from specchat.engine.api import Sampling
 from specchat.engine.errors import EngineError
-from specchat.engine.model.config import read_json
+from specchat.engine.model.files import read_json
 
 WARM_UP = 32
 """Tokens of the replies that settle the number of threads."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from specchat.engine.api import Sampling
 from specchat.engine.decoding import noise
+from specchat.engine.errors import ModelError
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this are greedy."""
@@ -104,8 +105,14 @@ class Sampler:
 
 
 def gumbel_argmax(scores: NDArray[np.float32], seed: int, position: int, stream: int) -> int:
-    """argmax over tokens of scores + noise, scores being log-probabilities up to a constant; -inf is never taken."""
+    """argmax over tokens of scores + noise, scores being log-probabilities up to a constant; -inf is never taken.
+
+    Raises:
+        ModelError: there is nothing but -inf and NaN.
+    """
     tokens = np.flatnonzero(scores > -np.inf)
+    if not len(tokens):
+        raise ModelError("A model gives scores that are no numbers. Its weights or config.json are damaged.")
     perturbed = scores[tokens].astype(np.float64) + noise.gumbel(seed, position, stream, tokens)
     return int(tokens[perturbed.argmax()])
 

@@ -1,13 +1,25 @@
 """config.json of a Llama-family checkpoint as the decoder needs it."""
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
+from specchat.engine.model.files import found, read_json
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+LARGEST = 1 << 31
+"""No count in a checkpoint reaches it."""
+LEAST_CONTEXT = 16
+"""Fewer tokens hold no chat."""
+ROPE_NEEDS = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": (),
+}
+"""The scalings of rotary embeddings that are known, and the options that each cannot do without."""
+ROPE_OPTIONS = ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim")
 
 
 @dataclass(frozen=True)
@@ -48,23 +60,6 @@ class ModelConfig:
         return self.layers * block + self.hidden + self.vocab * self.hidden * (1 if self.tied else 2)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        ModelError: the file is missing, unreadable or not a JSON object.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing: the folder is not a complete checkpoint.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelError(f"{path} cannot be read as JSON ({error}). Download the checkpoint again.") from None
-    if not isinstance(data, dict):
-        raise ModelError(f"{path} does not hold a JSON object. Download the checkpoint again.")
-    return data
-
-
 def load_config(folder: Path) -> ModelConfig:
     """Read and check `folder`/config.json.
 
@@ -79,26 +74,38 @@ def load_config(folder: Path) -> ModelConfig:
             f"{path}: model_type {family!r} is not one that specchat's decoder runs ({', '.join(FAMILIES)})."
         )
     try:
-        return _parse(raw, family, _eos(folder, raw))
+        config = _parse(raw, family, _eos(raw))
     except KeyError as error:
         raise ModelError(f"{path}: key {error} is missing.") from None
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise ModelError(f"{path}: {error}.") from None
+    generation = folder / "generation_config.json"
+    if not found(generation):
+        return config
+    try:
+        return replace(config, eos=config.eos | _eos(read_json(generation)))
+    except ValueError as error:
+        raise ModelError(f"{generation}: {error}.") from None
 
 
 def _parse(raw: dict[str, Any], family: str, eos: frozenset[int]) -> ModelConfig:
     if raw.get("hidden_act", "silu") != "silu":
-        raise ValueError(f"hidden_act {raw['hidden_act']!r} is not supported, only silu")
+        raise ValueError(f"hidden_act {_shown(raw['hidden_act'])} is not supported, only silu")
     heads = _positive(raw, "num_attention_heads")
     kv_heads = _positive(raw, "num_key_value_heads") if raw.get("num_key_value_heads") else heads
     if heads % kv_heads:
         raise ValueError(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
     hidden = _positive(raw, "hidden_size")
+    head_dim = _positive(raw, "head_dim") if raw.get("head_dim") else hidden // heads
+    if head_dim < 2 or head_dim % 2:
+        raise ValueError(f"attention heads have {head_dim} values (head_dim), not an even number of them")
     context = _positive(raw, "max_position_embeddings")
     window = raw.get("sliding_window")
     if window and (family == "mistral" or raw.get("use_sliding_window")):
         # Within the window sliding attention is full attention; beyond it this decoder would be wrong.
-        context = min(context, int(window))
+        context = min(context, _positive(raw, "sliding_window"))
+    if context < LEAST_CONTEXT:
+        raise ValueError(f"max_position_embeddings or sliding_window is {context}, and a chat needs {LEAST_CONTEXT}")
     bias = bool(raw.get("attention_bias", False))
     return ModelConfig(
         family=family,
@@ -107,10 +114,10 @@ def _parse(raw: dict[str, Any], family: str, eos: frozenset[int]) -> ModelConfig
         layers=_positive(raw, "num_hidden_layers"),
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=int(raw.get("head_dim") or hidden // heads),
+        head_dim=head_dim,
         vocab=_positive(raw, "vocab_size"),
         context=context,
-        norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+        norm_eps=_number(raw, "rms_norm_eps", 1e-6),
         rope=_rope(raw),
         tied=bool(raw.get("tie_word_embeddings", False)),
         qkv_bias=bias or family == "qwen2",
@@ -123,26 +130,50 @@ def _parse(raw: dict[str, Any], family: str, eos: frozenset[int]) -> ModelConfig
 
 def _positive(raw: dict[str, Any], key: str) -> int:
     value = raw[key]
-    if not isinstance(value, int) or value <= 0:
-        raise ValueError(f"{key} is {value!r}, not a positive whole number")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < LARGEST:
+        raise ValueError(f"{key} is {_shown(value)}, not a positive whole number below 2^31")
     return value
+
+
+def _number(raw: dict[str, Any], key: str, default: float | None = None) -> float:
+    """A positive number; without a `default` the key must be there."""
+    value = raw[key] if default is None else raw.get(key, default)
+    # Comparing is exact, and false for NaN; a float of a long integer would not be possible.
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e30:
+        raise ValueError(f"{key} is {_shown(value)}, not a positive number")
+    return float(value)
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < LARGEST else "too large"
+    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _rope(raw: dict[str, Any]) -> Rope:
     # transformers 5 writes rope_parameters; older checkpoints have rope_theta beside rope_scaling.
-    options = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
-    theta = float(options.get("rope_theta", raw.get("rope_theta", 10000.0)))
+    name = "rope_parameters" if raw.get("rope_parameters") else "rope_scaling"
+    given = raw.get(name) or {}
+    if not isinstance(given, dict):
+        raise ValueError(f"{name} is {_shown(given)}, not an object")
+    options = dict(given)
+    theta = _number(options if "rope_theta" in options else raw, "rope_theta", 10000.0)
     kind = options.get("rope_type", options.get("type", "default"))
-    if kind not in ("default", "linear", "llama3", "yarn"):
-        raise ValueError(f"rope scaling {kind!r} is not supported (default, linear, llama3, yarn)")
+    if not isinstance(kind, str) or kind not in ROPE_NEEDS:
+        raise ValueError(f"rope scaling {_shown(kind)} is not supported ({', '.join(ROPE_NEEDS)})")
     options.setdefault("max_position_embeddings", raw["max_position_embeddings"])
+    optional = [key for key in (*ROPE_NEEDS["llama3"], *ROPE_OPTIONS) if options.get(key)]
+    for key in {*ROPE_NEEDS[kind], *optional, "max_position_embeddings"}:
+        _number(options, key)
+    if kind == "llama3" and options["low_freq_factor"] >= options["high_freq_factor"]:
+        raise ValueError("low_freq_factor is not below high_freq_factor")
+    if kind == "yarn" and theta <= 1:
+        raise ValueError(f"rope_theta is {theta}, and yarn needs more than 1")
     return Rope(theta, kind, options)
 
 
-def _eos(folder: Path, raw: dict[str, Any]) -> frozenset[int]:
-    found: set[int] = set()
-    generation = folder / "generation_config.json"
-    for source in (raw, read_json(generation) if generation.exists() else {}):
-        ids = source.get("eos_token_id")
-        found.update(ids if isinstance(ids, list) else [] if ids is None else [ids])
+def _eos(raw: dict[str, Any]) -> frozenset[int]:
+    ids = raw.get("eos_token_id")
+    found = ids if isinstance(ids, list) else [] if ids is None else [ids]
+    if not all(isinstance(i, int) and abs(i) < LARGEST for i in found):
+        raise ValueError(f"eos_token_id is {_shown(ids)}, neither a token's number nor a list of them")
     return frozenset(found)

@@ -88,9 +88,11 @@ class Decoder:
         rows = len(tokens)
         if start + rows > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
-        fill = [tokens[-1]] * (self._padding[rows] - rows)
+        # A target may choose a padding token that a draft has no row for.
+        known = [min(token, self.config.vocab - 1) for token in tokens]
+        fill = [known[-1]] * (self._padding[rows] - rows)
         return self._blocks(
-            embedding(torch.tensor([*tokens, *fill]), self.embed),
+            embedding(torch.tensor([*known, *fill]), self.embed),
             rows,
             start,
             *self._fixed,

@@ -10,7 +10,8 @@ from specchat.engine.api import Device, ModelSource, PairSpec
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.kernels import limits
 from specchat.engine.kernels.tiles import PROCESSORS
-from specchat.engine.model.config import ModelConfig, load_config, read_json
+from specchat.engine.model.config import ModelConfig, load_config
+from specchat.engine.model.files import read_json
 from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, misfit, plan
 from specchat.engine.model.rows import half_works

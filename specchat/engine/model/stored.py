@@ -1,7 +1,5 @@
 """Quantised matrices as bitsandbytes stores them in a checkpoint, read and checked."""
 
-import json
-import math
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from torch import Tensor
 from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested
-from specchat.engine.model.config import read_json
+from specchat.engine.model.files import parsed, read_json
 from specchat.engine.model.quantise import BLOCKS, NESTED_BLOCK, code_table
 
 STATE = "quant_state.bitsandbytes__"
@@ -122,7 +120,7 @@ class Stored:
         values = self._read(weight)
         self._agree(weight, "shape", list(values.shape), [outputs, inputs])
         layout = f"{name}.weight_format"
-        if layout in self._names and int(self._read(layout).reshape(-1)[0]) != 0:
+        if layout in self._names and self._read(layout).any():
             raise ModelError(f"{self._where}: {weight} is laid out for one kind of GPU. Use a checkpoint in row order.")
         largest = self._sized(f"{name}.SCB", self._read(f"{name}.SCB").float(), outputs)
         return EightBit(values.contiguous(), largest / 127)
@@ -130,7 +128,7 @@ class Stored:
     def _nested(self, weight: str, settings: dict[str, Any], outputs: int, blocks: int) -> Nested:
         self._agree(weight, "nested_blocksize", settings.get("nested_blocksize"), NESTED_BLOCK)
         offset = settings.get("nested_offset")
-        if not isinstance(offset, int | float) or not math.isfinite(offset):
+        if not isinstance(offset, int | float) or not abs(offset) < 1e30:
             raise ModelError(f"{self._where}: {weight} has nested_offset {offset!r}, not a number. Download it again.")
         code = self._sized(f"{weight}.nested_quant_map", self._part(weight, "nested_quant_map").float(), 256)
         absmax = self._part(weight, "nested_absmax").float()
@@ -138,10 +136,7 @@ class Stored:
         return Nested(code, absmax, torch.full((outputs,), float(offset)))
 
     def _settings(self, name: str) -> dict[str, Any]:
-        try:
-            settings = json.loads(bytes(self._read(name).to(torch.uint8).tolist()))
-        except (ValueError, RuntimeError):
-            settings = None
+        settings = parsed(bytes(self._read(name).to(torch.uint8).flatten().tolist()), f"{self._where}: {name}")
         if not isinstance(settings, dict):
             raise ModelError(f"{self._where}: {name} does not hold a JSON object. Download the checkpoint again.")
         return settings

@@ -1,7 +1,8 @@
 """Text to tokens and back: the checkpoint's own tokenizer.json and chat template."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
+from specchat.clean import one_line
 from specchat.engine.api import Message, Role
 from specchat.engine.errors import ModelError
-from specchat.engine.model.config import read_json
+from specchat.engine.model.files import found, read_json, read_text
 
 MOST_HELD = 16
 """Tokens that are held back for a character: it takes four at most, but a token may end in the middle of the next."""
@@ -35,27 +37,28 @@ class Tokenizer:
         """
         self.folder = folder
         file = folder / "tokenizer.json"
-        if not file.exists():
+        if not found(file):
             raise ModelError(f"{file} is missing: specchat needs the checkpoint's tokenizer.json.")
-        try:
+        with self._working("cannot be read as a tokenizer"):
             self.backend = Backend.from_file(str(file))
-        except Exception as error:  # the library raises bare Exception
-            raise ModelError(f"{file} cannot be read as a tokenizer ({error}). Download it again.") from None
+            # Settings for training batches, which some files hold: they would cut prompts.
+            self.backend.no_truncation()
+            self.backend.no_padding()
         config_file = folder / "tokenizer_config.json"
-        config = read_json(config_file) if config_file.exists() else {}
+        config = read_json(config_file) if found(config_file) else {}
         self.special = _special_texts(config)
         self.eos = frozenset(i for i in [self.backend.token_to_id(self.special.get("eos_token", ""))] if i is not None)
         added = sorted(self.backend.get_added_tokens_decoder().values(), key=lambda t: len(t.content), reverse=True)
         self.special_markers = [t.content for t in added if t.special]
         self.markers = [t.content for t in added if t.special or _marks(t)]
         self.template = _template(folder, config)
-        self._before = list(self.backend.encode("a", add_special_tokens=False).ids)
+        self._before = self._encoded("a")
         self._texts: dict[int, str] = {}
 
     @property
     def size(self) -> int:
-        """Number of token ids, added ones included."""
-        return int(self.backend.get_vocab_size(with_added_tokens=True))
+        """How many rows a table of all token ids has, added ones included."""
+        return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def prompt(self, messages: Sequence[Message], prefill: str = "") -> list[int]:
         """Tokens of a chat up to where the assistant's reply starts, and of `prefill`, with which it does.
@@ -68,20 +71,39 @@ class Tokenizer:
         """
         if self.template is None:
             text = "\n".join(self._inert(m.content, m.role) for m in messages) + self._inert(prefill, "assistant")
-            return list(self.backend.encode(text).ids)
+            return self._encoded(text, add_special_tokens=True)
         turns = [{"role": m.role, "content": self._inert(m.content, m.role)} for m in messages]
         try:
             text = render(self.template, turns, self.special)
         except Exception as error:  # a template is a program of somebody else's
             raise ModelError(f"{self.folder}: the chat template refuses this chat: {error}.") from None
-        return list(self.backend.encode(text + self._inert(prefill, "assistant"), add_special_tokens=False).ids)
+        return self._encoded(text + self._inert(prefill, "assistant"))
+
+    def _encoded(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        text = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text for the library
+        with self._working("cannot split a text into tokens"):
+            return list(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    @contextmanager
+    def _working(self, otherwise: str) -> Iterator[None]:
+        """Calls of the tokenizers library, which raises bare Exceptions, and where it panics something that is none."""
+        try:
+            yield
+        except MemoryError:
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            file = self.folder / "tokenizer.json"
+            raise ModelError(f"{file} {otherwise} ({one_line(str(error))}). Download it again.") from None
 
     def stream(self) -> "TextStream":
         """An incremental decoder of a reply's tokens."""
         return TextStream(self)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return str(self.backend.decode(list(tokens)))
+        with self._working("cannot put tokens together to a text"):
+            return str(self.backend.decode(list(tokens)))
 
     def text_of(self, token: int) -> str:
         """The text that `token` adds in the middle of a text: bytes of an incomplete character show as U+FFFD, special
@@ -94,8 +116,9 @@ class Tokenizer:
     def text_after(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text that `tokens` add in the middle of a text: alone they would lose what some decoders take off the
         start of one."""
-        before = str(self.backend.decode(self._before))
-        text = str(self.backend.decode([*self._before, *tokens], skip_special_tokens=skip_special_tokens))
+        with self._working("cannot put tokens together to a text"):
+            before = str(self.backend.decode(self._before))
+            text = str(self.backend.decode([*self._before, *tokens], skip_special_tokens=skip_special_tokens))
         return text.removeprefix(before)
 
     def _inert(self, text: str, role: Role = "user") -> str:
@@ -107,7 +130,8 @@ class Tokenizer:
         markers = self.special_markers if role == "assistant" else self.markers
         if self.backend.normalizer is not None:
             # Markers are also looked for in the normalised text, as of full-width letters.
-            normal = str(self.backend.normalizer.normalize_str(text))
+            with self._working("cannot split a text into tokens"):
+                normal = str(self.backend.normalizer.normalize_str(text))
             if any(marker in normal and marker not in text for marker in markers):
                 text = normal
         for marker in markers:
@@ -173,11 +197,14 @@ def _special_texts(config: dict[str, Any]) -> dict[str, str]:
 
 def _template(folder: Path, config: dict[str, Any]) -> jinja2.Template | None:
     file = folder / "chat_template.jinja"
-    source = file.read_text(encoding="utf-8") if file.exists() else config.get("chat_template")
+    source = read_text(file) if found(file) else config.get("chat_template")
     if isinstance(source, list):  # several named templates; the default one is for chatting
-        source = next((t.get("template") for t in source if t.get("name") == "default"), None)
-    if not isinstance(source, str):
+        named = [t for t in source if isinstance(t, dict)]
+        source = next((t.get("template") for t in named if t.get("name") == "default"), None)
+    if source is None:
         return None
+    if not isinstance(source, str):
+        raise ModelError(f"{folder / 'tokenizer_config.json'}: chat_template is neither a text nor a list of them.")
     return compile_template(source, str(folder))
 
 
@@ -207,8 +234,10 @@ def compile_template(source: str, where: str) -> jinja2.Template:
     environment.filters["tojson"] = to_json
     try:
         return environment.from_string(source)
-    except jinja2.TemplateSyntaxError as error:
-        raise ModelError(f"{where}: the chat template does not parse: {error}.") from None
+    except RecursionError:
+        raise ModelError(f"{where}: the chat template does not parse: it is nested too deeply.") from None
+    except Exception as error:  # Python's own compiler refuses some of what jinja lets pass
+        raise ModelError(f"{where}: the chat template does not parse: {one_line(str(error))}.") from None
 
 
 class GenerationTag(jinja2.ext.Extension):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import Weight
-from specchat.engine.model.config import read_json
+from specchat.engine.model.files import found, read_json
 from specchat.engine.model.stored import Stored, kind_of, stored_quant
 
 DENSE = (torch.float32, torch.float16, torch.bfloat16)
@@ -30,7 +30,7 @@ class Weights:
         self.folder = folder
         self._quant = stored_quant(folder)
         self._stack = ExitStack()
-        self._home: dict[str, Any] = {}
+        self._home: dict[str, tuple[Path, Any]] = {}
         try:
             for file in _files(folder):
                 try:
@@ -39,7 +39,7 @@ class Weights:
                     raise ModelError(
                         f"{file} is damaged or cut short ({error}). Download the checkpoint again."
                     ) from None
-                self._home.update(dict.fromkeys(handle.keys(), handle))
+                self._home.update(dict.fromkeys(handle.keys(), (file, handle)))
         except BaseException:
             self._stack.close()
             raise
@@ -75,7 +75,7 @@ class Weights:
             return self._dense(f"{name}.weight", outputs, inputs)
         if self._quant not in (None, kind):
             raise ModelError(f"{self.folder}: {name}.weight is {kind}, but config.json says {self._quant}.")
-        stored = Stored(self._read, self, str(self.folder))
+        stored = Stored(self._part, self, str(self.folder))
         if kind == "int8":
             return stored.eight_bit(name, outputs, inputs)
         return stored.four_bit(name, kind, outputs, inputs)
@@ -91,6 +91,18 @@ class Weights:
             raise ModelError(
                 f"{self.folder}: tensor {name} has shape {list(tensor.shape)}, config.json asks for {list(shape)}."
             )
+        return self._finite(name, tensor)
+
+    def _finite(self, name: str, tensor: Tensor) -> Tensor:
+        """`tensor` itself, in which NaN or infinity would spread to every token."""
+        if tensor.numel() and tensor.is_floating_point():
+            # The one pass over memory that both show in: a minimum of anything and NaN is NaN.
+            least, most = torch.aminmax(tensor)
+            if not (least.isfinite() and most.isfinite()):
+                raise ModelError(
+                    f"{self._home[name][0]}: tensor {name} holds values that are no numbers (NaN or infinity). "
+                    "Download the checkpoint again."
+                )
         return tensor
 
     def _read(self, name: str) -> Tensor:
@@ -98,22 +110,36 @@ class Weights:
             raise ModelError(
                 f"{self.folder}: tensor {name} is missing from the weights; config.json does not fit them."
             )
-        tensor: Tensor = self._home[name].get_tensor(name)
+        file, handle = self._home[name]
+        try:
+            tensor: Tensor = handle.get_tensor(name)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise ModelError(
+                f"{file}: tensor {name} cannot be read ({error}). Download the checkpoint again."
+            ) from None
         return tensor
+
+    def _part(self, name: str) -> Tensor:
+        """A part of a quantised matrix; its packed bytes may pass for any dtype."""
+        tensor = self._read(name)
+        return tensor if name.endswith(".weight") or tensor.dtype not in DENSE else self._finite(name, tensor)
 
 
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
     index = folder / "model.safetensors.index.json"
-    if index.exists():
-        shards = sorted({folder / str(name) for name in read_json(index).get("weight_map", {}).values()})
+    if found(index):
+        named = read_json(index).get("weight_map")
+        if not isinstance(named, dict):
+            raise ModelError(f"{index}: weight_map is not an object. Download the checkpoint again.")
+        shards = sorted({folder / str(name) for name in named.values()})
         for shard in shards:
-            if shard.parent != folder or not shard.exists():
+            if shard.parent != folder or not found(shard):
                 raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
         return shards
     single = folder / "model.safetensors"
-    if single.exists():
+    if found(single):
         return [single]
     pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
     if pickled is not None:

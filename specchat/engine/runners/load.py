@@ -7,8 +7,8 @@ import torch
 
 from specchat.engine.api import PairSpec
 from specchat.engine.errors import EngineError
-from specchat.engine.model.config import read_json
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.files import read_json
 from specchat.engine.model.plan import Model, Plan
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
