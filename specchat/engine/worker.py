@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import BinaryIO, Protocol
 
-from specchat.engine import gpu_failure, out_of_memory, wire
+from specchat.engine import gpu_failure, leash, out_of_memory, wire
 from specchat.engine.api import (
     Cancel,
     Change,
@@ -222,6 +222,7 @@ def main(loader: str, log: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     requests, events = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    leash.hold(requests.fileno())
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

@@ -1,5 +1,6 @@
 """A session without a model, run by a real worker: the last message says what happens."""
 
+import ctypes
 import os
 import signal
 import time
@@ -77,6 +78,9 @@ class ScriptedSession:
                 yield Started(request.id, 1, 0, request.sampling.seed, request.speculation)
                 print("stuck")
                 time.sleep(3600)
+            case "native":
+                yield Started(request.id, 1, 0, request.sampling.seed, request.speculation)
+                ctypes.PyDLL(None).sleep(3600)  # which, unlike CDLL, keeps Python's lock
         yield from self._reply(request, control, "Once there was a fox.")
 
     def _reply(self, request: Generate, control: Control, text: str) -> Iterator[Event]:

@@ -34,7 +34,7 @@ def _gone(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes through /proc")
-@pytest.mark.parametrize("doing", ["stuck", "endless"])
+@pytest.mark.parametrize("doing", ["stuck", "endless", "native"])
 @pytest.mark.parametrize("end", ["killed", "exits"])
 def test_no_worker_outlives_the_app(log: Path, doing: str, end: str) -> None:
     root = Path(__file__).parents[2]
@@ -46,8 +46,42 @@ def test_no_worker_outlives_the_app(log: Path, doing: str, end: str) -> None:
         assert not _gone(worker)
         os.kill(app.pid, signal.SIGKILL)
     app.wait(PATIENCE_S)
-    deadline = time.monotonic() + PATIENCE_S
-    while not _gone(worker):
-        assert time.monotonic() < deadline, "the worker lives on"
-        time.sleep(0.01)
+    _await_end(worker)
     app.stdout.close()
+
+
+def _await_end(pid: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not _gone(pid):
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            raise AssertionError("the process lives on")
+        time.sleep(0.01)
+
+
+WATCHED = """
+import ctypes, os, sys
+from specchat.engine.leash import watch
+watch(0)
+print(open(f"/proc/self/task/{os.getpid()}/children").read(), flush=True)
+if sys.argv[1] == "native":
+    ctypes.PyDLL(None).sleep(3600)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at processes through /proc")
+@pytest.mark.parametrize("doing", ["native", "nothing"])
+def test_where_no_signal_tells_a_process_watches_the_pipe(doing: str) -> None:
+    command = [sys.executable, "-c", WATCHED, doing]
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    watching = int(worker.stdout.readline())
+    if doing == "native":
+        assert worker.poll() is None
+        worker.stdin.close()
+    # Nothing but the worker holds its output: the end of that is seen at once.
+    assert worker.stdout.read() == ""
+    assert worker.wait(PATIENCE_S) == (-signal.SIGKILL if doing == "native" else 0)
+    _await_end(watching)
+    worker.stdout.close()
