@@ -51,6 +51,7 @@ class Line:
     ttft_ms: Spread | None
     mean_acceptance_length: float | None
     draft_acceptance_rate: float | None
+    tested_acceptance_rate: float | None
     by_place: tuple[float, ...]
     draft_ms: Spread | None
     verify_ms: Spread | None
@@ -80,7 +81,8 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
     stats = [run.stats for run in everything if run.stats is not None]
     spoken = [s for s in stats if s.num_spec_steps]
     steps = sum(s.num_spec_steps for s in spoken)
-    tested = sum(s.num_tested_draft_tokens for s in spoken)
+    drafted, tested = sum(s.num_draft_tokens for s in spoken), sum(s.num_tested_draft_tokens for s in spoken)
+    accepted = sum(s.num_accepted_draft_tokens for s in spoken)
 
     def ratio(above: str, below: str, speed: Callable[[Sequence[Sample]], float | None]) -> Spread | None:
         if above == below or above not in replies or below not in replies:
@@ -103,10 +105,9 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
         ours_over=ratio(rival, name, _speed),
         whole_ours_over=ratio(rival, name, _whole_speed),
         ttft_ms=each(lambda s: 1e3 * s.run.first_seconds),
-        mean_acceptance_length=sum(s.mean_acceptance_length * s.num_spec_steps for s in spoken) / steps
-        if steps
-        else None,
-        draft_acceptance_rate=sum(s.num_accepted_draft_tokens for s in spoken) / tested if tested else None,
+        mean_acceptance_length=1 + accepted / steps if steps else None,
+        draft_acceptance_rate=accepted / drafted if drafted else None,
+        tested_acceptance_rate=accepted / tested if tested else None,
         by_place=_by_place(everything),
         draft_ms=each(lambda s: _a_step(s, "draft_ms")),
         verify_ms=each(lambda s: _a_step(s, "verify_ms")),

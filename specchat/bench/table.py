@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from specchat.bench.summary import Line, Spread
 from specchat.bench.verify_cost import VerifyCost
 
-HEAD = ("", "tok/s", "x plain", "quartiles", "whole", "AL", "kept", "first ms", "draft ms", "verify ms", "other ms")
+HEAD = (
+    *("", "tok/s", "x plain", "quartiles", "whole", "AL", "kept", "of judged"),
+    *("first ms", "draft ms", "verify ms", "other ms"),
+)
 
 
 def lines_table(lines: Sequence[Line], names: dict[str, str]) -> str:
@@ -21,6 +24,7 @@ def lines_table(lines: Sequence[Line], names: dict[str, str]) -> str:
             _number(line.whole_speedup_vs_plain, 2) if line.contender != "plain" else "1.00",
             "" if line.mean_acceptance_length is None else f"{line.mean_acceptance_length:.2f}",
             "" if line.draft_acceptance_rate is None else f"{line.draft_acceptance_rate:.0%}",
+            "" if line.tested_acceptance_rate is None else f"{line.tested_acceptance_rate:.0%}",
             _number(line.ttft_ms, 0),
             *(_number(figure, 2) for figure in (line.draft_ms, line.verify_ms, line.other_ms)),
             f"{line.identical}/{line.prompts}",

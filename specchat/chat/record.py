@@ -38,7 +38,6 @@ class Tally:
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
-    spec_tokens: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
@@ -57,7 +56,6 @@ class Tally:
             self.drafted += step.drafted
             self.tested += step.tested
             self.accepted += step.accepted
-            self.spec_tokens += step.emitted
             missing = step.accepted + 1 - len(self.histogram)
             self.histogram += [0] * missing
             self.histogram[step.accepted] += 1

@@ -117,7 +117,8 @@ def _stats(chat: PlainChat, value: str) -> None:
     if stats.num_spec_steps:
         lines.append(
             f"Drafting: {stats.mean_acceptance_length:.1f} tokens a step, {stats.draft_acceptance_rate:.0%} of the "
-            f"judged drafts kept; {stats.draft_ms / 1e3:.2f} seconds to draft, {stats.verify_ms / 1e3:.2f} to verify."
+            f"drafts kept, {stats.tested_acceptance_rate:.0%} of those judged; {stats.draft_ms / 1e3:.2f} seconds to "
+            f"draft, {stats.verify_ms / 1e3:.2f} to verify."
         )
     chat.say("\n".join(lines))
 

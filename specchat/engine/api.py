@@ -298,8 +298,10 @@ class Changed:
 class Stats:
     """A reply's figures; the names are vLLM's where it has one.
 
-    `mean_acceptance_length` is tokens emitted per verify step of the speculative steps, bonus included;
-    `acceptance_histogram[j]` counts the steps that accepted exactly j drafted tokens.
+    Over the steps that had a draft, `mean_acceptance_length` is one more than the accepted tokens a step: those that
+    the target adds count, also where the reply ended before them. `draft_acceptance_rate` is the share of the drafted
+    tokens that were accepted, `tested_acceptance_rate` that of those that were judged: a draft is up to its first
+    refusal. `acceptance_histogram[j]` counts the steps that accepted exactly j drafted tokens.
     """
 
     prompt_tokens: int = 0
@@ -315,6 +317,7 @@ class Stats:
     num_accepted_draft_tokens: int = 0
     mean_acceptance_length: float = 1.0
     draft_acceptance_rate: float = 0.0
+    tested_acceptance_rate: float = 0.0
     acceptance_histogram: tuple[int, ...] = ()
     per_step_accepted: tuple[int, ...] = ()
     draft_ms: float = 0.0

@@ -61,7 +61,7 @@ def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: fl
     """The figures of a reply made of these steps."""
     speculative = [step for step in reply if step.drafted]
     tokens = sum(step.emitted for step in reply)
-    tested, accepted = (sum(getattr(step, name) for step in reply) for name in ("tested", "accepted"))
+    drafted, tested, accepted = (sum(getattr(s, name) for s in reply) for name in ("drafted", "tested", "accepted"))
     draft_ms, verify_ms, other_ms = (sum(getattr(s, f"{n}_ms") for s in reply) for n in ("draft", "verify", "other"))
     seconds = (draft_ms + verify_ms + other_ms) / 1e3
     speed = tokens / seconds if seconds else 0.0
@@ -76,11 +76,12 @@ def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: fl
         speedup_vs_plain=speed / plain_tokens_per_second if plain_tokens_per_second else None,
         num_steps=len(reply),
         num_spec_steps=len(speculative),
-        num_draft_tokens=sum(step.drafted for step in reply),
+        num_draft_tokens=drafted,
         num_tested_draft_tokens=tested,
         num_accepted_draft_tokens=accepted,
-        mean_acceptance_length=sum(s.emitted for s in speculative) / len(speculative) if speculative else 1.0,
-        draft_acceptance_rate=accepted / tested if tested else 0.0,
+        mean_acceptance_length=1.0 + (accepted / len(speculative) if speculative else 0.0),
+        draft_acceptance_rate=accepted / drafted if drafted else 0.0,
+        tested_acceptance_rate=accepted / tested if tested else 0.0,
         acceptance_histogram=tuple(histogram),
         per_step_accepted=tuple(step.accepted for step in speculative),
         draft_ms=draft_ms,

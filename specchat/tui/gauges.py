@@ -60,8 +60,8 @@ def gauges(
     spec = tally.speculative
     return Gauges(
         accepted_per_step=tally.accepted / spec if spec else None,
-        acceptance_length=tally.spec_tokens / spec if spec else None,
-        acceptance_rate=tally.accepted / tally.tested if tally.tested else None,
+        acceptance_length=1 + tally.accepted / spec if spec else None,
+        acceptance_rate=tally.accepted / tally.drafted if tally.drafted else None,
         recent=tuple(step.accepted for step in reply.steps[-RECENT:]),
         histogram=tuple(tally.histogram),
         longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),

@@ -95,6 +95,7 @@ def test_json_is_one_object_with_the_fields_names(run: Run) -> None:
     for name in (
         "mean_acceptance_length",
         "draft_acceptance_rate",
+        "tested_acceptance_rate",
         "acceptance_histogram",
         "num_spec_steps",
         "num_draft_tokens",

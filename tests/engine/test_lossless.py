@@ -21,6 +21,8 @@ from specchat.engine.api import (
     Started,
     Step,
 )
+from specchat.engine.decoding.executor import Stepped
+from specchat.engine.decoding.meter import Meter
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
@@ -282,7 +284,27 @@ def test_pieces_sources_and_figures_agree(session: Session) -> None:
         assert step.accepted <= step.tested <= step.drafted
         assert len(step.drafts) == step.drafted
     spec = [s for s in steps if s.drafted]
-    assert last.stats.mean_acceptance_length == sum(s.emitted for s in spec) / len(spec)
+    # As vLLM tells them.
+    assert last.stats.mean_acceptance_length == 1 + sum(s.accepted for s in spec) / len(spec)
+    assert last.stats.draft_acceptance_rate == sum(s.accepted for s in steps) / sum(s.drafted for s in steps)
+    assert last.stats.tested_acceptance_rate == sum(s.accepted for s in steps) / sum(s.tested for s in steps)
+
+
+def test_figures_are_counted_as_vllm_does() -> None:
+    """The second step's draft was accepted as a whole, but the reply ended inside it; the third had no draft."""
+    meter = Meter(prompt_tokens=5, reused_tokens=0)
+    meter.add(stepped((1, 2, 3), drafts=(1, 2, 9, 9), tested=3), emitted=3, accepted=2, other_ms=0.0)
+    meter.add(stepped((4, 5, 6, 7), drafts=(4, 5, 6), tested=3), emitted=2, accepted=2, other_ms=0.0)
+    meter.add(stepped((8,), drafts=(), tested=0), emitted=1, accepted=0, other_ms=0.0)
+    stats = meter.stats(0.0)
+    assert stats.mean_acceptance_length == 1 + 4 / 2
+    assert stats.draft_acceptance_rate == 4 / 7
+    assert stats.tested_acceptance_rate == 4 / 6
+    assert Meter(5, 0).stats(0.0).mean_acceptance_length == 1.0
+
+
+def stepped(tokens: tuple[int, ...], drafts: tuple[int, ...], tested: int) -> Stepped:
+    return Stepped(tokens, drafts, (), tested, len(tokens) - 1, 1.0, 1.0)
 
 
 def shown(events: list[Event]) -> str:

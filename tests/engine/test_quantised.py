@@ -316,7 +316,7 @@ def test_every_strategy_writes_what_plain_writes_with_quantised_weights(quant: Q
     }
     assert {event.token_ids for event in written.values()} == {written["plain"].token_ids}
     # The draft was quantised from the weights that bitsandbytes had quantised for the target.
-    assert written["draft"].stats.draft_acceptance_rate == 1.0
+    assert written["draft"].stats.tested_acceptance_rate == 1.0
 
 
 def over(event: object) -> bool:

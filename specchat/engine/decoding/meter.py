@@ -18,7 +18,6 @@ class Meter:
     verify_ms: float = 0.0
     other_ms: float = 0.0
     steps: int = 0
-    spec_tokens: int = 0
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
@@ -32,7 +31,6 @@ class Meter:
         self.verify_ms += stepped.verify_ms
         self.other_ms += other_ms
         if stepped.drafted:
-            self.spec_tokens += emitted
             self.drafted += stepped.drafted
             self.tested += stepped.tested
             self.accepted += accepted
@@ -58,8 +56,9 @@ class Meter:
             num_draft_tokens=self.drafted,
             num_tested_draft_tokens=self.tested,
             num_accepted_draft_tokens=self.accepted,
-            mean_acceptance_length=self.spec_tokens / steps if steps else 1.0,
-            draft_acceptance_rate=self.accepted / self.tested if self.tested else 0.0,
+            mean_acceptance_length=1.0 + (self.accepted / steps if steps else 0.0),
+            draft_acceptance_rate=self.accepted / self.drafted if self.drafted else 0.0,
+            tested_acceptance_rate=self.accepted / self.tested if self.tested else 0.0,
             acceptance_histogram=tuple(histogram),
             per_step_accepted=tuple(self.per_step),
             draft_ms=self.draft_ms,
