@@ -12,7 +12,7 @@ Acceptance = Literal["coupled", "ratio"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 Quant = Literal["nf4", "fp4", "int8"]
 """How the matrices of a model's layers are kept; embedding and head never are. nf4 and fp4 have blocks of 64 with
-double-quantised scales (QLoRA), int8 one scale a row (LLM.int8)."""
+double-quantised scales (QLoRA), int8 one scale a row (the weights of LLM.int8, without its activations)."""
 Device = Literal["auto", "cpu", "cuda"]
 ContextPolicy = Literal["refuse", "drop-oldest", "keep-ends"]
 """Ways to deal with a chat that does not fit the context. "drop-oldest" leaves out the oldest turns, "keep-ends" those

@@ -49,9 +49,9 @@ def four_bit(dense: Tensor, quant: Quant, nested: bool, block: int) -> tuple[Fou
     return weight, functional.dequantize_4bit(packed, state)
 
 
-def bnb_checkpoint(folder: Path, quant: Quant, **options: Any) -> Path:
+def bnb_checkpoint(folder: Path, quant: Quant, inner: int = 128, **options: Any) -> Path:
     """A tiny checkpoint whose layers bitsandbytes quantised; `options` go to `stored_tensors`."""
-    checkpoint(folder, intermediate_size=128, num_key_value_heads=2)
+    checkpoint(folder, intermediate_size=inner, num_key_value_heads=2)
     tensors: dict[str, Tensor] = {}
     for name, tensor in load_file(folder / "model.safetensors").items():
         if name.endswith("_proj.weight"):

@@ -16,7 +16,7 @@ from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.model.config import ModelConfig, load_config
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.devices import half_on_cpu
-from specchat.engine.model.plan import GIB, GPU_RUNTIME, SPARE, Model, Need, Place, Plan, check_fits, misfit, need, plan
+from specchat.engine.model.plan import GIB, GPU_RUNTIME, SPARE, Model, Need, Place, Plan, check_fits, need, plan
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear
 from tests.config.test_shipped_models import OVERHEAD_GIB, REAL, SHAPES, Shape
@@ -93,18 +93,23 @@ def held(weight: Weight) -> int:
 
 @pytest.mark.parametrize("place", ["cpu", "cuda"])
 @pytest.mark.parametrize("quant", [None, *QUANTS])
+@pytest.mark.parametrize("inner", [704, 352])
 def test_real_tensors_take_what_was_planned(
-    quant: Quant | None, place: Place, shape: Callable[..., ModelConfig]
+    inner: int, quant: Quant | None, place: Place, shape: Callable[..., ModelConfig]
 ) -> None:
     pytest.importorskip("bitsandbytes")
-    c = shape(hidden=256, intermediate=704, layers=3, heads=8, kv_heads=4, head_dim=32, vocab=500)
+    c = shape(hidden=256, intermediate=inner, layers=3, heads=8, kv_heads=4, head_dim=32, vocab=500)
     dense = torch.float32 if place == "cpu" else torch.bfloat16
 
     def matrix(outputs: int, inputs: int) -> Weight:
-        return quantise(torch.ones(outputs, inputs), quant) if quant else torch.zeros(outputs, inputs, dtype=dense)
+        return (
+            quantise(torch.ones(outputs, inputs, dtype=dense), quant)
+            if quant
+            else torch.zeros(outputs, inputs, dtype=dense)
+        )
 
     total = (2 if place == "cpu" else 1) * c.vocab * c.hidden * dense.itemsize + 4 * c.hidden
-    for parts, inputs in (((256, 128, 128), 256), ((256,), 256), ((704, 704), 256), ((256,), 704)):
+    for parts, inputs in (((256, 128, 128), 256), ((256,), 256), ((inner, inner), 256), ((256,), inner)):
         weight = fused([matrix(part, inputs) for part in parts])
         packed = QuantisedLinear(weight).memory() if place == "cpu" and not isinstance(weight, Tensor) else held(weight)
         total += c.layers * packed
@@ -184,11 +189,15 @@ def test_a_quantised_checkpoint_is_not_told_to_be_quantised(shape: Callable[...,
     assert "No setting makes it fit" in refusal(planned, cpu=6 * GIB)
 
 
-def test_shapes_that_no_block_divides_are_told_int8_only(shape: Callable[..., ModelConfig]) -> None:
-    c = shape(**(LLAMA | {"intermediate": 14348}))
-    assert (misfit(c, "nf4"), misfit(c, "int8")) == (14348, None)
-    message = refusal(plan(Model(c, "cpu"), None, 4096), cpu=4 * GIB)
-    assert "nf4" not in message
+def test_a_matrix_whose_blocks_go_on_across_rows_counts_as_dense(shape: Callable[..., ModelConfig]) -> None:
+    """down_proj alone has inputs that 64 does not divide."""
+    c = shape(**(LLAMA | {"intermediate": 14352}))
+    for place, dense in (("cpu", 4), ("cuda", 2)):
+        more = (
+            need(Model(c, place, "nf4"), 64).weights
+            - need(Model(replace(c, intermediate=14336), place, "nf4"), 64).weights
+        )
+        assert more == pytest.approx(32 * 4096 * 14352 * dense - 0.53 * 32 * 4096 * 14336, rel=0.03)
 
 
 def test_the_draft_counts_where_it_is(shape: Callable[..., ModelConfig]) -> None:

@@ -128,7 +128,7 @@ class _Tensors:
 
     def _matrix(self, name: str, outputs: int, inputs: int) -> Tensor:
         weight = self._weights.linear(name, outputs, inputs)
-        if self._quant is not None and isinstance(weight, Tensor):
+        if self._quant is not None and self._weights.quant is None and isinstance(weight, Tensor):
             weight = quantise(weight, self._quant)
         return dequantised(weight, torch.float32)
 

@@ -60,7 +60,8 @@ def load(
         def vector(name: str, size: int) -> Tensor:
             return weights.get(name, size)
 
-        return _assemble(config, quant, device, dtype, weights.linear, vector)
+        # What bitsandbytes left dense, or gives dense, stays so.
+        return _assemble(config, quant if weights.quant is None else None, device, dtype, weights.linear, vector)
 
 
 def random(

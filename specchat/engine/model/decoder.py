@@ -57,7 +57,8 @@ class Decoder:
     def __init__(
         self, folder: Path, context: int | None = None, quant: Quant | None = None, drafting: bool = False
     ) -> None:
-        """Load a checkpoint folder; `context` caps the cache, in tokens; `quant` quantises what is not already.
+        """Load a checkpoint folder; `context` caps the cache, in tokens; `quant` quantises what is not already
+        part of a quantised checkpoint.
 
         A model that only drafts (`drafting`) is faster, and its rows may depend on each other.
 
@@ -68,7 +69,8 @@ class Decoder:
         self.context = min(config.context, context or config.context)
         with Weights(folder) as weights:
             self.embed = weights.get("model.embed_tokens.weight", config.vocab, config.hidden)
-            self.layers = [_layer(weights, config, i, quant, drafting) for i in range(config.layers)]
+            asked = quant if weights.quant is None else None
+            self.layers = [_layer(weights, config, i, asked, drafting) for i in range(config.layers)]
             self.norm = RMSNorm(weights.get("model.norm.weight", config.hidden), config.norm_eps)
             head = self.embed if config.tied else weights.get("lm_head.weight", config.vocab, config.hidden)
             self.head = Linear(head, drafting=drafting)

@@ -13,7 +13,7 @@ from specchat.engine.kernels.tiles import PROCESSORS
 from specchat.engine.model.config import ModelConfig, load_config
 from specchat.engine.model.files import read_json
 from specchat.engine.model.gpu import Gpu, find_gpu
-from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, misfit, plan
+from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, plan
 from specchat.engine.model.rows import half_works
 from specchat.engine.model.stored import nested_scales, settled, stored_quant
 
@@ -135,17 +135,11 @@ def _placed(device: Device, otherwise: Place) -> Place:
 def _model(source: ModelSource, folder: Path) -> Model:
     config = load_config(folder)
     quant, fixed = settled(folder, source.quant), stored_quant(folder) is not None
-    if quant is not None and not fixed:
-        if find_spec("bitsandbytes") is None:
-            raise ModelError(
-                f'{source.label}: quant = "{quant}" needs the package bitsandbytes, which is not installed. '
-                "Install it, or leave quant out."
-            )
-        if (inputs := misfit(config, quant)) is not None:
-            raise ModelError(
-                f'{source.label}: quant = "{quant}" needs matrices whose inputs are a multiple of 32, and one has '
-                f'{inputs}. Say quant = "int8", or leave quant out.'
-            )
+    if quant is not None and not fixed and find_spec("bitsandbytes") is None:
+        raise ModelError(
+            f'{source.label}: quant = "{quant}" needs the package bitsandbytes, which is not installed. '
+            "Install it, or leave quant out."
+        )
     return Model(config, "cpu", quant, fixed, nested_scales(folder), half_on_cpu(folder))
 
 

@@ -9,7 +9,7 @@ from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError
 from specchat.engine.kernels.tiles import PROCESSORS, SPLIT, tiling
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.quantise import NESTED_BLOCK, block_for
+from specchat.engine.model.quantise import BLOCK, NESTED_BLOCK
 
 Place = Literal["cpu", "cuda"]
 GIB = 1 << 30
@@ -168,15 +168,14 @@ def _fewer_bits(plan: Plan) -> Iterator[tuple[Plan, str]]:
 def _quantised(model: Model, quant: Quant) -> Model | None:
     """`model` with fewer bits a weight; None where that is not possible."""
     wider = model.quant is None or (model.quant == "int8" and quant == "nf4")
-    if model.fixed or not wider or misfit(model.config, quant) is not None:
+    if model.fixed or not wider:
         return None
     return replace(model, quant=quant)
 
 
-def misfit(config: ModelConfig, quant: Quant) -> int | None:
-    """The first number of inputs that no block of 4-bit weights divides; None: all shapes can be quantised so."""
-    inputs = (i for _, i in _matrices(config))
-    return None if quant == "int8" else next((i for i in inputs if block_for(i) is None), None)
+def _kept(quant: Quant | None, inputs: int) -> Quant | None:
+    """How a matrix of so many inputs lies in memory; None is dense, as are 4 bits in blocks that go on across rows."""
+    return None if quant in ("nf4", "fp4") and inputs % BLOCK else quant
 
 
 def _matrices(c: ModelConfig) -> tuple[tuple[tuple[int, ...], int], ...]:
@@ -206,11 +205,12 @@ def _weights(model: Model) -> int:
 
 def _matrix(model: Model, parts: tuple[int, ...], inputs: int) -> int:
     outputs, on_cpu = sum(parts), model.place == "cpu"
-    if model.quant is None:
+    quant = _kept(model.quant, inputs)
+    if quant is None:
         return outputs * inputs * (4 if on_cpu and not model.half else 2)
-    if model.quant == "int8":
+    if quant == "int8":
         return outputs * inputs + 4 * outputs
-    blocks = inputs // (block_for(inputs) or inputs)
+    blocks = inputs // BLOCK
     packed, scales = outputs * inputs // 2, outputs * blocks
     # `quantise.fused` drops the nesting where a part does not fill its last block of scales.
     aligned = all(part * blocks % NESTED_BLOCK == 0 for part in parts[:-1])
@@ -230,8 +230,11 @@ def _cpu_workspace(model: Model, capacity: int) -> int:
 
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     c = model.config
-    bits = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}[model.quant]
-    partials = sum(sum(parts) * tiling(sum(parts), inputs, bits, processors).splits for parts, inputs in _matrices(c))
+    bits = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}
+    partials = sum(
+        sum(parts) * tiling(sum(parts), inputs, bits[_kept(model.quant, inputs)], processors).splits
+        for parts, inputs in _matrices(c)
+    )
     active = GPU_ROWS * (4 * (c.hidden + partials) + 2 * (c.hidden + 2 * c.heads * c.head_dim + c.intermediate))
     attention = 4 * prod((-(-capacity // SPLIT), GPU_ROWS, c.heads, c.head_dim + 2))
     logits = 4 * VERIFY_ROWS * c.vocab * tiling(c.vocab, c.hidden, 16, processors).splits

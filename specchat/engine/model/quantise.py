@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Sequence
+from math import prod
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, pad
 
 from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
@@ -14,8 +15,10 @@ from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 # It warns that products of its own for some CPUs are missing, which are not used here.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
-BLOCKS = (64, 32)
-"""Inputs that share a scale: 64 where that divides the inputs, else 32."""
+BLOCK = 64
+"""Weights that share a scale where we quantise."""
+RUNNING = (64, 32)
+"""Blocks that products take as they lie, where they divide a matrix's inputs."""
 NESTED_BLOCK = 256
 """Scales that share a scale of their own, in double quantisation."""
 
@@ -36,16 +39,13 @@ def code_table(quant: Quant) -> Tensor:
     return torch.tensor(NF4 if quant == "nf4" else FP4)
 
 
-def block_for(inputs: int) -> int | None:
-    """The block that 4-bit weights with so many inputs have; None where none divides them."""
-    return next((block for block in BLOCKS if inputs % block == 0), None)
-
-
-def quantise(matrix: Tensor, quant: Quant) -> FourBit | EightBit:
+def quantise(matrix: Tensor, quant: Quant) -> Weight:
     """A dense matrix float [outputs, inputs] quantised on its device, bit for bit as bitsandbytes would store it.
 
+    Where 64 does not divide the inputs, 4-bit blocks go on from row to row: such a matrix comes back dense.
+
     Raises:
-        ModelError: bitsandbytes is not installed, or no block divides the inputs.
+        ModelError: bitsandbytes is not installed.
     """
     try:
         from bitsandbytes import functional
@@ -58,14 +58,32 @@ def quantise(matrix: Tensor, quant: Quant) -> FourBit | EightBit:
         values, largest, _ = functional.int8_vectorwise_quant(matrix.to(torch.float16).contiguous())
         return EightBit(values, largest / 127)
     outputs, inputs = matrix.shape
-    block = block_for(inputs)
-    if block is None:
-        raise ModelError(f"{inputs} inputs are not a multiple of 32, as {quant} needs. Use int8, or leave quant out.")
     packed, state = functional.quantize_4bit(
-        matrix.contiguous(), blocksize=block, compress_statistics=True, quant_type=quant
+        matrix.contiguous(), blocksize=BLOCK, compress_statistics=True, quant_type=quant
     )
+    if inputs % BLOCK:
+        nested = Nested(state.state2.code, state.state2.absmax, state.offset.view(1))
+        return across_rows(packed, state.absmax, state.code, BLOCK, nested, matrix.shape, matrix.dtype)
     nested = Nested(state.state2.code, state.state2.absmax, state.offset.expand(outputs).contiguous())
-    return FourBit(packed.view(outputs, inputs // 2), state.absmax.view(outputs, -1), state.code, block, nested)
+    return FourBit(packed.view(outputs, inputs // 2), state.absmax.view(outputs, -1), state.code, BLOCK, nested)
+
+
+def across_rows(
+    packed: Tensor,
+    scales: Tensor,
+    code: Tensor,
+    block: int,
+    nested: Nested | None,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+) -> Tensor:
+    """The dense matrix `dtype` of `shape` whose 4-bit blocks go on from row to row; the last one may be shorter.
+
+    `packed` uint8 and `scales` as in `FourBit`, flattened; `nested` has one offset.
+    """
+    missing = scales.numel() * block // 2 - packed.numel()
+    row = FourBit(pad(packed.flatten(), (0, missing))[None], scales.view(1, -1), code, block, nested)
+    return dequantised(row, dtype).flatten()[: prod(shape)].view(*shape)
 
 
 def fused(parts: Sequence[Weight]) -> Weight:

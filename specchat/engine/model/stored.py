@@ -1,6 +1,7 @@
 """Quantised matrices as bitsandbytes stores them in a checkpoint, read and checked."""
 
 from collections.abc import Callable, Container
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested
 from specchat.engine.model.files import parsed, read_json
-from specchat.engine.model.quantise import BLOCKS, NESTED_BLOCK, code_table
+from specchat.engine.model.quantise import NESTED_BLOCK, RUNNING, across_rows, code_table
 
 STATE = "quant_state.bitsandbytes__"
 """The prefix of "nf4" or "fp4" in the name of the tensor that holds a 4-bit matrix's settings as JSON."""
+
+STORED_BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 Read = Callable[[str], Tensor]
 
@@ -79,8 +83,8 @@ class Stored:
         self._names = names
         self._where = where
 
-    def four_bit(self, name: str, quant: Quant, outputs: int, inputs: int) -> FourBit:
-        """Matrix `name` (without ".weight") of nf4 or fp4.
+    def four_bit(self, name: str, quant: Quant, outputs: int, inputs: int) -> FourBit | Tensor:
+        """Matrix `name` (without ".weight") of nf4 or fp4; dense where no product takes its blocks as they lie.
 
         Raises:
             ModelError: a part is missing or does not fit the others.
@@ -90,24 +94,26 @@ class Stored:
         self._agree(weight, "quant_type", settings.get("quant_type"), quant)
         self._agree(weight, "shape", settings.get("shape"), [outputs, inputs])
         block = settings.get("blocksize")
-        if block not in BLOCKS or inputs % block:
-            raise ModelError(
-                f"{self._where}: {weight} has blocks of {block}; specchat runs blocks of 64 or 32 that divide the "
-                "inputs. Quantise the original checkpoint with quant in models.toml."
-            )
+        if not isinstance(block, int) or block not in STORED_BLOCKS:
+            raise ModelError(f"{self._where}: {weight} has blocks of {block}, which bitsandbytes does not make.")
         # bnb_4bit_quant_storage may have given the bytes another dtype.
-        packed = self._sized(weight, self._read(weight).contiguous().view(torch.uint8), outputs * inputs // 2)
+        packed = self._sized(weight, self._read(weight).contiguous().view(torch.uint8), -(-outputs * inputs // 2))
         code = self._sized(f"{weight}.quant_map", self._part(weight, "quant_map").float(), 16)
         if not torch.allclose(code, code_table(quant), atol=1e-6):
             raise ModelError(f"{self._where}: {weight}.quant_map is not the table of {quant}. Download it again.")
-        blocks = outputs * inputs // block
+        blocks = -(-outputs * inputs // block)
         absmax = self._sized(f"{weight}.absmax", self._part(weight, "absmax"), blocks)
         nested = None
         if absmax.dtype == torch.uint8:
-            nested = self._nested(weight, settings, outputs, blocks)
+            nested = self._nested(weight, settings, blocks)
         elif not absmax.is_floating_point():
             raise ModelError(f"{self._where}: {weight}.absmax is {absmax.dtype}, neither float nor uint8.")
         scales = absmax if nested else absmax.float()
+        if block not in RUNNING or inputs % block:
+            dtype = DTYPES.get(str(settings.get("dtype")), torch.float32)
+            return across_rows(packed, scales, code_table(quant), block, nested, (outputs, inputs), dtype)
+        if nested:
+            nested = replace(nested, offset=nested.offset.repeat(outputs))
         return FourBit(packed.view(outputs, inputs // 2), scales.view(outputs, -1), code_table(quant), block, nested)
 
     def eight_bit(self, name: str, outputs: int, inputs: int) -> EightBit:
@@ -125,7 +131,8 @@ class Stored:
         largest = self._sized(f"{name}.SCB", self._read(f"{name}.SCB").float(), outputs)
         return EightBit(values.contiguous(), largest / 127)
 
-    def _nested(self, weight: str, settings: dict[str, Any], outputs: int, blocks: int) -> Nested:
+    def _nested(self, weight: str, settings: dict[str, Any], blocks: int) -> Nested:
+        """How the scales are read, with one offset for all of them."""
         self._agree(weight, "nested_blocksize", settings.get("nested_blocksize"), NESTED_BLOCK)
         offset = settings.get("nested_offset")
         if not isinstance(offset, int | float) or not abs(offset) < 1e30:
@@ -133,7 +140,7 @@ class Stored:
         code = self._sized(f"{weight}.nested_quant_map", self._part(weight, "nested_quant_map").float(), 256)
         absmax = self._part(weight, "nested_absmax").float()
         absmax = self._sized(f"{weight}.nested_absmax", absmax, -(-blocks // NESTED_BLOCK))
-        return Nested(code, absmax, torch.full((outputs,), float(offset)))
+        return Nested(code, absmax, torch.tensor([float(offset)]))
 
     def _settings(self, name: str) -> dict[str, Any]:
         settings = parsed(bytes(self._read(name).to(torch.uint8).flatten().tolist()), f"{self._where}: {name}")

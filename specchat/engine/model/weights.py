@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.files import found, read_json
@@ -62,6 +63,11 @@ class Weights:
             ModelError: the tensor is missing, quantised, or has another shape.
         """
         return self._dense(name, *shape).to(torch.float32)
+
+    @property
+    def quant(self) -> Quant | None:
+        """How bitsandbytes quantised the checkpoint; what it left dense is to stay so. None: it did not."""
+        return self._quant
 
     def linear(self, name: str, outputs: int, inputs: int) -> Weight:
         """Matrix `name` (without ".weight") as it is stored: dense in its own dtype, or quantised by bitsandbytes.
