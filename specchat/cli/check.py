@@ -16,20 +16,22 @@ from specchat.engine.api import Count, PairSpec
 
 if TYPE_CHECKING:
     from specchat.engine.check import CheckResult
+    from specchat.engine.check_ratio import RatioResult
 
 LIMIT = 12
 
 
 @click.command()
 @with_options(PAIR_OPTIONS)
-@click.option("--full", is_flag=True, help="All prompts, samplings and draft lengths; can take an hour.")
+@click.option("--full", is_flag=True, help="All prompts, samplings and draft lengths; can take hours.")
 @click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
 @click.option("--limit", type=click.IntRange(1), help=f"How many prompts to take; {LIMIT} unless --full.")
 @told
 def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -> None:
-    """Compare every strategy's replies with plain decoding's, token by token, greedy and sampled.
+    """Compare every strategy's replies with plain decoding's, token by token, greedy and sampled, in two turns.
 
-    The prompts are taken evenly from the file, by default from those that come with the demo pair.
+    Replies with ratio acceptance follow, compared with the law of the target. The prompts are taken evenly from the
+    file, by default from those that come with the demo pair.
     """
     from specchat.cli.prepare import prepare, runnable
     from specchat.config.paths import demo_model
@@ -38,8 +40,8 @@ def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -
     known = read_prompts(prompts or demo_model("target").parent / "prompts.jsonl")
     chosen = spread(known, limit or (len(known) if full else LIMIT))
     with Interrupt() as interrupt:
-        results = _run(pair.spec, chosen, full, Output(), interrupt)
-    if not all(result.identical for result in results):
+        holds = _run(pair.spec, chosen, full, Output(), interrupt)
+    if not holds:
         raise click.exceptions.Exit(ExitCode.DIFFERENT)
     if interrupt.asked:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
@@ -51,9 +53,11 @@ def _run(
     full: bool,
     out: Output,
     interrupt: Interrupt,
-) -> "list[CheckResult]":
+) -> bool:
+    """Whether all that was checked is as it should be."""
     progress = Progress()
     progress.show("importing torch")
+    from specchat.engine import check_ratio
     from specchat.engine.check import CheckPrompt, run
     from specchat.engine.session import load
 
@@ -87,15 +91,36 @@ def _run(
             break
     same = sum(result.identical for result in seen)
     out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n")
-    return seen
+
+    def going_on(strategy: str, replies: int) -> bool:
+        progress.show(f"ratio, {strategy}: {replies} replies drawn")
+        return not interrupt.asked
+
+    lawful = []
+    for law in check_ratio.run(session, going_on):
+        progress.clear()
+        out.write(_law_line(law))
+        lawful.append(law.holds)
+    progress.clear()
+    return same == len(seen) and all(lawful)
+
+
+def _law_line(result: "RatioResult") -> str:
+    told = f"{result.replies} replies, chi-square {result.chi_square:.1f}, of chance at most {result.bound:.1f}"
+    return f"ratio, {result.strategy}  the target's law: {'yes' if result.holds else 'no'}  ({told})\n"
 
 
 def _line(name: str, results: "list[CheckResult]") -> str:
     different = [result for result in results if not result.identical]
     lines = [f"{name}  identical: {'no' if different else 'yes'}  ({len(results)} replies)"]
     lines += [
-        f"  {result.strategy} x{result.draft_length}, {result.sampling}: first difference at token {result.position}, "
-        f"margin {result.margin:.3g}"
+        f"  {_how(result)}: first difference at token {result.position}, margin {result.margin:.3g}"
         for result in different
     ]
     return "\n".join(lines) + "\n"
+
+
+def _how(result: "CheckResult") -> str:
+    """`draft x5, greedy, second turn`."""
+    length = f" x{result.draft_length}" if result.draft_length else ""
+    return f"{result.strategy}{length}, {result.sampling}" + ", second turn" * (result.turn > 1)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from specchat.engine.api import Finished, Generate, Limits, Message, Sampling, Speculation
+from specchat.engine.api import Count, Finished, Generate, Limits, Message, Sampling, Speculation
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.session import Session
 
@@ -14,9 +14,11 @@ SAMPLINGS: dict[str, Sampling] = {
     "penalties": Sampling(temperature=0.8, repetition_penalty=1.15, presence_penalty=0.2, frequency_penalty=0.2),
 }
 LENGTHS = (1, 3, 5, 8)
-QUICK_SAMPLINGS = ("greedy", "T=0.7 top-p 0.9")
+QUICK_SAMPLINGS = ("greedy", "T=0.7 top-p 0.9", "penalties")
 QUICK_LENGTHS = (5,)
 MAX_TOKENS = 64
+GO_ON = Message("user", "Go on.")
+"""What the second turn asks."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,12 @@ class CheckResult:
     """One reply compared with plain decoding's.
 
     Where they differ, `position` counts reply tokens and `margin` is the gap between plain's token and the runner-up
-    in processed scores (logits over temperature) there.
+    in processed scores (logits over temperature) there. The second `turn` goes on in the caches of the first.
     """
 
     prompt: str
     sampling: str
+    turn: int
     strategy: str
     draft_length: int
     tokens: int
@@ -47,37 +50,62 @@ class CheckResult:
 
 
 def run(session: Session, prompts: Sequence[CheckPrompt], full: bool) -> Iterator[CheckResult]:
-    """Compare every available strategy with plain; `full` adds all samplings and draft lengths."""
+    """Compare every available strategy with plain, in two turns; `full` adds samplings and draft lengths.
+
+    Plain writes from empty caches. In the second turn it is also compared with itself, reusing those of the first.
+    """
     strategies = [s.name for s in session.info.strategies if s.available and s.name != "plain"]
+    lengths = LENGTHS if full else QUICK_LENGTHS
+    drafting = [Speculation(strategy, length) for strategy in strategies for length in lengths]
     for number, prompt in enumerate(prompts):
         for name in SAMPLINGS if full else QUICK_SAMPLINGS:
             sampling = replace(SAMPLINGS[name], seed=number)
-            plain = _reply(session, prompt, sampling, Speculation())
-            for strategy in strategies:
-                for length in LENGTHS if full else QUICK_LENGTHS:
-                    reply = _reply(session, prompt, sampling, Speculation(strategy, length))
-                    yield _compare(session, prompt, name, sampling, plain, reply, Speculation(strategy, length))
+            turns = _turns(session, prompt, sampling)
+            for speculation in (Speculation(), *drafting):
+                for turn, (chat, plain) in enumerate(turns, 1):
+                    reply = _reply(session, chat, sampling, speculation)
+                    if turn > 1 or speculation.strategy != "plain":
+                        compared = _Compared(prompt.id, chat, name, sampling, turn)
+                        yield _compare(session, compared, plain, reply, speculation)
 
 
-def _reply(session: Session, prompt: CheckPrompt, sampling: Sampling, speculation: Speculation) -> Finished:
-    request = Generate(0, prompt.messages, sampling, Limits(MAX_TOKENS), speculation)
-    *_, last = session.generate(request)
+def _turns(session: Session, prompt: CheckPrompt, sampling: Sampling) -> list[tuple[tuple[Message, ...], Finished]]:
+    """The chat of each turn with what plain answers to it; one turn where the context holds no second."""
+    first = _reply(session, prompt.messages, sampling, Speculation(), cold=True)
+    turns = [(prompt.messages, first)]
+    chat = (*prompt.messages, Message("assistant", first.text), GO_ON)
+    counted = session.count(Count(0, chat))
+    if not counted.dropped and counted.tokens < counted.context:
+        turns.append((chat, _reply(session, chat, sampling, Speculation(), cold=True)))
+    return turns
+
+
+def _reply(
+    session: Session, chat: tuple[Message, ...], sampling: Sampling, speculation: Speculation, cold: bool = False
+) -> Finished:
+    *_, last = session.generate(Generate(0, chat, sampling, Limits(MAX_TOKENS), speculation, cold=cold))
     assert isinstance(last, Finished)
     return last
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """What is answered, and how tokens are drawn."""
+
+    prompt: str
+    chat: tuple[Message, ...]
+    name: str
+    sampling: Sampling
+    turn: int
+
+
 def _compare(
-    session: Session,
-    prompt: CheckPrompt,
-    name: str,
-    sampling: Sampling,
-    plain: Finished,
-    reply: Finished,
-    speculation: Speculation,
+    session: Session, of: _Compared, plain: Finished, reply: Finished, speculation: Speculation
 ) -> CheckResult:
     result = CheckResult(
-        prompt=prompt.id,
-        sampling=name,
+        prompt=of.prompt,
+        sampling=of.name,
+        turn=of.turn,
         strategy=speculation.strategy,
         draft_length=speculation.draft_length,
         tokens=len(plain.token_ids),
@@ -89,15 +117,16 @@ def _compare(
     pairs = zip(plain.token_ids, reply.token_ids, strict=False)
     shorter = min(len(plain.token_ids), len(reply.token_ids))
     position = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
-    return replace(result, position=position, margin=_margin(session, prompt, sampling, plain.token_ids[:position]))
+    return replace(result, position=position, margin=_margin(session, of, plain.token_ids[:position]))
 
 
-def _margin(session: Session, prompt: CheckPrompt, sampling: Sampling, before: Sequence[int]) -> float:
-    tokens = session.tokenizer.prompt(prompt.messages)
+def _margin(session: Session, of: _Compared, before: Sequence[int]) -> float:
+    tokens = session.tokenizer.prompt(of.chat)
     history = History(tokens)
     for token in before:
         history.push(token)
     tokens += before
+    session.forget()
     logits = session.target.next_logits(tokens)
-    first, second = Sampler(sampling).scores(logits, history).topk(2).values.tolist()
+    first, second = Sampler(of.sampling).scores(logits, history).topk(2).values.tolist()
     return float(first - second)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specchat.cli.exit_codes import ExitCode
-from specchat.engine import check
+from specchat.engine import check, check_ratio
 from specchat.engine.check import CheckPrompt, CheckResult
 from specchat.engine.session import Session
 from tests.cli.conftest import Run, configure
@@ -20,6 +20,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     target = checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False)
     draft = perturbed(root / "draft", target, 0.05)
     return ["--target", str(target), "--draft", str(draft)]
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 20)
 
 
 @pytest.fixture
@@ -36,13 +41,15 @@ def test_every_prompt_is_reported(run: Run, folders: list[str], prompts: str, mo
     monkeypatch.setattr(check, "MAX_TOKENS", 12)
     result = run("check", *folders, "--prompts", prompts)
     assert result.exit_code == 0, result.output
-    *lines, last = result.stdout.splitlines()
+    *lines, last, draft, lookup, swift = result.stdout.splitlines()
     assert [re.sub(r"\d+ replies", "N replies", line) for line in lines] == [
         "hi  identical: yes  (N replies)",
         "81  identical: yes  (N replies)",
     ]
     same, of = map(int, re.findall(r"\d+", last))
-    assert same == of >= 8
+    assert same == of >= 2 * 3 * 7
+    for line, strategy in ((draft, "draft"), (lookup, "lookup"), (swift, "swift")):
+        assert line.startswith(f"ratio, {strategy}  the target's law: yes  (20 replies, chi-square ")
     assert result.stderr == ""
 
 
@@ -53,18 +60,29 @@ def test_a_difference_is_told_and_has_its_own_code(
         assert full
         assert session.info.name == "target + draft"
         for prompt in prompts:
-            yield CheckResult(prompt.id, "greedy", "draft", 5, 10, True, 2.0)
-            yield CheckResult(prompt.id, "greedy", "swift", 4, 10, prompt.id == "hi", 2.0, 3, 0.00125)
+            yield CheckResult(prompt.id, "greedy", 1, "draft", 5, 10, True, 2.0)
+            yield CheckResult(prompt.id, "greedy", 2, "swift", 4, 10, prompt.id == "hi", 2.0, 3, 0.00125)
 
     monkeypatch.setattr(check, "run", different)
     result = run("check", "--full", *folders, "--prompts", prompts)
     assert result.exit_code == ExitCode.DIFFERENT
-    assert result.stdout.splitlines() == [
+    assert result.stdout.splitlines()[:4] == [
         "hi  identical: yes  (2 replies)",
         "81  identical: no  (2 replies)",
-        "  swift x4, greedy: first difference at token 3, margin 0.00125",
+        "  swift x4, greedy, second turn: first difference at token 3, margin 0.00125",
         "3 of 4 replies are identical to plain decoding's.",
     ]
+
+
+def test_a_law_that_is_not_followed_has_the_same_code(
+    run: Run, folders: list[str], prompts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "run", lambda *_: iter(()))
+    monkeypatch.setattr(check_ratio, "run", lambda *_: iter([check_ratio.RatioResult("draft", 9, 60.0, 50.0)]))
+    result = run("check", *folders, "--prompts", prompts)
+    assert result.exit_code == ExitCode.DIFFERENT
+    line = "ratio, draft  the target's law: no  (9 replies, chi-square 60.0, of chance at most 50.0)"
+    assert result.stdout.splitlines()[-1] == line
 
 
 def test_the_limit_spreads_over_the_file(

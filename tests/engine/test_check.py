@@ -1,0 +1,131 @@
+"""What `specchat check` finds by default: faults that are put in are told."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from scipy.stats import chi2
+from torch import Tensor
+
+from specchat.engine import check, check_ratio
+from specchat.engine.api import Message
+from specchat.engine.check import CheckPrompt, CheckResult
+from specchat.engine.check_ratio import chi_square, exact_law
+from specchat.engine.decoding import acceptance
+from specchat.engine.decoding.acceptance import Draft
+from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.session import Session
+
+PROMPTS = [CheckPrompt("a", (Message("user", "abcabcabc"),))]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "MAX_TOKENS", 24)
+    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 600)
+    monkeypatch.setattr(check_ratio, "FEWEST_REPLIES", 600)
+
+
+def results(session: Session) -> list[CheckResult]:
+    return list(check.run(session, PROMPTS, full=False))
+
+
+def test_the_default_has_two_turns_penalties_and_plain_itself(session: Session) -> None:
+    found = results(session)
+    assert all(result.identical for result in found)
+    compared = {(result.sampling, result.turn, result.strategy) for result in found}
+    for sampling in ("greedy", "T=0.7 top-p 0.9", "penalties"):
+        assert {s for name, turn, s in compared if (name, turn) == (sampling, 1)} == {"draft", "lookup", "swift"}
+        assert {s for name, turn, s in compared if (name, turn) == (sampling, 2)} == {
+            "plain",
+            "draft",
+            "lookup",
+            "swift",
+        }
+
+
+def test_a_chat_that_holds_one_turn_is_checked_in_one(session: Session) -> None:
+    long = [CheckPrompt("long", (Message("user", "abc" * 75),))]
+    found = list(check.run(session, long, full=False))
+    assert {result.turn for result in found} == {1}
+    assert all(result.identical for result in found)
+
+
+def test_prefix_reuse_that_breaks_the_cache_is_found(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain shares the fault, so it must be compared with empty caches."""
+    rewind = session.target.rewind
+
+    def broken(prompt: Sequence[int]) -> int:
+        reused = rewind(prompt)
+        session.target.model.cache.values[:, :, : max(0, reused - 1)] *= 1.5  # type: ignore[attr-defined]
+        return reused
+
+    monkeypatch.setattr(session.target, "rewind", broken)
+    different = [result for result in results(session) if not result.identical]
+    session.forget()
+    assert "plain" in {result.strategy for result in different}
+    assert 2 in {result.turn for result in different}
+    assert all(result.margin is not None for result in different)
+
+
+def test_penalties_that_count_refused_drafts_are_found(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(History, "pop", lambda *_: None)
+    different = {result.sampling for result in results(session) if not result.identical}
+    assert different == {"penalties"}
+
+
+def drawn(session: Session) -> dict[str, bool]:
+    return {result.strategy: result.holds for result in check_ratio.run(session, lambda *_: True)}
+
+
+def test_ratio_follows_the_law_of_the_target(session: Session) -> None:
+    assert drawn(session) == {"draft": True, "lookup": True, "swift": True}
+
+
+def always(row: Tensor, draft: Draft, index: int, *_: object) -> int:
+    del row
+    return draft.tokens[index]
+
+
+def leftover_of_all(row: Tensor, draft: Draft, index: int, position: int, sampler: Sampler, history: History) -> int:
+    """After a refusal drawn from all of the target's distribution, and not from what the draft left of it."""
+    token = judged(row, draft, index, position, sampler, history)
+    if token == draft.tokens[index]:
+        return token
+    p = sampler.probabilities(sampler.scores(row, history))
+    return acceptance.gumbel_argmax(p.log().numpy(), sampler.sampling.seed, position, 7)
+
+
+judged = acceptance._ratio
+
+
+@pytest.mark.parametrize("fault", [always, leftover_of_all])
+def test_ratio_that_does_not_follow_it_is_found(fault: object, demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a real pair, whose target may well choose what lookup copies."""
+    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 400)
+    monkeypatch.setattr(acceptance, "_ratio", fault)
+    assert not drawn(demo)["lookup"]
+
+
+def test_the_law_is_a_law(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sum(exact_law(session).values()) == pytest.approx(1.0)
+    first = next(iter(exact_law(session)))[:1]
+    # A token that ends the text has nothing after it.
+    monkeypatch.setattr(session, "eos", frozenset(first))
+    law = exact_law(session)
+    assert sum(law.values()) == pytest.approx(1.0)
+    assert {len(tokens) for tokens in law} == {1, 2}
+
+
+def test_chance_stays_below_the_bound_and_the_impossible_above() -> None:
+    law = {(i,): 1 / 16 for i in range(16)}
+    statistic, bound = chi_square(Counter({(i,): 100 for i in range(16)}), law)
+    assert statistic == 0.0
+    assert bound == pytest.approx(chi2.isf(1e-6, 15), rel=0.02)
+    assert chi_square(Counter({(99,): 1600}), law)[0] > chi_square(Counter({(99,): 1600}), law)[1]
+    rare = {(0,): 0.999, (1,): 0.001}
+    assert chi_square(Counter({(0,): 100}), rare)[0] < 1
+
+
+def test_a_check_can_be_stopped(session: Session) -> None:
+    assert list(check_ratio.run(session, lambda _, replies: replies < 3)) == []
