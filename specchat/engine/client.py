@@ -99,7 +99,10 @@ class EngineClient:
         return self._process.popen.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Start the worker if none runs; one that died counts as running until its death was read."""
+        """Start the worker if none runs; one that died counts as running until its death was read.
+
+        On Linux the worker ends with the thread that called this: see `leash`.
+        """
         if self._process is not None:
             return
         log = self._open_log()
