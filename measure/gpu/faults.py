@@ -1,0 +1,165 @@
+"""What must not be a traceback: a kernel that fails, no compiler, a full GPU, a second engine."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from measure.gpu.tables import write
+from specchat.config.paths import demo_model
+from specchat.engine import fake
+from specchat.engine.api import (
+    Count,
+    Counted,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Load,
+    Loaded,
+    Message,
+    ModelSource,
+    PairInfo,
+    PairSpec,
+    Stats,
+)
+from specchat.engine.client import EngineClient
+
+PATIENCE_S = 120.0
+LEFT = 200 << 20
+"""Bytes that a full GPU has left."""
+
+
+class Faulty:
+    """A session whose every first reply of a process reads where there is no memory; "well" asks for a sound one."""
+
+    def __init__(self, info: PairInfo) -> None:
+        self.info = info
+
+    def count(self, request: Count) -> Counted:
+        return Counted(request.id, 0, self.info.context)
+
+    def generate(self, request: Generate, _: object) -> Iterator[Event]:
+        import torch
+
+        table = torch.ones(8, device="cuda")
+        place = 0 if request.messages[-1].content == "well" else 1 << 40
+        told = table[torch.tensor([place], device="cuda")].sum().item()
+        yield Finished(request.id, "stop", str(told), (), Stats())
+
+
+def faulty(pair: PairSpec, _: object, make_room: Callable[[], None]) -> Faulty:
+    """A loader for the engine process."""
+    make_room()
+    return Faulty(replace(fake.INFO, id=pair.id))
+
+
+def illegal() -> list[dict[str, Any]]:
+    """A failed kernel is told once, ends the process, and leaves the next one a working GPU."""
+    engine = EngineClient(None, "measure.gpu.faults:faulty")
+    pair = PairSpec("p", "P", ModelSource(path="/nowhere"))
+    found = []
+    engine.start()
+    engine.send(Load(pair))
+    for said in ("wrong", "well"):
+        last = next(event for event in engine.events(PATIENCE_S) if isinstance(event, Loaded | Failed))
+        assert isinstance(last, Loaded), f"not loaded: {last}"
+        engine.send(Generate(1, (Message("user", said),)))
+        ended = next((event for event in engine.events(PATIENCE_S) if isinstance(event, Finished | Failed)), None)
+        found.append({"asked": said, "got": str(ended)})
+        if said == "wrong":
+            assert isinstance(ended, Failed), f"a failed kernel was not told: {ended}"
+            assert ended.kind == "died", f"the engine lives on: {ended}"
+            assert ended.message.startswith("The GPU failed ("), ended.message
+            engine.restart()
+        else:
+            assert isinstance(ended, Finished), f"the next engine does not work: {ended}"
+    engine.close()
+    return found
+
+
+def python(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", source]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
+
+
+def no_compiler() -> list[dict[str, Any]]:
+    """Nothing compiled and nothing to compile with: a reason in words."""
+    with TemporaryDirectory() as empty:
+        asked = "from specchat.engine.model.gpu import find_gpu; print(find_gpu())"
+        done = python(asked, PATH=empty, CC=f"{empty}/none", TRITON_CACHE_DIR=empty)
+    assert done.stdout.startswith("Triton does not start: CC names"), done.stdout + done.stderr
+    return [{"without a compiler": done.stdout.strip()}]
+
+
+def full() -> list[dict[str, Any]]:
+    """Another program has all but a little of the GPU: the demo pair runs on the CPU and says why."""
+    target = demo_model("target")
+    source = (
+        "import torch; free, _ = torch.cuda.mem_get_info(); "
+        f"ballast = torch.empty(free - {LEFT}, dtype=torch.uint8, device='cuda'); print('full', flush=True); input()"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().strip() == "full", "the GPU could not be filled"
+        asked = (
+            "from specchat.engine.api import ModelSource, PairSpec; from specchat.engine.session import load; "
+            f"info = load(PairSpec('p', 'P', ModelSource(path={str(target)!r})), lambda _: None).info; "
+            "print(info.device, '|', info.note)"
+        )
+        done = python(asked)
+    finally:
+        holder.kill()
+        holder.wait()
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("cpu"), f"it did not go to the CPU: {done.stdout}"
+    return [{"on a full GPU": done.stdout.strip()}]
+
+
+def second() -> list[dict[str, Any]]:
+    """Two engines at a time, each with a context of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "specchat",
+        "ask",
+        "Tell me a story about a fox.",
+        "--seed",
+        "1",
+        "--max-tokens",
+        "200",
+    ]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    texts = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], "one of two engines failed"
+    assert texts[0] == texts[1], "two engines at once write different texts"
+    return [{"engines": 2, "characters": len(texts[0])}]
+
+
+CHECKS: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "illegal": illegal,
+    "no-compiler": no_compiler,
+    "full": full,
+    "second": second,
+}
+
+
+@click.command()
+@click.argument("check", type=click.Choice(list(CHECKS)))
+@click.option("--out", type=click.Path(path_type=Path), required=True)
+def main(check: str, out: Path) -> None:
+    try:
+        write(out, check, CHECKS[check]())
+    except AssertionError as error:
+        sys.exit(f"wrong: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Runs parts one after the other, each in a process of its own, and keeps in a folder how far that is.
+
+A part that passed is not run again; the first that does not pass ends the run, with what is needed to mend it.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Literal
+
+from specchat.clean import clean
+
+LIMIT_S = 540.0
+"""Nine minutes: machines are lent for ten at a time."""
+TAIL = 40
+"""Lines of a part's output that are shown and kept where it fails."""
+State = Literal["passed", "failed", "out of time", "skipped"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A command to run. In it and in `environment` "{out}" is the part's folder and "{root}" that of all parts.
+
+    `needs` is a program without which the part is left out. `fresh` is a folder below the root, emptied before.
+    """
+
+    name: str
+    about: str
+    command: tuple[str, ...]
+    needs: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    fresh: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a part ended; `tail` are the last lines of its output."""
+
+    state: State
+    command: str
+    seconds: float = 0.0
+    code: int | None = None
+    tail: str = ""
+
+
+class Record:
+    """What was run in `root`, and how it ended."""
+
+    def __init__(self, root: Path, parts: Sequence[Part], versions: Mapping[str, str]) -> None:
+        """`versions` of this run: programs and hardware by name, told wherever something is wrong."""
+        self.root, self.parts, self.versions = root, parts, versions
+        root.mkdir(parents=True, exist_ok=True)
+        self._file = root / "summary.json"
+        self.outcomes: dict[str, Outcome] = {}
+        if self._file.exists():
+            kept = json.loads(self._file.read_text(encoding="utf-8"))["parts"]
+            self.outcomes = {name: Outcome(**outcome) for name, outcome in kept.items()}
+
+    def left(self) -> list[Part]:
+        """Parts that are still to pass, in order."""
+        done = ("passed", "skipped")
+        return [
+            part for part in self.parts if part.name not in self.outcomes or self.outcomes[part.name].state not in done
+        ]
+
+    def run(self, part: Part, limit_s: float = LIMIT_S) -> Outcome:
+        """Run one part, whatever became of it before, and keep how it ended."""
+        out = self.root / part.name
+        out.mkdir(exist_ok=True)
+        places = {"{out}": str(out), "{root}": str(self.root), "{python}": sys.executable}
+        command = [_filled(word, places) for word in part.command]
+        if part.fresh:
+            shutil.rmtree(self.root / part.fresh, ignore_errors=True)
+        if part.needs and shutil.which(part.needs) is None:
+            outcome = Outcome("skipped", shlex.join(command), tail=f"{part.needs} is not on PATH")
+        else:
+            extra = {name: _filled(value, places) for name, value in part.environment.items()}
+            outcome = _ran(command, os.environ | extra, out / "output.log", limit_s)
+        self.outcomes[part.name] = outcome
+        self._write()
+        return outcome
+
+    def trouble(self, part: Part) -> str:
+        """All that is needed to mend a part: the command, the end of its output, versions."""
+        outcome = self.outcomes[part.name]
+        ended = f"ended with exit code {outcome.code}" if outcome.state == "failed" else f"is {outcome.state}"
+        versions = "\n".join(f"  {name}: {value}" for name, value in self.versions.items())
+        return (
+            f"{part.name} ({part.about}) {ended} after {outcome.seconds:.0f} s.\n\n  {outcome.command}\n\n"
+            f"{outcome.tail}\n\n{versions}\n\nAll of its output: {self.root / part.name / 'output.log'}\n"
+        )
+
+    def _write(self) -> None:
+        kept = {
+            "versions": dict(self.versions),
+            "parts": {p.name: asdict(self.outcomes[p.name]) for p in self.parts if p.name in self.outcomes},
+        }
+        unfinished = self._file.with_suffix(".new")
+        unfinished.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(self._file)
+        (self.root / "summary.md").write_text(self.table(), encoding="utf-8")
+
+    def table(self) -> str:
+        """Versions and parts in Markdown, with the tables that parts left in their folders."""
+        lines = ["# The first hour on a GPU", "", *(f"- {n}: {v}" for n, v in self.versions.items()), ""]
+        lines += ["| part | | s | |", "|---|---|---|---|"]
+        for part in self.parts:
+            outcome = self.outcomes.get(part.name)
+            state, seconds = (outcome.state, f"{outcome.seconds:.0f}") if outcome else ("to do", "")
+            lines.append(f"| {part.name} | {state} | {seconds} | {part.about} |")
+        for part in self.parts:
+            for table in sorted((self.root / part.name).glob("*.md")):
+                lines += ["", f"## {part.name}: {table.stem}", "", table.read_text(encoding="utf-8").strip()]
+        return "\n".join(lines) + "\n"
+
+
+def run_all(record: Record, say: Callable[[str], None], limit_s: float = LIMIT_S) -> Part | None:
+    """Run what is left until something does not pass; gives that part, None where all passed."""
+    for part in record.left():
+        say(f"{part.name}: {part.about}")
+        outcome = record.run(part, limit_s)
+        say(f"  {outcome.state}, {outcome.seconds:.0f} s" + (f": {outcome.tail}" if outcome.state == "skipped" else ""))
+        if outcome.state not in ("passed", "skipped"):
+            return part
+    return None
+
+
+def _filled(word: str, places: Mapping[str, str]) -> str:
+    for name, value in places.items():
+        word = word.replace(name, value)
+    return word
+
+
+def _ran(command: list[str], environment: Mapping[str, str], log: Path, limit_s: float) -> Outcome:
+    started = perf_counter()
+    told = shlex.join(command)
+    with log.open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            return Outcome("failed", told, tail=str(error))
+        try:
+            code: int | None = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    lines = clean(log.read_text(encoding="utf-8", errors="replace")).rstrip().splitlines()
+    state: State = "out of time" if code is None else "failed" if code else "passed"
+    return Outcome(state, told, perf_counter() - started, code, "\n".join(lines[-TAIL:]) if state != "passed" else "")

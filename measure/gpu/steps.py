@@ -1,0 +1,206 @@
+"""Steps in bfloat16 with nested NF4 weights at Qwen3-8B's shapes: caches and texts bit for bit, then costs."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import torch
+
+from measure.gpu.tables import write
+from specchat.bench.published import PUBLISHED, Shapes
+from specchat.engine.api import Acceptance, Quant, Sampling
+from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.weights import random
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.runner import Runner
+
+LAYERS = 4
+LENGTHS = (1, 2, 5, 15)
+SAMPLINGS = {
+    "greedy": Sampling(),
+    "filtered": Sampling(seed=4, temperature=0.8, top_k=50, top_p=0.9),
+    "penalised": Sampling(seed=5, temperature=1.0, repetition_penalty=1.2, frequency_penalty=0.1),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a pair runs and how large it is. The draft has the target's own weights, unquantised, so that it is right
+    often and not always."""
+
+    device: torch.device
+    dtype: torch.dtype
+    quant: Quant | None
+    shapes: Shapes
+    prompt: int = 180
+    tokens: int = 400
+    """A text crosses 256 and 512 entries: boundaries of attention's splits."""
+
+    @property
+    def context(self) -> int:
+        return self.prompt + self.tokens + 100
+
+    def decoder(self, quant: Quant | None) -> DeviceDecoder:
+        config = self.shapes.target
+        weights = random(config, quant, self.device, self.dtype, 0)
+        return DeviceDecoder(config, weights, self.context, self.device, self.dtype)
+
+    def runner(self, captured: bool) -> Runner:
+        vocab = self.shapes.target.vocab
+        return device_runner(self.decoder(self.quant), self.decoder(None), vocab, self.device, captured)
+
+
+def on_gpu(layers: int = LAYERS, vocab: int | None = None) -> Setting:
+    shapes = PUBLISHED["qwen3-8b"].cut(layers)
+    config: ModelConfig = replace(shapes.target, vocab=vocab or shapes.target.vocab)
+    return Setting(torch.device("cuda"), torch.bfloat16, "nf4", replace(shapes, target=config))
+
+
+def text(setting: Setting) -> list[int]:
+    drawn = torch.randint(setting.shapes.target.vocab, (setting.prompt,), generator=torch.Generator().manual_seed(2))
+    return [int(token) for token in drawn]
+
+
+def reply(
+    runner: Runner, setting: Setting, strategy: str, length: int, sampling: Sampling, acceptance: Acceptance
+) -> list[int]:
+    """The tokens that a strategy writes after the setting's prompt."""
+    prompt = text(setting)
+    runner.target.keep(0)
+    runner.target.begin(prompt)
+    drafter = runner.drafters[strategy]
+    drafter.forget()
+    drafter.begin(prompt)
+    made = runner.reply(sampling, list(prompt), ())
+    while len(made.committed) < len(prompt) + setting.tokens:
+        made.step(drafter, length, acceptance)
+    made.close()
+    return made.committed[len(prompt) :][: setting.tokens]
+
+
+def caches(setting: Setting, starts: tuple[int, ...] = (0, 224, 500)) -> list[dict[str, Any]]:
+    """What a cache holds after 64 tokens, written in passes of 64, 1, 16 and 32 rows from several places on."""
+    model, found = setting.decoder(setting.quant), []
+    tokens = torch.randint(setting.shapes.target.vocab, (64,), generator=torch.Generator().manual_seed(3))
+    fed = tokens.to(setting.device, torch.int32)
+    for start in starts:
+        held: dict[int, list[torch.Tensor]] = {}
+        for rows in (64, 1, 16, 32):
+            for first in range(0, 64, rows):
+                length = torch.tensor([start + first], dtype=torch.int32, device=setting.device)
+                model.forward(fed[first : first + rows].clone(), length, rows)
+            held[rows] = [cache[:, start : start + 64].clone() for cache in (*model.keys, *model.values)]
+            same = all(torch.equal(a, b) for a, b in zip(held[64], held[rows], strict=True))
+            found.append({"from": start, "rows a pass": rows, "as by 64": same})
+            assert same, f"from {start} on, passes of {rows} rows leave another cache than one of 64"
+    return found
+
+
+def strategies(setting: Setting) -> list[dict[str, Any]]:
+    """Every strategy, length and sampling in captured graphs, against plain eager launches."""
+    eager, captured, found = setting.runner(False), setting.runner(True), []
+    for name, sampling in SAMPLINGS.items():
+        plain = reply(eager, setting, "plain", 0, sampling, "coupled")
+        for strategy in captured.drafters:
+            for length in (0,) if strategy == "plain" else LENGTHS:
+                written = reply(captured, setting, strategy, length, sampling, "coupled")
+                place = next((i for i, (a, b) in enumerate(zip(written, plain, strict=True)) if a != b), None)
+                found.append({"sampling": name, "strategy": strategy, "length": length, "differs from": place})
+                assert place is None, f"{strategy} of {length}, {name}, differs from plain at token {place}"
+    return found
+
+
+def ratio(setting: Setting) -> list[dict[str, Any]]:
+    """Captured graphs against eager launches where drafts are judged by ratio: the same program, so the same text."""
+    eager, captured, found = setting.runner(False), setting.runner(True), []
+    for name, sampling in list(SAMPLINGS.items())[1:]:
+        for strategy in ("draft", "lookup"):
+            one, other = (reply(r, setting, strategy, 5, sampling, "ratio") for r in (eager, captured))
+            found.append({"sampling": name, "strategy": strategy, "same": one == other})
+            assert one == other, f"{strategy}, {name}: captured graphs write something else than eager launches"
+    return found
+
+
+def eager_step(setting: Setting) -> list[dict[str, Any]]:
+    """A few launches of everything, for programs that watch them."""
+    runner = setting.runner(False)
+    short = replace(setting, tokens=4)
+    written = [reply(runner, short, strategy, 2, SAMPLINGS["filtered"], "coupled") for strategy in ("plain", "draft")]
+    assert written[0] == written[1], "the draft's text is not the plain one"
+    return [{"tokens": len(written[0])}]
+
+
+def verify_cost(setting: Setting) -> list[dict[str, Any]]:
+    """v(M): what a step costs that checks M tokens, in plain steps; drafts are the device's own."""
+    runner, found, plain = setting.runner(True), [], 0.0
+    prompt = text(setting)
+    for length in (0, 1, 3, 7, 15):
+        runner.target.keep(0)
+        runner.target.begin(prompt)
+        drafter = runner.drafters["draft" if length else "plain"]
+        drafter.begin(prompt)
+        made = runner.reply(Sampling(), list(prompt), ())
+        steps = [made.step(drafter, length, "coupled") for _ in range(20)][4:]
+        made.close()
+        verify, draft = median(s.verify_ms for s in steps), median(s.draft_ms for s in steps)
+        plain = plain or verify
+        found.append({"tokens": length + 1, "verify ms": verify, "in plain steps": verify / plain, "draft ms": draft})
+    return found
+
+
+def trace(setting: Setting, out: Path) -> list[dict[str, Any]]:
+    """Device time by kernel over ten captured steps of five drafts; `trace.json` opens in a browser's tracing page."""
+    from torch.profiler import ProfilerActivity, profile
+
+    runner, prompt = setting.runner(True), text(setting)
+    runner.target.begin(prompt)
+    drafter = runner.drafters["draft"]
+    drafter.begin(prompt)
+    made = runner.reply(Sampling(), list(prompt), ())
+    for _ in range(4):
+        made.step(drafter, 5, "coupled")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        for _ in range(10):
+            made.step(drafter, 5, "coupled")
+        torch.cuda.synchronize()
+    made.close()
+    out.mkdir(parents=True, exist_ok=True)
+    profiled.export_chrome_trace(str(out / "trace.json"))
+    busiest = sorted(profiled.key_averages(), key=lambda event: -event.self_device_time_total)[:30]
+    return [
+        {"kernel": e.key[:60], "launches a step": e.count / 10, "us a step": e.self_device_time_total / 10}
+        for e in busiest
+        if e.self_device_time_total
+    ]
+
+
+SMALL_VOCAB = 12_000
+"""For programs that slow launches down a hundredfold."""
+CHECKS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    "caches": lambda _: caches(on_gpu()),
+    "strategies": lambda _: strategies(on_gpu()),
+    "ratio": lambda _: ratio(on_gpu()),
+    "eager-step": lambda _: eager_step(on_gpu(2, SMALL_VOCAB)),
+    "verify-cost": lambda _: verify_cost(on_gpu(36)),
+    "trace": lambda out: trace(on_gpu(36), out),
+}
+
+
+@click.command()
+@click.argument("check", type=click.Choice(list(CHECKS)))
+@click.option("--out", type=click.Path(path_type=Path), required=True)
+def main(check: str, out: Path) -> None:
+    try:
+        with torch.no_grad():
+            write(out, check, CHECKS[check](out))
+    except AssertionError as error:
+        sys.exit(f"wrong: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""The first hour on a GPU, without one: how it goes on, where it stops, and what its own checks compare."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+import torch
+from click.testing import CliRunner
+
+from measure.gpu import __main__ as command
+from measure.gpu import faults, kernels, sessions, steps
+from measure.gpu.parts import PARTS
+from measure.gpu.record import LIMIT_S, Part, Record, run_all
+from measure.gpu.tables import write
+from specchat.bench.published import PUBLISHED
+from specchat.engine.model import gpu
+
+ROOT = Path(__file__).parents[1]
+VERSIONS = {"torch": "2.13", "GPU": "none"}
+
+
+def script(name: str, source: str, **settings: object) -> Part:
+    return Part(name, f"does {name}", ("{python}", "-c", source), **settings)  # type: ignore[arg-type]
+
+
+GOOD = script("good", "import pathlib; open(pathlib.Path(r'{out}') / 'ran', 'a').write('x'); print('fine')")
+BAD = script("bad", "print('before'); print('wrong: ' + chr(27) + '[31mrows differ'); raise SystemExit(4)")
+LAST = script("last", "print('last')")
+
+
+def record(root: Path, *parts: Part) -> Record:
+    return Record(root, parts, VERSIONS)
+
+
+def test_it_stops_at_the_first_wrong_result_and_goes_on_there(tmp_path: Path) -> None:
+    said: list[str] = []
+    first = record(tmp_path, GOOD, BAD, LAST)
+    assert run_all(first, said.append) is BAD
+    assert {name: outcome.state for name, outcome in first.outcomes.items()} == {"good": "passed", "bad": "failed"}
+    trouble = first.trouble(BAD)
+    for needed in (
+        "-c",
+        "exit code 4",
+        "before\nwrong: ␛[31mrows differ",
+        "torch: 2.13",
+        str(tmp_path / "bad" / "output.log"),
+    ):
+        assert needed in trouble, trouble
+    assert "\x1b" not in trouble
+
+    mended = replace(BAD, command=LAST.command)
+    again = record(tmp_path, GOOD, mended, LAST)
+    assert again.left() == [mended, LAST]
+    assert run_all(again, said.append) is None
+    assert (tmp_path / "good" / "ran").read_text() == "x", "what passed was run again"
+    assert not record(tmp_path, GOOD, mended, LAST).left()
+    assert {p["state"] for p in json.loads((tmp_path / "summary.json").read_text())["parts"].values()} == {"passed"}
+
+
+def test_a_part_that_is_asked_for_runs_again(tmp_path: Path) -> None:
+    one = record(tmp_path, GOOD)
+    for _ in range(2):
+        assert one.run(GOOD).state == "passed"
+    assert (tmp_path / "good" / "ran").read_text() == "xx"
+
+
+def test_a_part_that_takes_too_long_is_ended_with_all_it_started_and_left_to_do(tmp_path: Path) -> None:
+    source = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
+    slow = script("slow", source + "print('begun', flush=True); time.sleep(60)")
+    one = record(tmp_path, slow, LAST)
+    assert run_all(one, lambda _: None, limit_s=2.0) is slow
+    assert one.outcomes["slow"].state == "out of time"
+    assert "begun" in one.trouble(slow)
+    assert one.left() == [slow, LAST]
+    assert LIMIT_S <= 540
+
+
+def test_a_part_whose_program_is_missing_is_left_out(tmp_path: Path) -> None:
+    one = record(tmp_path, script("profile", "", needs="no-such-program"), LAST)
+    assert run_all(one, lambda _: None) is None
+    assert one.outcomes["profile"].tail == "no-such-program is not on PATH"
+    assert not one.left()
+    missing = Part("missing", "runs nothing", ("/no/such/program",))
+    assert record(tmp_path, missing).run(missing).state == "failed"
+
+
+def test_parts_get_their_folders_and_a_fresh_one_is_emptied(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "old").touch()
+    source = "import os; print(os.listdir(os.environ['PLACE']) if os.path.exists(os.environ['PLACE']) else 'empty')"
+    part = script("cold", source, environment={"PLACE": "{root}/kept"}, fresh="kept")
+    record(tmp_path, part).run(part)
+    assert (tmp_path / "cold" / "output.log").read_text() == "empty\n"
+
+
+def test_the_summary_holds_parts_and_their_tables(tmp_path: Path) -> None:
+    one = record(tmp_path, GOOD, LAST)
+    one.run(GOOD)
+    write(tmp_path / "good", "errors", [{"rows": 1, "error": 1e-7}, {"kernel": "a|b"}])
+    text = one.table()
+    assert "| good | passed |" in text
+    assert "| last | to do |" in text
+    assert "- torch: 2.13" in text
+    assert "| 1 | 1e-07 |" in text
+    assert "a\\|b" in text
+
+
+def test_the_parts_can_be_run() -> None:
+    """No GPU has seen them: at least what they name is there."""
+    assert len({part.name for part in PARTS}) == len(PARTS)
+    checks = {"kernels": kernels.CHECKS, "steps": steps.CHECKS, "sessions": sessions.CHECKS, "faults": faults.CHECKS}
+    for part in PARTS:
+        words = list(part.command)
+        for path in (word for word in words if word.startswith("tests/")):
+            assert (ROOT / path).exists(), path
+        module = next((word.removeprefix("measure.gpu.") for word in words if word.startswith("measure.gpu.")), None)
+        if module not in (None, "machine"):
+            assert words[words.index(f"measure.gpu.{module}") + 1] in checks[module], part
+
+
+def test_the_options_that_parts_use_are_there() -> None:
+    from specchat.cli.root import specchat
+
+    for part in PARTS:
+        if "specchat" not in part.command:
+            continue
+        words = list(part.command[part.command.index("specchat") + 1 :])
+        found: click.Command = specchat
+        while words and isinstance(found, click.Group) and not words[0].startswith("-"):
+            inner = found.get_command(click.Context(found), words.pop(0))
+            assert inner is not None, part
+            found = inner
+        known = {option for parameter in found.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= known, part
+
+
+def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = CliRunner().invoke(command.main, ["--out", str(tmp_path / "new")])
+    assert done.exit_code == 3
+    assert "The parts need a CUDA GPU: " in done.output
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_command_runs_lists_and_names_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "PARTS", (GOOD, BAD, LAST))
+    monkeypatch.setattr(command, "machine", lambda: VERSIONS)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = CliRunner().invoke(command.main, [*arguments, "--out", str(tmp_path)])
+        return done.exit_code, done.output
+
+    code, output = run()
+    assert (code, "exit code 4" in output) == (1, True)
+    assert [line.split()[1] for line in run("--list")[1].splitlines()] == ["passed", "failed", "to"]
+    assert run("--part", "last") == (0, "last: passed\n")
+    assert run("--part", "bad")[0] == 1
+    code, output = run("--part", "none")
+    assert code == 2
+    assert "there is no part 'none'" in output
+    assert CliRunner().invoke(command.main, []).exit_code == 2
+
+
+def tiny() -> steps.Setting:
+    """Qwen3 of one layer and a few heads, under the interpreter."""
+    shapes = PUBLISHED["qwen3-8b"].cut(1)
+    small = {"hidden": 32, "intermediate": 64, "heads": 2, "kv_heads": 1, "head_dim": 16, "vocab": 64}
+    shapes = replace(shapes, target=replace(shapes.target, **small))
+    return steps.Setting(torch.device("cpu"), torch.bfloat16, "nf4", shapes, prompt=6, tokens=3)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+class TestChecksUnderTheInterpreter:
+    """Against what they are to find, wrong results among them."""
+
+    @pytest.fixture(autouse=True)
+    def _interpreter(self) -> None:
+        from tests.kernels.interpreter import complete
+
+        complete()
+
+    def test_a_product_and_an_attention(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        host = torch.device("cpu")
+        assert [row["rows"] for row in kernels.product(host, 64, 128)] == [1, 16, 64]
+        assert [row["rows"] for row in kernels.attend(host, 20, 2, 1, 16)] == [1, 16, 64]
+        monkeypatch.setattr(kernels, "PRODUCT", -1.0)
+        with pytest.raises(AssertionError, match="1 rows"):
+            kernels.product(host, 64, 128)
+
+    def test_texts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(steps, "LENGTHS", (2,))
+        monkeypatch.setattr(steps, "SAMPLINGS", {"filtered": steps.SAMPLINGS["filtered"]})
+        rows = steps.strategies(tiny())
+        assert {row["strategy"] for row in rows} >= {"plain", "draft", "lookup"}
+        assert steps.eager_step(tiny()) == [{"tokens": 4}]
+
+    def test_texts_by_ratio(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(steps, "SAMPLINGS", dict(list(steps.SAMPLINGS.items())[:2]))
+        assert all(row["same"] for row in steps.ratio(replace(tiny(), tokens=1)))
+        monkeypatch.setattr(steps, "reply", lambda runner, *_: [id(runner)])
+        with pytest.raises(AssertionError, match="something else than eager"):
+            steps.ratio(tiny())
+
+    def test_caches(self) -> None:
+        assert [row["rows a pass"] for row in steps.caches(tiny(), (0,))] == [64, 1, 16, 32]
+
+
+def test_fuzzed_replies_are_compared_with_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sum(row["replies"] for row in sessions.fuzz("cpu", rounds=4, tokens=24)) == 4
+    plain = sessions.finished
+
+    def spoilt(session: object, request: object, doings: sessions.Doings) -> object:
+        made = plain(session, request, doings)  # type: ignore[arg-type]
+        return replace(made, token_ids=(1, *made.token_ids[1:])) if doings.changes else made
+
+    monkeypatch.setattr(sessions, "finished", spoilt)
+    with pytest.raises(AssertionError, match="another text than the plain one"):
+        sessions.fuzz("cpu", rounds=4, tokens=24)
+
+
+def test_faults_are_found() -> None:
+    """Without a GPU none of them goes as it must."""
+    if isinstance(gpu.find_gpu(), gpu.Gpu):
+        pytest.skip("there is a GPU")
+    for name in ("illegal", "no-compiler", "full"):
+        with pytest.raises(AssertionError):
+            faults.CHECKS[name]()
