@@ -10,6 +10,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.engine import check, check_ratio
 from specchat.engine.check import CheckPrompt, CheckResult
 from specchat.engine.session import Session
+from specchat.engine.strategies import STRATEGIES
 from tests.cli.conftest import Run, configure
 from tests.engine.tiny import checkpoint, perturbed
 
@@ -41,14 +42,16 @@ def test_every_prompt_is_reported(run: Run, folders: list[str], prompts: str, mo
     monkeypatch.setattr(check, "MAX_TOKENS", 12)
     result = run("check", *folders, "--prompts", prompts)
     assert result.exit_code == 0, result.output
-    *lines, last, draft, lookup, swift = result.stdout.splitlines()
+    drafting = [name for name in STRATEGIES if name != "plain"]
+    printed = result.stdout.splitlines()
+    lines, last, ratios = printed[: -len(drafting) - 1], printed[-len(drafting) - 1], printed[-len(drafting) :]
     assert [re.sub(r"\d+ replies", "N replies", line) for line in lines] == [
         "hi  identical: yes  (N replies)",
         "81  identical: yes  (N replies)",
     ]
     same, of = map(int, re.findall(r"\d+", last))
     assert same == of >= 2 * 3 * 7
-    for line, strategy in ((draft, "draft"), (lookup, "lookup"), (swift, "swift")):
+    for line, strategy in zip(ratios, drafting, strict=True):
         assert line.startswith(f"ratio, {strategy}  the target's law: yes  (20 replies, chi-square ")
     assert result.stderr == ""
 

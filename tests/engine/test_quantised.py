@@ -171,7 +171,7 @@ def test_a_checkpoint_of_such_matrices_answers_as_its_unpacked_weights_do(quant:
     asked = Generate(1, (Message("user", "abcabcabc"),), Sampling(temperature=0.7, seed=3), Limits(40))
     written = []
     for folder, quant_asked in ((stored, None), (quantised_here, quant), (unpacked, None)):
-        session = load(PairSpec("q", "Q", ModelSource(path=str(folder), quant=quant_asked)), lambda _: None)
+        session = load(PairSpec("q", "Q", replace(on_cpu(folder), quant=quant_asked)), lambda _: None)
         *_, last = session.generate(asked)
         assert isinstance(last, Finished)
         written.append(last.token_ids)

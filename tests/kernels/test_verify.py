@@ -536,7 +536,7 @@ def test_many_verdicts_on_the_device(sampled: bool) -> None:
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     ceilings = {
         "process": (128, 4096, 0),
-        "choose and judge": (208, 16_384, 305),
+        "choose and judge": (192, 16_384, 272),
         "commit": (72, 256, 0),
     }
     found = compiled.reports("tests.kernels.cases_verify", architectures)

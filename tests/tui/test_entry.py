@@ -81,7 +81,7 @@ async def test_a_command_is_completed_chosen_and_run() -> None:
         assert choices(app) == list(STRATEGIES)
         await pilot.press("up", "up", "enter")
         await pilot.pause()
-        assert app.session.settings.strategy == "lookup"
+        assert app.session.settings.strategy == list(STRATEGIES)[-2]
         assert app.chat.prompt.text == ""
         assert not choices(app)
         assert not app.session.conversation.turns
