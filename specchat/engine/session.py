@@ -147,7 +147,11 @@ class Session:
         self.info = replace(self.info, load_seconds=perf_counter() - started)
 
     def _measure(self) -> None:
-        """Take plain replies' speeds for the yardstick; bare steps' where a reply is too slow or too short."""
+        """Take plain replies' speeds for the yardstick; bare steps' where a reply is too slow or too short.
+
+        Bare steps go before: a GPU compiles and captures what they launch at its first use.
+        """
+        bare = plain_speed(self.runner)
         with suppress(EngineError):
             for temperature in (0.0, DRAWN):
                 if (speed := reply_speed(self.generate, temperature)) is None:
@@ -155,7 +159,7 @@ class Session:
                 self._plain(temperature > 0, speed)
         self.forget()
         if not self.info.plain_tokens_per_second:
-            self._plain(False, plain_speed(self.runner))
+            self._plain(False, bare)
 
     def _plain(self, drawn: bool, speed: float) -> None:
         """Keep a plain speed, in tokens per second, of replies that draw their tokens or take the likeliest."""
