@@ -37,6 +37,29 @@ async def test_keys_of_the_transcript_are_not_typed() -> None:
         assert app.chat.prompt.text == ""
 
 
+async def test_words_typed_after_i_are_written() -> None:
+    async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
+        await burst(app, pilot, "ctrl+up", "k", "i", *"ink")
+        assert app.chat.prompt.text == "ink"
+
+
+async def test_words_typed_after_a_slash_are_looked_for() -> None:
+    async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
+        await burst(app, pilot, "ctrl+up", "slash", *"fox")
+        assert app.chat.query_one(FindBar).query_one(Input).value == "fox"
+
+
+async def test_letters_of_a_jump_are_no_commands() -> None:
+    """`f` puts letters on what is in view; the one typed then goes there, whatever it does otherwise."""
+    code = "\n\n".join(f"```\nfox({n})\n```" for n in range(3))
+    async with answered(code, (100, 40)) as (app, pilot):
+        await burst(app, pilot, "ctrl+up", "f")
+        assert "f" in app.chat.transcript._labels
+        await burst(app, pilot, "f")
+        assert not app.chat.transcript.labelled
+        assert app.chat.transcript.has_focus
+
+
 async def test_words_typed_after_search_are_searched() -> None:
     async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
         await burst(app, pilot, "f9", *"lamp")

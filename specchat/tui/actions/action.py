@@ -40,12 +40,13 @@ class Action:
     """Whether the prompt or Textual itself handles its keys: they cannot be moved, and it has no other command."""
 
     def binding(self) -> Binding:
+        # With priority a key has done its work before the next one of the same burst looks where the focus is.
         return Binding(
             ",".join(self.keys),
             f"screen.do('{self.id}')",
             self.label,
             show=False,
-            priority=self.where == "anywhere",
+            priority=self.where in ("anywhere", "transcript"),
             id=self.id,
         )
 

@@ -11,7 +11,7 @@ from textual.widgets import TextArea
 from specchat.config.catalog import Catalog
 from specchat.tui.actions.action import Action
 from specchat.tui.actions.keys import Keys
-from specchat.tui.actions.table import bindings
+from specchat.tui.actions.table import BY_ID, bindings
 from specchat.tui.actions.verb import Verb
 from specchat.tui.composing.suggestions import suggestion
 from specchat.tui.engine_events import Update, UpdateKind
@@ -130,6 +130,11 @@ class ChatScreen(ChatWindow):
         self.draw_hints()
 
     # Actions
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While letters stand on what is in view, the transcript's keys choose among them."""
+        known = BY_ID.get(str(parameters[0])) if action == "do" and parameters else None
+        return not (known is not None and known.where == "transcript" and self.transcript.labelled)
 
     async def action_do(self, action: str) -> None:
         await self.do(action)
