@@ -15,7 +15,9 @@ from specchat.engine.decoding import acceptance
 from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.session import Session
+from specchat.engine.strategies import STRATEGIES
 
+DRAFTING = set(STRATEGIES) - {"plain"}
 PROMPTS = [CheckPrompt("a", (Message("user", "abcabcabc"),))]
 
 
@@ -35,13 +37,8 @@ def test_the_default_has_two_turns_penalties_and_plain_itself(session: Session) 
     assert all(result.identical for result in found)
     compared = {(result.sampling, result.turn, result.strategy) for result in found}
     for sampling in ("greedy", "T=0.7 top-p 0.9", "penalties"):
-        assert {s for name, turn, s in compared if (name, turn) == (sampling, 1)} == {"draft", "lookup", "swift"}
-        assert {s for name, turn, s in compared if (name, turn) == (sampling, 2)} == {
-            "plain",
-            "draft",
-            "lookup",
-            "swift",
-        }
+        assert {s for name, turn, s in compared if (name, turn) == (sampling, 1)} == DRAFTING
+        assert {s for name, turn, s in compared if (name, turn) == (sampling, 2)} == {"plain", *DRAFTING}
 
 
 def test_a_chat_that_holds_one_turn_is_checked_in_one(session: Session) -> None:
@@ -79,7 +76,7 @@ def drawn(session: Session) -> dict[str, bool]:
 
 
 def test_ratio_follows_the_law_of_the_target(session: Session) -> None:
-    assert drawn(session) == {"draft": True, "lookup": True, "swift": True}
+    assert drawn(session) == dict.fromkeys(DRAFTING, True)
 
 
 def always(row: Tensor, draft: Draft, index: int, *_: object) -> int:

@@ -7,11 +7,13 @@ import pytest
 
 from specchat.config.paths import PACKAGE
 from specchat.engine.api import Message
-from specchat.engine.check import LENGTHS, SAMPLINGS, CheckPrompt, CheckResult, run
+from specchat.engine.check import LENGTHS, QUICK_SAMPLINGS, SAMPLINGS, CheckPrompt, CheckResult, run
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 
 PROMPTS = PACKAGE / "demo" / "prompts.jsonl"
+
+DRAFTING = [name for name in STRATEGIES if name != "plain"]
 
 
 def prompts(each: int, skip: int = 0) -> list[CheckPrompt]:
@@ -30,14 +32,15 @@ def differing(results: list[CheckResult]) -> list[CheckResult]:
 def test_every_category_is_identical_with_default_lengths(demo: Session) -> None:
     chosen = prompts(1)
     results = list(run(demo, chosen, full=False))
-    assert len(results) == len(chosen) * 2 * (len(STRATEGIES) - 1)
+    # Two turns for each way of drafting, and plain against itself in the second.
+    assert len(results) == len(chosen) * len(QUICK_SAMPLINGS) * (2 * len(DRAFTING) + 1)
     assert differing(results) == []
 
 
 def test_all_samplings_and_lengths_are_identical_on_a_few(demo: Session) -> None:
     chosen = prompts(1, skip=1)[::4]
     results = list(run(demo, chosen, full=True))
-    assert len(results) == len(chosen) * len(SAMPLINGS) * (len(STRATEGIES) - 1) * len(LENGTHS)
+    assert len(results) == len(chosen) * len(SAMPLINGS) * (2 * len(DRAFTING) * len(LENGTHS) + 1)
     assert differing(results) == []
 
 

@@ -140,7 +140,8 @@ def _choose(
     top = tl.max(bests, 0)
     token = tl.min(tl.where(bests == top, tl.load(best_id + place, mask=b < blocks, other=0), 2147483647), 0)
     totals = tl.load(total + place, mask=b < blocks, other=0.0)
-    mass = tl.sum(totals * tl.exp(bests - tl.where(top == float("-inf"), 0.0, top)), 0)
+    base = tl.where(top == float("-inf"), 0.0, top)
+    mass = tl.sum(totals * tl.exp(bests - base), 0)
     # Where no token may be chosen, all scores are equal and the first token is the lowest of them.
     if (tl.load(integers + _GREEDY) == 0) & (top > float("-inf")):
         key = tl.load(seed)
@@ -200,7 +201,7 @@ def _choose(
                 BLOCK,
             )
     if purpose == _CHOOSE:
-        tl.store(sure + at, tl.exp(tl.load(scores + token) - top) / mass)
+        tl.store(sure + at, tl.exp(tl.load(scores + token) - base) / tl.maximum(mass, 1e-30))
     tl.store(chosen + row, token)
 
 
