@@ -88,6 +88,7 @@ def load(
 
     def loaded(plan: Plan, note: str) -> Session:
         runner = load_runner(pair, target_folder, draft_folder, plan, about_draft)
+        runner.prepare(lambda part: progress(Loading(f"preparing the GPU: {part}", 0.8)))
         progress(Loading("measuring plain speed", 0.9))
         return Session(pair, tokenizer, runner, started, note)
 

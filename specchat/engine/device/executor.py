@@ -169,6 +169,12 @@ class DeviceExecutor:
         if self.on_host is not None:
             self.on_host.place(text)
 
+    def capture_verify(self) -> None:
+        """Run every kind of verify pass once, on whatever is fed; `place` then sets the text back."""
+        for rows in VERIFY_BUCKETS:
+            for drew in (False, True):
+                self._run_verify(rows, drew)
+
     def memory(self) -> int:
         """Bytes held on the device beside the models."""
         held = [*vars(self._state).values(), *vars(self._verified).values(), *vars(self._drawn).values()]
@@ -190,10 +196,12 @@ class DeviceExecutor:
     def _start_verify(self) -> None:
         self._chain = None
         self._clock.drafted()
-        rows, drew = next(bucket for bucket in VERIFY_BUCKETS if bucket > self._drafted), self._drew
         self._state.drafted.fill_(self._drafted)
-        self.graphs.run(("verify", rows, drew), lambda: self._verify(rows, drew))
+        self._run_verify(next(bucket for bucket in VERIFY_BUCKETS if bucket > self._drafted), self._drew)
         self._clock.verified()
+
+    def _run_verify(self, rows: int, drew: bool) -> None:
+        self.graphs.run(("verify", rows, drew), lambda: self._verify(rows, drew))
 
     def _probability(self, node: int) -> float:
         """Of the token that the pass over `node` picked; waits for that pass."""

@@ -1,5 +1,7 @@
 """A pair on a GPU: Triton kernels, captured graphs, one copy to the host a step."""
 
+from functools import partial
+
 import torch
 
 from specchat.engine.decoding.cached import CachedModel
@@ -7,6 +9,7 @@ from specchat.engine.decoding.draft import Role
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor, DraftsOnHost
 from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.prepare import prepare
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.registry import drafters_for
 from specchat.engine.model.decoder import Decoder
@@ -52,4 +55,5 @@ def device_runner(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "interpreted kernels",
         exactness="row-invariant kernels" + (", captured graphs" if executor.graphs.captured else ""),
         memory=memory,
+        prepare=partial(prepare, executor, cached["target"], drafters),
     )

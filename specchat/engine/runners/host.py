@@ -32,4 +32,5 @@ def host_runner(target: Decoder, draft: Decoder | None) -> Runner:
         device=f"cpu, {threads} thread{'s' * (threads != 1)}, {torch.backends.cpu.get_cpu_capability()}",
         exactness="row-invariant products: " + ", ".join(sorted(target.arrangements())),
         memory=lambda: sum(one.model.memory() for one in cached.values()),
+        prepare=lambda _: None,
     )

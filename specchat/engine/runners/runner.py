@@ -21,6 +21,7 @@ class Runner:
         device: in words.
         exactness: how equality with plain decoding is ensured here, in words.
         memory: bytes held on the device: weights, cache, buffers.
+        prepare: does before the first reply what would delay it, and tells each part in words.
     """
 
     target: CachedModel[Model]
@@ -34,6 +35,7 @@ class Runner:
     device: str
     exactness: str
     memory: Callable[[], int]
+    prepare: Callable[[Callable[[str], None]], None]
 
     @property
     def context(self) -> int:

@@ -1,0 +1,34 @@
+"""After the preparation of a pair no reply launches what was not launched before."""
+
+from collections.abc import Callable, Hashable
+
+import pytest
+
+from specchat.engine.device.graphs import Graphs
+from specchat.engine.runners.runner import Runner
+from tests.device.test_decoding import SAMPLINGS, write
+
+
+@pytest.mark.parametrize("name", ["runner", "deep"])
+def test_replies_capture_nothing_more(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair: Runner = request.getfixturevalue(name)
+    pair.target.keep(0)
+    keys: set[Hashable] = set()
+    run = Graphs.run
+
+    def watched(graphs: Graphs, key: Hashable, body: Callable[[], None]) -> None:
+        keys.add(key)
+        run(graphs, key, body)
+
+    monkeypatch.setattr(Graphs, "run", watched)
+    parts: list[str] = []
+    pair.prepare(parts.append)
+    assert pair.target.tokens == []
+    assert {f"drafting by {strategy}" for strategy in pair.drafters} <= set(parts)
+    prepared = set(keys)
+    for strategy, length in (("plain", 0), ("lookup", 3), ("draft", 4), ("swift", 2)):
+        if strategy in pair.drafters:
+            write(pair, strategy, length, SAMPLINGS["sampled"], tokens=3)
+    assert keys == prepared
