@@ -173,6 +173,7 @@ def tiny() -> steps.Setting:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+@pytest.mark.slow
 class TestChecksUnderTheInterpreter:
     """Against what they are to find, wrong results among them."""
 
