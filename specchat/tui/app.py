@@ -142,6 +142,11 @@ class SpecchatApp(App[None]):
         else:
             self.chat.prompt.action_undo()
 
+    @on(Driver.SignalResume)
+    def _draw_again(self) -> None:
+        """The shell has written over the window, and only changes would be drawn."""
+        self.refresh(layout=True)
+
     async def action_quit(self) -> None:
         self._leave()
 

@@ -1,0 +1,48 @@
+"""ctrl+z on a real terminal: the shell gets it, and the whole window is drawn again by fg."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("logged_app.py")
+
+
+def read_until(leader: int, words: str) -> None:
+    """Read what is drawn until `words` are in it."""
+    output, end = b"", time.monotonic() + 30
+    while words.encode() not in output:
+        assert time.monotonic() < end, output
+        if select.select([leader], [], [], 0.1)[0]:
+            output += os.read(leader, 1 << 16)
+
+
+def test_the_whole_window_is_drawn_again_after_ctrl_z(tmp_path: Path) -> None:
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+    command = [sys.executable, str(PROGRAM), str(tmp_path / "chats.db"), str(log := os.open(os.devnull, os.O_WRONLY))]
+    environment = os.environ | {"TERM": "xterm-256color", "LINES": "30", "COLUMNS": "120"}
+    process = subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, env=environment, pass_fds=[log]
+    )
+    try:
+        read_until(leader, "new chat")
+        for _ in range(2):
+            os.write(leader, b"\x1a")
+            assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+            while select.select([leader], [], [], 0)[0]:
+                os.read(leader, 1 << 16)
+            process.send_signal(signal.SIGCONT)
+            read_until(leader, "new chat")
+    finally:
+        process.kill()
+        process.wait()
+        for descriptor in (leader, follower, log):
+            os.close(descriptor)
