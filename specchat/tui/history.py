@@ -11,7 +11,7 @@ _LONGEST = 20_000
 
 
 class PromptHistory:
-    """Walks through earlier prompts, newest first; what was being typed comes back at the end.
+    """Walks through earlier prompts, newest first; what was being typed comes back in its place, until one is sent.
 
     The file holds one JSON string a line. Without a file, or where it cannot be read or written, prompts are kept
     for this run only.
@@ -21,12 +21,12 @@ class PromptHistory:
         self._path = path
         self._prompts = _read(path) if path else []
         self._at = len(self._prompts)
-        self._draft = ""
+        self._typed: dict[int, str] = {}
         self._case: dict[str, str] = {}
 
     def add(self, prompt: str) -> None:
         """Remember a prompt that was sent."""
-        self._draft = ""
+        self._typed.clear()
         if prompt.strip() and len(prompt) <= _LONGEST and self._prompts[-1:] != [prompt]:
             self._prompts.append(prompt)
             if self._path is not None:
@@ -34,13 +34,14 @@ class PromptHistory:
         self._at = len(self._prompts)
 
     def older(self, current: str) -> str | None:
-        """The prompt before the one shown, None when there is none."""
+        """The prompt before the one shown, None when there is none; from an emptied box it is the newest."""
+        self._keep(current)
+        if not current.strip():
+            self._at = len(self._prompts)
         if self._at == 0:
             return None
-        if self._at == len(self._prompts):
-            self._draft = current
         self._at -= 1
-        return self._prompts[self._at]
+        return self._shown()
 
     def search(self, query: str, most: int) -> list[tuple[int, str]]:
         """The latest `most` prompts that hold all words of `query` in any case, newest first, each with its number."""
@@ -56,8 +57,7 @@ class PromptHistory:
 
     def go_to(self, number: int, current: str) -> str:
         """The prompt of that number; `older` and `newer` go on from there, and `current` comes back at the end."""
-        if self._at == len(self._prompts):
-            self._draft = current
+        self._keep(current)
         self._at = number
         return self._prompts[number]
 
@@ -66,12 +66,23 @@ class PromptHistory:
             self._case[prompt] = prompt.casefold()
         return self._case[prompt]
 
-    def newer(self) -> str | None:
+    def newer(self, current: str) -> str | None:
         """The prompt after the one shown, at last what was being typed; None when there is nothing newer."""
+        self._keep(current)
         if self._at >= len(self._prompts):
             return None
         self._at += 1
-        return self._draft if self._at == len(self._prompts) else self._prompts[self._at]
+        return self._shown()
+
+    def _keep(self, current: str) -> None:
+        """What was typed over a prompt stays in its place."""
+        if current.strip():
+            self._typed[self._at] = current
+        else:
+            self._typed.pop(self._at, None)
+
+    def _shown(self) -> str:
+        return self._typed.get(self._at, self._prompts[self._at] if self._at < len(self._prompts) else "")
 
 
 def _read(path: Path) -> list[str]:

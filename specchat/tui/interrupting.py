@@ -18,12 +18,13 @@ class Interrupting:
         self._said_at = float("-inf")
 
     def press(self, chat: ChatScreen) -> None:
-        """Stop the reply, else clear the prompt, else say how to leave; leave when that was said just now."""
+        """Stop the reply, else editing, else clear the box, else say how to leave; leave if that was just said."""
         if chat.session.reply is not None:
             if not chat.session.stopping:
                 chat.stop_reply()
+        elif chat.chats.stop_editing():
+            return
         elif chat.prompt.text:
-            chat.chats.stop_editing()
             chat.prompt.clear()
             chat.say(f"prompt cleared; {chat.keys.first(BY_ID['undo'])} brings it back")
         elif self.clock() - self._said_at <= _AGAIN_S:

@@ -58,7 +58,7 @@ def status_sides(session: Session, typed: str, message: str, warning: str, files
     elif session.chat.saving.problem:
         left = styled(session.chat.saving.problem, ".bad")
     elif session.chat.editing is not None:
-        left = styled("editing an earlier prompt: enter sends it as a branch, esc leaves it", ".strong")
+        left = styled("editing a prompt; esc gives it up", ".strong")
     elif session.loaded.loading is not None:
         back = session.loaded.before
         way = f" · esc goes back to {back}" if back and session.reply is None else ""

@@ -4,9 +4,11 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+import pytest
 from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import status, until_shown
 from test_session import Clock
+from textual import events
 from textual.widgets import Input
 
 from specchat.chat.search import Hit
@@ -312,7 +314,7 @@ async def test_editing_a_prompt_makes_a_branch_and_escape_leaves_it() -> None:
         await pilot.press("f5")
         await pilot.pause()
         assert app.chat.prompt.text == "question"
-        assert "esc leaves it" in status(app)
+        assert "esc gives it up" in status(app)
         await pilot.press("escape")
         assert app.chat.prompt.text == ""
         await pilot.press("f5", "?", "enter")
@@ -320,6 +322,39 @@ async def test_editing_a_prompt_makes_a_branch_and_escape_leaves_it() -> None:
         assert "prompt 2 of 2" in screen_text(app)
         await pilot.press("f7")
         await until_shown(pilot, app, "One.")
+
+
+@pytest.mark.parametrize("keys", [["escape"], ["ctrl+c"], ["enter"]])
+async def test_a_draft_comes_back_when_editing_an_earlier_prompt_ends(keys: list[str]) -> None:
+    app = make_app(FakeEngine(("One.", "Two.")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "question")
+        app.chat.prompt.insert("a draft ")
+        app.chat.prompt.post_message(events.Paste("line\n" * 80))
+        await pilot.pause()
+        draft = app.chat.prompt.prompt
+        await pilot.press("f5", "?", "f5")
+        assert app.chat.prompt.text == "question?"
+        assert app.chat.queue.all().text.startswith("a draft [paste 1")
+        await pilot.press(*keys)
+        await wait_until(pilot, lambda: app.chat.prompt.prompt == draft)
+        assert app.session.chat.editing is None
+
+
+async def test_a_command_leaves_the_draft_aside_while_a_prompt_is_edited() -> None:
+    app = make_app(FakeEngine(("One.", "Two.")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "question")
+        app.chat.prompt.insert("a draft")
+        await pilot.press("f5")
+        app.chat.prompt.fill("/seed 3")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.settings.seed == 3)
+        assert app.chat.prompt.text == ""
+        await pilot.press("f5", "escape")
+        assert app.chat.prompt.text == "a draft"
 
 
 async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> None:

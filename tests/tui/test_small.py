@@ -133,8 +133,26 @@ def test_history_survives_bad_files(tmp_path: Path) -> None:
     history.add("  ")
     path.write_bytes(path.read_bytes() + b'\xff\xfe broken\n{"a": 1}\n"three"\n')
     again = PromptHistory(path)
-    assert [again.older("x"), again.older("x"), again.older("x")] == ["three", "another", "one\ntwo"]
-    assert [again.newer(), again.newer(), again.newer(), again.newer()] == ["another", "three", "x", None]
+    assert [again.older(shown) for shown in ("x", "three", "another")] == ["three", "another", "one\ntwo"]
+    assert [again.newer(shown) for shown in ("one\ntwo", "another", "three", "x")] == ["another", "three", "x", None]
+
+
+def test_words_typed_over_an_earlier_prompt_come_back_in_its_place() -> None:
+    history = PromptHistory()
+    history.add("one")
+    history.add("two")
+    assert [history.older("draft"), history.older("two, but longer")] == ["two", "one"]
+    assert [history.newer("one"), history.newer("two, but longer")] == ["two, but longer", "draft"]
+    history.add("three")
+    assert [history.older(""), history.older("three")] == ["three", "two"]
+
+
+def test_an_emptied_box_begins_with_the_newest_prompt() -> None:
+    history = PromptHistory()
+    history.add("one")
+    history.add("two")
+    assert [history.older("draft"), history.older("two")] == ["two", "one"]
+    assert [history.older(""), history.newer("two")] == ["two", "draft"]
 
 
 def test_history_without_a_place_lasts_for_this_run(tmp_path: Path) -> None:

@@ -160,9 +160,13 @@ class Chats:
         if turn is None:
             self._window.say("there is no prompt to edit yet", bad=True)
             return
-        self._window.session.chat.editing = turn
-        self._window.prompt.fill(turn.prompt)
-        self._window.set_focus(self._window.prompt)
+        session, prompt = self._window.session, self._window.prompt
+        if session.chat.editing is None:
+            prompt.set_aside(turn.prompt)
+        elif session.chat.editing is not turn or not prompt.text.strip():
+            prompt.fill(turn.prompt)
+        session.chat.editing = turn
+        self._window.set_focus(prompt)
         self._window.draw_rows()
 
     def stop_editing(self) -> bool:
@@ -170,7 +174,7 @@ class Chats:
         if self._window.session.chat.editing is None:
             return False
         self._window.session.chat.editing = None
-        self._window.prompt.load_text("")
+        self._window.prompt.bring_back()
         self._window.say("not edited")
         return True
 

@@ -49,14 +49,16 @@ class Queue:
     def give_back(self) -> None:
         """Put what waits into the box, before what is there."""
         self._window.prompt.put_back(self.all())
+        self._window.prompt.aside = Draft()
         self._window.session.waiting.clear()
         self._window.draw_rows()
 
     def all(self) -> Draft:
-        """The waiting prompts and the box in one: the pastes numbered anew."""
+        """The waiting prompts, what was set aside, and the box in one: the pastes numbered anew."""
         texts: list[str] = []
         pastes: dict[int, str] = {}
-        for draft in (*(waiting.draft for waiting in self._window.session.waiting), self._window.prompt.draft):
+        prompt = self._window.prompt
+        for draft in (*(waiting.draft for waiting in self._window.session.waiting), prompt.aside, prompt.draft):
             text = draft.text
             for number in sorted(draft.pastes, reverse=True):
                 text = text.replace(f"[paste {number}:", f"[paste {number + len(pastes)}:")

@@ -55,6 +55,8 @@ class Prompt(TextArea):
         self._filled = ""
         self._taken = ("", Draft())
         """The prompt sent last, and the box as it was then."""
+        self.aside = Draft()
+        """What was being typed before an earlier prompt was put here for editing."""
 
     @property
     def prompt(self) -> str:
@@ -67,10 +69,13 @@ class Prompt(TextArea):
         return Draft(self.text, self._pastes.texts)
 
     def take(self, sent: str = "") -> None:
-        """The prompt was sent, as `sent`: remember and empty it."""
+        """The prompt was sent, as `sent`, or a command run: remember and empty it; what was set aside follows."""
         self._history.add(self.prompt)
         self._taken = (sent, self.draft)
-        self.put_back(Draft())
+        if sent:
+            self.bring_back()
+        else:
+            self.put_back(Draft())
 
     def restore(self, prompt: str) -> None:
         """Put back a prompt that got no answer, as it was typed, unless something else was typed since."""
@@ -94,6 +99,16 @@ class Prompt(TextArea):
         self.load_text(self._pastes.fold(clean(prompt)))
         self._filled = self.text
         self.move_cursor(self.document.end)
+
+    def set_aside(self, prompt: str) -> None:
+        """Put an earlier prompt into the box; what is being typed comes back with `bring_back`."""
+        self.aside = self.draft
+        self.fill(prompt)
+
+    def bring_back(self) -> None:
+        """Give the box back what was set aside."""
+        self.put_back(self.aside)
+        self.aside = Draft()
 
     def begin(self, prompt: str) -> None:
         """Begin an empty prompt with `prompt`, as if it had been typed; a prompt that is there stays."""
@@ -183,7 +198,7 @@ class Prompt(TextArea):
     def action_cursor_down(self, select: bool = False) -> None:
         if select or not self._at_edge(1):
             super().action_cursor_down(select)
-        elif (newer := self._history.newer()) is not None:
+        elif (newer := self._history.newer(self.prompt)) is not None:
             self.fill(newer)
 
     def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
