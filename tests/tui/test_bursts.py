@@ -60,6 +60,16 @@ async def test_letters_of_a_jump_are_no_commands() -> None:
         assert app.chat.transcript.has_focus
 
 
+async def test_words_typed_after_enter_are_the_next_prompt() -> None:
+    app = make_app(FakeEngine(("word " * 200,), tokens_per_second=100))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await burst(app, pilot, *"one", "enter", *"two", "enter", *"three", "enter", *"four")
+        assert [turn.prompt for turn in app.session.conversation.turns] == ["one"]
+        assert [waiting.text for waiting in app.session.waiting] == ["two", "three"]
+        assert app.chat.prompt.text == "four"
+
+
 async def test_words_typed_after_search_are_searched() -> None:
     async with answered("A fox and a lamp.", (100, 30)) as (app, pilot):
         await burst(app, pilot, "f9", *"lamp")

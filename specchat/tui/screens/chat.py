@@ -84,10 +84,16 @@ class ChatScreen(ChatWindow):
 
     @on(Prompt.Sent)
     async def _sent(self, event: Prompt.Sent) -> None:
-        if event.text.strip() and event.text == self.prompt.prompt:  # not of a second enter that came with the first
-            command = await self.composer.enter(event.text)
-            if command is not None:
-                await self.do(command.action.id, command.argument)
+        command = None
+        try:
+            if (
+                event.text.strip() and event.text == self.prompt.prompt
+            ):  # not of a second enter that came with the first
+                command = await self.composer.enter(event.text)
+        finally:
+            event.seen.set()
+        if command is not None:
+            await self.do(command.action.id, command.argument)
 
     def _takes_key(self, key: str) -> bool:
         """Whether a key typed in the prompt means something else: in the list of choices or in an empty chat."""

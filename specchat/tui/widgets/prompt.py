@@ -1,7 +1,9 @@
 """The prompt box: several lines, history at its edges, large pastes folded."""
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from textual import events
@@ -17,6 +19,9 @@ from specchat.tui.draft import Draft
 from specchat.tui.history import PromptHistory
 from specchat.tui.pastes import LARGEST, UNFOLD_BELOW, Pastes
 
+_TAKING_S = 1.0
+"""Seconds that a key waits at most for the prompt entered before it to be taken."""
+
 
 class Prompt(TextArea):
     """Posts `Sent` on enter; ctrl+j starts a new line. What it holds is never lost unless it was sent.
@@ -28,9 +33,10 @@ class Prompt(TextArea):
 
     @dataclass
     class Sent(Message):
-        """Enter was pressed; `text` is the prompt with pastes unfolded."""
+        """Enter was pressed; `text` is the prompt with pastes unfolded. `seen` is set once it was sent or refused."""
 
         text: str
+        seen: asyncio.Event = field(default_factory=asyncio.Event)
 
     @dataclass
     class Refused(Message):
@@ -140,7 +146,7 @@ class Prompt(TextArea):
         if self.takes_key(event.key):
             pass
         elif event.key == "enter":
-            self.post_message(self.Sent(self.prompt))
+            await self._enter()
         elif event.key in ("ctrl+j", "shift+enter", "alt+enter"):
             self.insert("\n")
             self.scroll_cursor_visible()
@@ -148,6 +154,13 @@ class Prompt(TextArea):
             return
         event.stop()
         event.prevent_default()
+
+    async def _enter(self) -> None:
+        """Have the prompt sent before the next key is taken: of a burst, that one would become part of it."""
+        sent = self.Sent(self.prompt)
+        self.screen.post_message(sent)  # itself it would get it after this only
+        with suppress(TimeoutError):
+            await asyncio.wait_for(sent.seen.wait(), _TAKING_S)
 
     async def _edits(self, key: str) -> bool:
         """Do what an editing key does before the next key is taken: of a burst, letters would overtake it."""
