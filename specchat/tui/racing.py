@@ -39,9 +39,9 @@ class Racing:
         if session.replies:
             return "another chat is being answered: a race needs the engine for itself"
         if session.loaded.info is None or session.loaded.pair is None:
-            return "no model is loaded: f3 chooses one"
+            return "no model is loaded: F3 chooses one"
         if session.wanted:
-            return "this chat's pair is not loaded: write something or f3 loads one"
+            return "this chat's pair is not loaded: write something or F3 loads one"
         pair, info = session.loaded.pair, session.loaded.info
         speculation = rival(session.settings.speculation, pair.strategy, pair.lengths, info)
         if speculation is None:

@@ -70,7 +70,7 @@ class Session(SessionState):
         if self.wanted and self.replies:
             return "this chat's pair is loaded when the other chats are answered; your text is kept"
         if self.loaded.info is None and self.loaded.loading is None:
-            return "no model is loaded: f3 chooses one; your text is kept"
+            return "no model is loaded: F3 chooses one; your text is kept"
         counted = self.prompt_count.counted
         if counted is not None and self.prompt_count.too_long(content):
             return (

@@ -68,7 +68,7 @@ def status_sides(session: Session, typed: str, message: str, warning: str, files
     elif session.elsewhere is not None:
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
     elif session.loaded.error:
-        left = styled(f"{session.loaded.error}; f3 shows other models", ".bad")
+        left = styled(f"{session.loaded.error}; F3 shows other models", ".bad")
     elif session.next_prefill:
         left = styled(f"the reply will begin with: {one_line(session.next_prefill, 60)}", ".quiet")
     else:

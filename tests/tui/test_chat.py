@@ -291,7 +291,7 @@ async def test_a_first_load_that_fails_says_why_and_offers_others() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await until_shown(pilot, app, "no such folder: [/models]")
         app.chat.say("")
-        assert "f3 shows other models" in status(app)
+        assert "F3 shows other models" in status(app)
 
 
 async def test_escape_gives_up_loading() -> None:

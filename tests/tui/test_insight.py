@@ -18,6 +18,7 @@ from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.lookup import potential
 from specchat.tui.insight.projection import Survival, outlook, project, survival
 from specchat.tui.insight.replay import SPEEDS, Playback, Timeline
+from specchat.tui.screens.ledger import ledger_rows
 
 DRAFT, FIRST, MORE, OTHER = 2.0, 10.0, 1.0, 0.5
 """Milliseconds of a step from `step_of`."""
@@ -352,3 +353,14 @@ def test_wherever_one_goes_the_reply_is_as_it_was_then(moves: list[int]) -> None
         at = playback.moment.steps
         assert playback.shown.steps == steps[:at]
         assert len(playback.shown.marks) == (at > 3)
+
+
+def test_less_than_is_shown_has_no_sign() -> None:
+    ledger = Ledger()
+    step = step_of(4, 5)
+    took = step.draft_ms + step.verify_ms + step.other_ms
+    ledger.add(reply_of([step], Speculation.of("draft", 5), plain=5000 / (took - 10)))
+    assert -50 < ledger.total.saved_ms < 0
+    rows = "\n".join(row.plain for row in ledger_rows(ledger, 70))
+    assert "0.0 s" in rows
+    assert "-0.0 s" not in rows

@@ -1,7 +1,9 @@
 """Sentences in the status row go when what they tell is over."""
 
+from dataclasses import replace
+
 import pytest
-from conftest import CATALOG, LAUNCH, ask, loaded, make_app, wait_until
+from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
 
 from specchat.engine.fake import FakeEngine
@@ -76,6 +78,16 @@ async def test_when_another_pair_is_chosen() -> None:
     app = make_app(FakeEngine(), LAUNCH, CATALOG)
     async with app.run_test(size=(100, 24)) as pilot:
         await loaded(app, pilot)
-        app.chat.say("no model is loaded: f3 chooses one", bad=True)
+        app.chat.say("no model is loaded: F3 chooses one", bad=True)
         use_pair(app.chat, CATALOG.pairs[1])
-        assert "f3 chooses one" not in status(app)
+        assert "F3 chooses one" not in status(app)
+
+
+@pytest.mark.parametrize("size", [(40, 14), (60, 15), (80, 24)])
+async def test_warnings_at_the_start_fit_the_window(size: tuple[int, int]) -> None:
+    warning = " ".join(f"{n:04}" for n in range(40))
+    app = make_app(FakeEngine(), replace(LAUNCH, warnings=(warning,)))
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await loaded(app, pilot)
+        await wait_until(pilot, lambda: "0000" in screen_text(app))
+        assert [n for n in range(40) if f"{n:04}" not in screen_text(app)] == []

@@ -58,7 +58,7 @@ def about(info: PairInfo | None) -> list[tuple[str, str]]:
     """Rows of a name and words; without a loaded pair only the app's."""
     rows = [("specchat", version("specchat"))]
     if info is None:
-        return [*rows, ("pair", "no model is loaded: f3 chooses one")]
+        return [*rows, ("pair", "no model is loaded: F3 chooses one")]
     usable = [status.name for status in info.strategies if status.available and status.name != "plain"]
     plain = info.plain_tokens_per_second
     return [
