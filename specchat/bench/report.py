@@ -72,7 +72,8 @@ class Report:
         prompts = max(line.prompts for line in lines)
         parts = [
             head,
-            f"{prompts} prompts, {self.repeats} replies each, at most {self.tokens} tokens; medians over prompts\n\n",
+            f"{prompts} prompt{'s' * (prompts != 1)}, {self.repeats} {'reply' if self.repeats == 1 else 'replies'} each"
+            f", at most {self.tokens} tokens; medians over prompts\n\n",
             lines_table(lines, self.rivals),
         ]
         if places := places_table(lines):

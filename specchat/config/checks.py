@@ -57,6 +57,7 @@ def _mistake(model: type[Table], data: Mapping[str, Any], error: dict[str, Any])
             return f"{where} must be {_either(known)}, not {error['input']!r}.{nearest(word, known)}"
         case _:
             expected = message.removeprefix("Input should be ").removeprefix("String should ")
+            expected = re.sub("a valid dictionary.*", "a table", expected)
             return f"{where} should be {expected}, not {error['input']!r}."
 
 

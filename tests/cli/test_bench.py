@@ -36,7 +36,7 @@ def test_every_strategy_is_measured(run: Run, quick: list[str], tmp_path: Path) 
     figures, picture = tmp_path / "out.json", tmp_path / "out.svg"
     result = run(*quick, "--json", str(figures), "--plot", str(picture))
     assert result.exit_code == 0, result.output
-    for words in ("plain", "draft x5", "lookup x8", "mt-bench", "2 prompts, 1 replies each", "x one"):
+    for words in ("plain", "draft x5", "lookup x8", "mt-bench", "2 prompts, 1 reply each", "x one"):
         assert words in result.stdout
     assert result.stderr == ""
     data = json.loads(figures.read_text())

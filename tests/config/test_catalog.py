@@ -155,6 +155,7 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         ),
         ('schema = 1\ndefault = "dmeo"\n', 'default: There is no pair "dmeo". Did you mean "demo"?'),
         ("schema = 1\npair = 3\n", "pair should be a valid list, not 3"),
+        (HEAD + '    target = "x"', "target (pair mine) should be a table, not 'x'."),
         ("schema = 1\n[[pair]\n", "line 2"),
     ],
 )
