@@ -269,10 +269,8 @@ class Session:
                 reason = "cancelled"
             now = perf_counter()
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - started)
-            other_ms = max(0.0, 1e3 * (now - begun) - stepped.draft_ms - stepped.verify_ms)
-            begun = now
             accepted = min(stepped.accepted, taken)
-            meter.add(stepped, taken, accepted, other_ms)
+            other_ms = meter.add(stepped, taken, accepted, 1e3 * (now - begun))
             yield Step(
                 id=request.id,
                 pieces=text.take() if reason is None else text.finish(),

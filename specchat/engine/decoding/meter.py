@@ -23,8 +23,17 @@ class Meter:
     accepted: int = 0
     per_step: list[int] = field(default_factory=list)
 
-    def add(self, stepped: Stepped, emitted: int, accepted: int, other_ms: float) -> None:
-        """Count a step of which `emitted` tokens, `accepted` of them drafted, went into the reply."""
+    @property
+    def spent_ms(self) -> float:
+        return self.draft_ms + self.verify_ms + self.other_ms
+
+    def add(self, stepped: Stepped, emitted: int, accepted: int, elapsed_ms: float) -> float:
+        """Count a step of which `emitted` tokens, `accepted` of them drafted, went into the reply.
+
+        Returns what of the `elapsed_ms` since the first step began went into neither drafting nor verifying and is new.
+        """
+        # From the start, not from the last step: a device's step may have begun before that one ended.
+        other_ms = max(0.0, elapsed_ms - self.spent_ms - stepped.draft_ms - stepped.verify_ms)
         self.steps += 1
         self.tokens += emitted
         self.draft_ms += stepped.draft_ms
@@ -35,11 +44,11 @@ class Meter:
             self.tested += stepped.tested
             self.accepted += accepted
             self.per_step.append(accepted)
+        return other_ms
 
     def stats(self, plain_tokens_per_second: float) -> Stats:
         """The figures so far; the speed-up is over plain decoding as measured for this pair on this machine."""
-        spent = self.draft_ms + self.verify_ms + self.other_ms
-        speed = 1e3 * self.tokens / spent if spent else 0.0
+        speed = 1e3 * self.tokens / self.spent_ms if self.spent_ms else 0.0
         steps = len(self.per_step)
         histogram = [0] * (max(self.per_step, default=-1) + 1)
         for accepted in self.per_step:
