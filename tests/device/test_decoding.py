@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.device.model import DeviceModel
@@ -77,7 +78,11 @@ def test_swift_writes_what_plain_writes(deep: Runner) -> None:
     assert write(deep, "swift", 2, sampling, tokens=6) == write(deep, "plain", 0, sampling, tokens=6)
 
 
-def test_a_trial_of_skipping_leaves_the_cache_as_it_was(deep: Runner) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_trial_of_skipping_leaves_the_cache_as_it_was(
+    deep: Runner, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Also where memory runs out in the middle of it: the next reply begins with this cache."""
     text = list(range(40, 60))
     deep.target.keep(0)
     deep.target.begin(text)
@@ -85,8 +90,17 @@ def test_a_trial_of_skipping_leaves_the_cache_as_it_was(deep: Runner) -> None:
     assert isinstance(model, DeviceModel)
     before = [k.clone() for k in model.decoder.keys]
     skip = Skip(attention=frozenset({1}), mlp=frozenset({2}))
-    assert model.guesses(text[5:15], 5, skip) != model.guesses(text[5:15], 5, Skip())
+    if fails:
+        monkeypatch.setattr(torch, "argmax", out_of_memory)
+        with pytest.raises(torch.OutOfMemoryError):
+            model.guesses(text[5:15], 5, skip)
+    else:
+        assert model.guesses(text[5:15], 5, skip) != model.guesses(text[5:15], 5, Skip())
     assert all(torch.equal(a[:, :19], b[:, :19]) for a, b in zip(before, model.decoder.keys, strict=True))
+
+
+def out_of_memory(*_: object, **__: object) -> Tensor:
+    raise torch.OutOfMemoryError
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=4, temperature=0.9)], ids=["greedy", "sampled"])

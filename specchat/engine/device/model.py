@@ -65,10 +65,12 @@ class DeviceModel:
         self._start.fill_(start)
 
     def _guess(self, rows: int) -> None:
-        self.decoder.forward(self._tokens, self._start, rows, self._flags)
-        for first in range(0, rows, VERIFY_ROWS):
-            count = min(VERIFY_ROWS, rows - first)
-            logits = self.decoder.logits(first, count)[:count, : self._vocab]
-            torch.argmax(logits, -1, out=self._guessed[first : first + count])
-        # What the trial wrote is replaced by what the whole model writes, bit for bit what was there.
-        self.decoder.forward(self._tokens, self._start, rows)
+        try:
+            self.decoder.forward(self._tokens, self._start, rows, self._flags)
+            for first in range(0, rows, VERIFY_ROWS):
+                count = min(VERIFY_ROWS, rows - first)
+                logits = self.decoder.logits(first, count)[:count, : self._vocab]
+                torch.argmax(logits, -1, out=self._guessed[first : first + count])
+        finally:
+            # What the trial wrote is replaced by what the whole model writes, bit for bit what was there.
+            self.decoder.forward(self._tokens, self._start, rows)
