@@ -1,9 +1,10 @@
 """Suffix decoding (Oliaro et al. 2024): what followed the end of the text before, weighed by how often it did.
 
-Two places are searched: the text itself, and the replies written since the pair was loaded. Where the end of the text
-occurs several times, the draft follows the token that followed most often, and a draft ends where its probability, the
-product of these shares, falls below `LEAST`. Longer matches are surer and rarer: each length that occurs makes a draft
-of its own, and the one with the largest sum of probabilities is taken, the longer match among equals.
+Two places are searched: the text itself, and the replies it had a part in since the pair was loaded. Where the end of
+the text occurs several times, the draft follows the token that followed most often, and a draft ends where its
+probability, the product of these shares, falls below `LEAST`. Longer matches are surer and rarer: each length that
+occurs makes a draft of its own, and the one with the largest sum of probabilities is taken, the longer match among
+equals.
 """
 
 from collections import Counter, defaultdict

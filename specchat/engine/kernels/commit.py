@@ -1,6 +1,6 @@
 """The end of a step: how many drafted tokens stay, what is added to the text, where the next step starts.
 
-The reference is `judge` and `Decoding.step` of decoding/acceptance.py and decoding/step.py.
+The reference is `judge` of decoding/acceptance.py and `HostExecutor.verdict` of decoding/host.py.
 """
 
 import triton
