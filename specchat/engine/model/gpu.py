@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -20,6 +20,15 @@ LASTING = ("illegal memory access", "launch failure", "device-side assert", "mis
 """Words of errors after which a process can use its GPU no more."""
 
 
+class Properties(Protocol):
+    """The part of a GPU's properties that is used; newer versions of torch also have its `uuid`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def multi_processor_count(self) -> int: ...
+
+
 class Cuda(Protocol):
     """The part of torch.cuda that is used."""
 
@@ -27,7 +36,7 @@ class Cuda(Protocol):
     def device_count(self) -> int: ...
     def set_device(self, device: int) -> None: ...
     def get_device_capability(self, device: int) -> tuple[int, int]: ...
-    def get_device_properties(self, device: int) -> Any: ...
+    def get_device_properties(self, device: int) -> Properties: ...
     def empty_cache(self) -> None: ...
     def mem_get_info(self, device: int) -> tuple[int, int]: ...
 
