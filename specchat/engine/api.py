@@ -18,6 +18,8 @@ ContextPolicy = Literal["refuse", "drop-oldest", "keep-ends"]
 """Ways to deal with a chat that does not fit the context. "drop-oldest" leaves out the oldest turns, "keep-ends" those
 after the first; a turn is a user's message and what was answered, and system messages and the last turn always stay."""
 
+GREEDY_BELOW = 1e-5
+"""Logits divided by a temperature under this may be infinite."""
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 ACCEPTANCES: tuple[Acceptance, ...] = ("coupled", "ratio")
 CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("refuse", "drop-oldest", "keep-ends")
@@ -35,9 +37,9 @@ class Message:
 class Sampling:
     """How the target's next token is chosen. Processors apply in the order of the fields after `seed`.
 
-    Greedy when `temperature` is 0. `repetition_penalty` divides positive and multiplies negative logits of seen tokens
-    (CTRL, Keskar et al. 2019); presence and frequency penalties are subtracted from the logits of seen tokens, once
-    and per occurrence. `top_k` 0, `top_p` 1 and `min_p` 0 are off.
+    `repetition_penalty` divides positive and multiplies negative logits of seen tokens (CTRL, Keskar et al. 2019);
+    presence and frequency penalties are subtracted from the logits of seen tokens, once and per occurrence.
+    `top_k` 0, `top_p` 1 and `min_p` 0 are off.
     """
 
     seed: int = 0
@@ -49,6 +51,11 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is taken and none is drawn."""
+        return self.temperature < GREEDY_BELOW
 
 
 @dataclass(frozen=True)
@@ -212,7 +219,7 @@ class PairInfo:
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed that a reply with these options is compared with, in tokens per second."""
-        drawn = self.plain_sampled_tokens_per_second if sampling.temperature > 0 else 0.0
+        drawn = self.plain_sampled_tokens_per_second if not sampling.greedy else 0.0
         return drawn or self.plain_tokens_per_second
 
     def strategy(self, name: str) -> StrategyStatus:

@@ -332,7 +332,7 @@ class Session:
         """Keep the yardstick current: plain replies are measured anyway."""
         if meter.tokens >= REPLY_TOKENS:
             seen, known = meter.stats(0.0).tokens_per_second, self.info.plain_speed(sampling)
-            self._plain(sampling.temperature > 0, known + PLAIN_WEIGHT * (seen - known) if known else seen)
+            self._plain(not sampling.greedy, known + PLAIN_WEIGHT * (seen - known) if known else seen)
 
 
 DRAWN = 0.7

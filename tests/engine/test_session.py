@@ -55,6 +55,11 @@ def figures(events: list[Event]) -> list[tuple[int, int, int, tuple[Drafted, ...
     return [(s.drafted, s.tested, s.accepted, s.drafts) for s in steps(events)]
 
 
+def test_a_temperature_that_draws_nothing_is_compared_with_greedy_speed(session: Session) -> None:
+    info = replace(session.info, plain_tokens_per_second=2.0, plain_sampled_tokens_per_second=1.0)
+    assert [info.plain_speed(Sampling(temperature=t)) for t in (0.0, 1e-6, 0.7)] == [2.0, 2.0, 1.0]
+
+
 # Text
 
 

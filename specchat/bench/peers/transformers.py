@@ -49,7 +49,7 @@ class Transformers:
         self._threads = self._outside = torch.get_num_threads()
         s = material.sampling
         self._sampling: dict[str, Any] = {"do_sample": False}
-        if s.temperature > 0:
+        if not s.greedy:
             self._sampling = {
                 "do_sample": True,
                 "temperature": s.temperature,

@@ -16,9 +16,6 @@ from specchat.engine.api import Sampling
 from specchat.engine.decoding import noise
 from specchat.engine.errors import ModelError
 
-GREEDY_BELOW = 1e-5
-"""Temperatures under this are greedy."""
-
 
 class History:
     """The tokens that penalties look at: all seen ones, and how often each was generated."""
@@ -43,7 +40,7 @@ class Sampler:
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
-        self.greedy = sampling.temperature < GREEDY_BELOW
+        self.greedy = sampling.greedy
         self._penalised = (
             sampling.repetition_penalty != 1.0 or sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
         )

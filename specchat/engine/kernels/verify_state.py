@@ -26,9 +26,6 @@ TEMPERATURE, REPETITION, PRESENCE, FREQUENCY, TOP_P, TAIL, LOG_MIN_P = range(7)
 GREEDY, PENALISED, BIASED, TOP_K, FILTERED, RATIO = range(6)
 """Places in `VerifyState.integers`."""
 
-GREEDY_BELOW = 1e-5
-"""Temperatures under this are greedy, as in decoding/sampler.py."""
-
 
 @dataclass(frozen=True)
 class Scored:
@@ -169,7 +166,7 @@ class VerifyState:
             if 0 <= token < self.vocab:
                 bias[token] = value
         self.reals[: len(reals)].copy_(torch.tensor(reals))
-        flags = [s.temperature < GREEDY_BELOW, penalised, bool(s.logit_bias), top_k, filtered]
+        flags = [s.greedy, penalised, bool(s.logit_bias), top_k, filtered]
         self.integers[: len(flags)].copy_(torch.tensor(flags, dtype=torch.int32))
         self.bias.copy_(bias)
         self.seed.fill_((s.seed + 2**63) % 2**64 - 2**63)
