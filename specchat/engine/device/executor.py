@@ -62,7 +62,7 @@ class DeviceExecutor:
         self._tail = torch.zeros(ALIGNED, device=device, dtype=torch.int32)
         """The last two tokens of the text; a draft's first pass runs over both, so its cache never lags behind."""
         self._fed = torch.zeros_like(state.fed)
-        self._token, self._place = (torch.zeros(1, device=device, dtype=torch.int32) for _ in range(2))
+        self._token, self._slot = (torch.zeros(1, device=device, dtype=torch.int32) for _ in range(2))
         """What a draft pass runs over, and the slot of the cache it goes into."""
         self._sure = torch.zeros(VERIFY_ROWS, pin_memory=device.type == "cuda")
         """The drafted tokens' probabilities, for the host."""
@@ -122,12 +122,12 @@ class DeviceExecutor:
     def run(self, role: Role, node: int, skipping: bool = False) -> None:
         model, state, flags = self._models[role], self._state, self._flags if skipping else None
         if role == "draft" and node == 0:
-            torch.sub(state.length, 1, out=self._place)
-            model.forward(self._tail, self._place, 2, flags)
+            torch.sub(state.length, 1, out=self._slot)
+            model.forward(self._tail, self._slot, 2, flags)
         else:
             torch.index_select(state.fed, 0, state.node, out=self._token)
-            torch.add(state.length, state.node, out=self._place)
-            model.forward(self._token, self._place, 1, flags)
+            torch.add(state.length, state.node, out=self._slot)
+            model.forward(self._token, self._slot, 1, flags)
 
     def pick(self, role: Role, node: int) -> None:
         model, state = self._models[role], self._state
