@@ -74,6 +74,18 @@ def test_skipping_is_the_hosts_skipping(folders: Folders) -> None:
     assert torch.equal(run(model, tokens, 0, flags), run(model, tokens, 0))
 
 
+def test_a_skip_set_is_copied_to_the_device_where_it_changes() -> None:
+    flags, skip = SkipFlags(2, DEVICE), Skip(mlp=frozenset({0}))
+    flags.set(skip)
+    _, mlp = flags.of(0)
+    assert int(mlp) != 0
+    mlp.fill_(7)
+    flags.set(skip)
+    assert int(mlp) == 7
+    flags.set(Skip())
+    assert int(mlp) == 0
+
+
 @pytest.mark.parametrize("quant", [None, "nf4", "int8"])
 def test_a_pair_takes_what_was_planned(quant: Quant | None, tmp_path: Path) -> None:
     """In float16; big enough that the model outweighs what a plan rounds."""

@@ -16,7 +16,7 @@ from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.rope import rope_and_write
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rope import tables
 
 ALIGNED = 4
@@ -28,13 +28,17 @@ class SkipFlags:
 
     def __init__(self, layers: int, device: torch.device) -> None:
         self._flags = torch.zeros(layers, 2, ALIGNED, device=device, dtype=torch.int32)
+        self._skip = NOTHING
 
     def set(self, skip: Skip) -> None:
         """Copy a skip set to the device; graphs that read these flags follow it from their next replay on."""
+        if skip == self._skip:  # a copy waits for the device, and a family asks for its set at every step
+            return
         chosen = torch.zeros(self._flags.shape, dtype=torch.int32)
         chosen[sorted(skip.attention), 0] = 1
         chosen[sorted(skip.mlp), 1] = 1
         self._flags.copy_(chosen)
+        self._skip = skip
 
     def of(self, layer: int) -> tuple[Tensor, Tensor]:
         """The flags int32 [1] of a layer's attention and MLP."""
