@@ -12,6 +12,7 @@ import torch
 
 from measure.gpu.tables import write
 from specchat.bench.published import PUBLISHED, Shapes
+from specchat.bench.shapes import draft_on
 from specchat.engine.api import Acceptance, Quant, Sampling
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import random
@@ -52,7 +53,9 @@ class Setting:
 
     def runner(self, captured: bool) -> Runner:
         vocab = self.shapes.target.vocab
-        return device_runner(self.decoder(self.quant), self.decoder(None), vocab, self.device, captured)
+        runner = device_runner(self.decoder(self.quant), self.decoder(None), vocab, self.device, captured)
+        draft_on(runner)
+        return runner
 
 
 def on_gpu(layers: int = LAYERS, vocab: int | None = None) -> Setting:

@@ -32,6 +32,10 @@ from specchat.bench.synthetic import check_room, on_device, on_host, write_rando
 from specchat.cli.bench import bench
 from specchat.cli.bench_shapes import QUANTS, SHAPES
 from specchat.cli.exit_codes import ExitCode
+from specchat.engine.api import Acceptance
+from specchat.engine.decoding.draft import Drafter
+from specchat.engine.decoding.executor import Stepped
+from specchat.engine.decoding.step import Decoding
 from specchat.engine.errors import EngineError
 from specchat.engine.model.config import ModelConfig, load_config
 from specchat.engine.runners.runner import Runner
@@ -148,21 +152,40 @@ def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes_module, "PROMPT", 8)
 
 
+@pytest.fixture
+def drafted(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
+    """The length asked for and the tokens drafted, of every step."""
+    step, seen = Decoding.step, set[tuple[int, int]]()
+
+    def noted(decoding: Decoding, drafter: Drafter, length: int, acceptance: Acceptance) -> Stepped:
+        stepped = step(decoding, drafter, length, acceptance)
+        seen.add((length, stepped.drafted))
+        return stepped
+
+    monkeypatch.setattr(Decoding, "step", noted)
+    return seen
+
+
 @pytest.mark.usefixtures("one_round")
 @pytest.mark.parametrize("quant", [None, "nf4"])
-def test_steps_of_a_random_pair_are_measured_on_the_cpu(quant: Any) -> None:
+def test_steps_of_a_random_pair_are_measured_on_the_cpu(quant: Any, drafted: set[tuple[int, int]]) -> None:
+    """All of their length: random weights are sure of nothing, yet what is projected is the cost of whole drafts."""
     check_costs(on_host(TINY, quant, CONTEXT))
+    assert drafted == {(length, length) for length in LENGTHS}
 
 
 @pytest.mark.usefixtures("one_round")
-def test_steps_of_a_random_pair_are_measured_in_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_of_a_random_pair_are_measured_in_the_kernels(
+    monkeypatch: pytest.MonkeyPatch, drafted: set[tuple[int, int]]
+) -> None:
     gpu = torch.cuda.is_available()
     if not gpu:
-        monkeypatch.setattr(shapes_module, "LENGTHS", (0, 2))
-        monkeypatch.setattr("tests.bench.test_shapes.LENGTHS", (0, 2))
+        monkeypatch.setattr(shapes_module, "LENGTHS", (0, 3))
+        monkeypatch.setattr("tests.bench.test_shapes.LENGTHS", (0, 3))
     device = torch.device("cuda" if gpu else "cpu")
     runner = on_device(TINY, None, 128, device, torch.bfloat16 if gpu else torch.float32)
     check_costs(runner)
+    assert drafted == {(length, length) for length in LENGTHS}
 
 
 @pytest.mark.usefixtures("one_round")

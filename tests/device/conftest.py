@@ -9,7 +9,8 @@ import torch
 from specchat.engine.api import Quant
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
-from specchat.engine.drafters import draft_model, swift
+from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.config import load_config
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
@@ -45,8 +46,8 @@ class Folders:
 @pytest.fixture(autouse=True)
 def _never_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts are as long as they may be: random models are sure of nothing."""
-    monkeypatch.setattr(draft_model, "UNSURE", 0.0)
-    monkeypatch.setattr(swift, "CONFIDENT", 0.0)
+    monkeypatch.setattr(DraftModelDrafter, "unsure", 0.0)
+    monkeypatch.setattr(SwiftDrafter, "unsure", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.device.model import DeviceModel
-from specchat.engine.drafters import draft_model
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.decoder import Decoder, Skip
@@ -130,7 +129,7 @@ def test_what_the_target_drafts_for_itself_is_accepted(twins: Runner) -> None:
 
 def test_an_unsure_draft_ends_one_token_later(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host looks at a pass while the next one runs; the text is the same."""
-    monkeypatch.setattr(draft_model, "UNSURE", 0.7)
+    monkeypatch.setattr(DraftModelDrafter, "unsure", 0.7)
     runner.target.keep(0)
     runner.target.begin(PROMPT)
     drafter = runner.drafters["draft"]

@@ -13,6 +13,7 @@ class DraftModelDrafter:
     """Samples with the target's options and the target's noise, so that both mostly choose alike."""
 
     name = "draft"
+    unsure = UNSURE
 
     def __init__(self, draft: CachedModel[Model], drafts: Drafts, ahead: bool) -> None:
         """`ahead`: the model runs on a device that works by itself."""
@@ -36,7 +37,7 @@ class DraftModelDrafter:
         while len(self.draft.tokens) < ready:
             self.draft.fill(text[:-1])
         self._proposed = len(text)
-        self._drafts.chain(self.name, limit, self._one, UNSURE)
+        self._drafts.chain(self.name, limit, self._one, self.unsure)
 
     def observe(self, text: Sequence[int], drafted: int) -> None:
         if drafted:  # all but the last token that it drafted went through the draft itself

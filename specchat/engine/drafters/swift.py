@@ -21,6 +21,7 @@ class SwiftDrafter:
     """Shares the target's weights and cache; needs no draft model."""
 
     name = "swift"
+    unsure = CONFIDENT
 
     def __init__(self, target: CachedModel[Model], layers: int, drafts: Drafts) -> None:
         self._target = target
@@ -48,7 +49,7 @@ class SwiftDrafter:
         if self._steps % SEARCH_EVERY == 0:
             self._try_another(text)
         self._drafts.leave_out(self.search.best)
-        self._drafts.chain(self.name, limit, self._one, CONFIDENT)
+        self._drafts.chain(self.name, limit, self._one, self.unsure)
 
     def observe(self, text: Sequence[int], drafted: int) -> None:
         pass
