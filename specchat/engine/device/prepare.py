@@ -26,7 +26,7 @@ def prepare(
 
     `told` gets each part in words. A machine compiles a kernel once and keeps it; graphs are captured at each load.
     """
-    prompt = [0] * min(PROMPT, target.model.context // 2)
+    prompt = [0] * max(1, min(PROMPT, target.model.context // 2))
     told("the prompt's passes")
     target.begin(prompt)
     decoding = Decoding(executor, target, Sampling(), prompt, ())
