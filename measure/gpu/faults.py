@@ -110,7 +110,7 @@ def full() -> list[dict[str, Any]]:
         assert holder.stdout is not None
         assert holder.stdout.readline().strip() == "full", "the GPU could not be filled"
         asked = (
-            "from specchat.engine.api import ModelSource, PairSpec; from specchat.engine.session import load; "
+            "from specchat.engine.api import ModelSource, PairSpec; from specchat.engine.loading import load; "
             f"info = load(PairSpec('p', 'P', ModelSource(path={str(target)!r})), lambda _: None).info; "
             "print(info.device, '|', info.note)"
         )

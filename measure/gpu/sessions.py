@@ -26,7 +26,8 @@ from specchat.engine.api import (
     Sampling,
     Speculation,
 )
-from specchat.engine.session import Session, load
+from specchat.engine.loading import load
+from specchat.engine.session import Session
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 PROMPTS = ("Tell me a story about a fox and a lamp.", "Write a function that adds two numbers.", "What is a river?")

@@ -100,7 +100,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         progress = Progress()
         progress.show("importing torch")
         from specchat.bench.report import write_json, write_plot
-        from specchat.engine.session import load
+        from specchat.engine.loading import load
 
         session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
         usable = _usable(session, prompts, options["tokens"], progress)
@@ -141,7 +141,7 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
         from specchat.bench.report import PACKAGES
         from specchat.bench.table import cost_table
         from specchat.bench.verify_cost import verify_cost
-        from specchat.engine.session import load
+        from specchat.engine.loading import load
 
         session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
         costs = verify_cost(

@@ -59,7 +59,7 @@ def _run(
     progress.show("importing torch")
     from specchat.engine import check_ratio
     from specchat.engine.check import CheckPrompt, run
-    from specchat.engine.session import load
+    from specchat.engine.loading import load
 
     session = load(pair, lambda loading: progress.show(loading.what, loading.fraction))
     progress.clear()

@@ -14,7 +14,7 @@ from specchat.engine import wire
 from specchat.engine.api import Count, Event, Failed, Finished, Generate, Load, Request, Shutdown
 from specchat.private import opener
 
-LOADER = "specchat.engine.session:load"
+LOADER = "specchat.engine.loading:load"
 GRACE_S = 0.5
 """How long `close` waits for the worker before it kills it."""
 LOG_BYTES = 1 << 20

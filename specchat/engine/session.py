@@ -1,7 +1,6 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
@@ -18,9 +17,7 @@ from specchat.engine.api import (
     FinishReason,
     Generate,
     Limits,
-    Loading,
     Message,
-    ModelSource,
     PairInfo,
     PairSpec,
     Sampling,
@@ -34,88 +31,12 @@ from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Stepped
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.errors import ContextError, EngineError, ModelError
-from specchat.engine.hub import locate
+from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.measure import REPLY_TOKENS, draft_cost, plain_speed, reply_speed
-from specchat.engine.model.config import load_config
-from specchat.engine.model.devices import place
-from specchat.engine.model.plan import Plan
-from specchat.engine.model.tokenizer import Tokenizer, mismatch
-from specchat.engine.out_of_memory import ran_out
+from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.reply_text import ReplyText
-from specchat.engine.runners.load import load_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
-from specchat.engine.threads import leave_one_core
-
-DEFAULT_CONTEXT = 8192
-"""Tokens a cache is made for where the pair does not say: published contexts of 128 k would take all memory."""
-
-
-def load(
-    pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] = lambda: None
-) -> "Session":
-    """Load a pair and measure it.
-
-    `make_room` is called once all files are there and fit together, before they are read into memory.
-
-    Raises:
-        EngineError: a model that cannot be found, read, or run by this version.
-    """
-    if pair.backend != "native":
-        raise ModelError(f'{pair.id}: backend {pair.backend!r} is not built in yet; only "native" is.')
-    started = perf_counter()
-    leave_one_core()
-    target_folder = locate(pair.target, progress)
-    tokenizer = Tokenizer(target_folder)
-    draft_folder = None
-    if pair.draft is not None:
-        draft_folder = locate(pair.draft, progress)
-        of_draft = Tokenizer(draft_folder)
-        if reason := mismatch(tokenizer, of_draft):
-            raise ModelError(
-                f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
-            )
-        check_size(pair.draft, of_draft, load_config(draft_folder).vocab)
-    check_size(pair.target, tokenizer, load_config(target_folder).vocab)
-    make_room()
-    progress(Loading(f"reading {pair.target.label}", 0.1))
-    placement = place(pair, target_folder, draft_folder, pair.context or DEFAULT_CONTEXT)
-
-    def about_draft() -> None:
-        if pair.draft is not None:
-            progress(Loading(f"reading {pair.draft.label}", 0.5))
-
-    def loaded(plan: Plan, note: str) -> Session:
-        runner = load_runner(pair, target_folder, draft_folder, plan, about_draft)
-        runner.prepare(lambda part: progress(Loading(f"preparing the GPU: {part}", 0.8)))
-        progress(Loading("measuring plain speed", 0.9))
-        return Session(pair, tokenizer, runner, started, note)
-
-    try:
-        return loaded(placement.plan, placement.note)
-    except EngineError:
-        raise
-    except Exception as error:
-        if placement.otherwise is None or ran_out(error):
-            raise
-        logging.getLogger(__name__).info("the GPU failed", exc_info=True)
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-    progress(Loading("the GPU failed; going to the CPU", 0.1))
-    return loaded(placement.otherwise, f"the GPU failed: {first}")
-
-
-def check_size(source: ModelSource, tokenizer: Tokenizer, vocab: int) -> None:
-    """Pass when the model of `vocab` embeddings has one for every token.
-
-    Raises:
-        ModelError: it has not.
-    """
-    if tokenizer.size > vocab:
-        raise ModelError(
-            f"{source.label}: the tokenizer has {tokenizer.size} tokens, the model only {vocab} (vocab_size in "
-            "config.json). Download the checkpoint again."
-        )
 
 
 class Session:

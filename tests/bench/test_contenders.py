@@ -11,7 +11,8 @@ from specchat.bench.ours import Ours
 from specchat.bench.peers.transformers import Transformers, contenders
 from specchat.bench.verify_cost import verify_cost
 from specchat.engine.api import Message, PairSpec, Sampling, Speculation
-from specchat.engine.session import Session, load
+from specchat.engine.loading import load
+from specchat.engine.session import Session
 from tests.engine.tiny import checkpoint, on_cpu, perturbed
 
 TEXT = (Message("user", "one two one two one"),)

@@ -4,7 +4,8 @@ import pytest
 
 from specchat.config.paths import demo_model
 from specchat.engine.api import PairSpec
-from specchat.engine.session import Session, load
+from specchat.engine.loading import load
+from specchat.engine.session import Session
 from tests.engine.tiny import checkpoint, on_cpu, perturbed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

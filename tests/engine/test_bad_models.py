@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from specchat.engine.api import Finished, Generate, Limits, Message, ModelSource, PairSpec, Sampling, Speculation
 from specchat.engine.errors import ContextError, EngineError, ModelError
+from specchat.engine.loading import load
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.session import Session, load
+from specchat.engine.session import Session
 from tests.engine.tiny import SPECIAL, checkpoint, on_cpu
 
 

@@ -13,7 +13,7 @@ LOAD = """
 import json, sys
 from specchat.engine.api import ModelSource, PairSpec
 from specchat.engine.errors import EngineError
-from specchat.engine.session import load
+from specchat.engine.loading import load
 seen = []
 try:
     session = load(PairSpec("p", "P", ModelSource(repo=sys.argv[1], device="cpu")), seen.append)

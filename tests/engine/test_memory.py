@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from specchat.engine.api import Finished, Generate, Limits, Message, PairSpec, Sampling, Speculation
-from specchat.engine.session import Session, load
+from specchat.engine.loading import load
+from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu, perturbed
 

@@ -25,6 +25,7 @@ from specchat.engine.api import (
 )
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
+from specchat.engine.loading import load
 from specchat.engine.model import quantised
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.quantise import block_scales, code_table, dequantised, fused, quantise
@@ -32,7 +33,6 @@ from specchat.engine.model.quantised import QuantisedLinear, linear_of
 from specchat.engine.model.rows import PREFILL_ROWS, Linear, row_invariant
 from specchat.engine.model.stored import settled, stored_quant
 from specchat.engine.model.weights import Weights
-from specchat.engine.session import load
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu
 

@@ -26,9 +26,10 @@ from specchat.engine.api import (
 )
 from specchat.engine.drafters.draft_model import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
+from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_speed
 from specchat.engine.model.decoder import NOTHING, Decoder, Skip
-from specchat.engine.session import Session, load
+from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.test_lossless import Script, finished, shown
 from tests.engine.tiny import byte_fallback, checkpoint
