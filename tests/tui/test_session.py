@@ -314,7 +314,7 @@ def test_an_engine_that_keeps_dying_is_left_alone() -> None:
     assert session.poll()[-1].kind == "loading"
     engine.die()
     assert session.poll()[-1].kind == "load-failed"
-    assert "f3" in session.send("hi")
+    assert "F3" in session.send("hi")
     assert not session.busy
     del engine._load
     session.load(CATALOG.pairs[0])
