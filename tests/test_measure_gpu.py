@@ -222,10 +222,10 @@ def test_fuzzed_replies_are_compared_with_plain_ones(monkeypatch: pytest.MonkeyP
         sessions.fuzz("cpu", rounds=4, tokens=24)
 
 
-def test_faults_are_found() -> None:
+def test_faults_are_found(tmp_path: Path) -> None:
     """Without a GPU none of them goes as it must."""
     if isinstance(gpu.find_gpu(), gpu.Gpu):
         pytest.skip("there is a GPU")
     for name in ("illegal", "no-compiler", "full"):
         with pytest.raises(AssertionError):
-            faults.CHECKS[name]()
+            faults.CHECKS[name](tmp_path)

@@ -5,13 +5,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import click
-
-from measure.gpu.tables import write
+from measure.gpu.checks import Check, command
 from specchat.config.paths import demo_model
 from specchat.engine import fake
 from specchat.engine.api import (
@@ -143,23 +140,13 @@ def second() -> list[dict[str, Any]]:
     return [{"engines": 2, "characters": len(texts[0])}]
 
 
-CHECKS: dict[str, Callable[[], list[dict[str, Any]]]] = {
-    "illegal": illegal,
-    "no-compiler": no_compiler,
-    "full": full,
-    "second": second,
+CHECKS: dict[str, Check] = {
+    "illegal": lambda _: illegal(),
+    "no-compiler": lambda _: no_compiler(),
+    "full": lambda _: full(),
+    "second": lambda _: second(),
 }
 
 
-@click.command()
-@click.argument("check", type=click.Choice(list(CHECKS)))
-@click.option("--out", type=click.Path(path_type=Path), required=True)
-def main(check: str, out: Path) -> None:
-    try:
-        write(out, check, CHECKS[check]())
-    except AssertionError as error:
-        sys.exit(f"wrong: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    command(CHECKS)()

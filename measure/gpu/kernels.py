@@ -1,14 +1,10 @@
 """One product and one attention of Qwen3-8B's shapes against torch in float64, with registers and spills."""
 
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import click
 import torch
 
-from measure.gpu.tables import write
+from measure.gpu.checks import Check, command
 from specchat.engine.kernels import attention, products
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model.quantise import dequantised, quantise
@@ -70,18 +66,11 @@ def compiled(kernel: Any) -> list[dict[str, Any]]:
     return found
 
 
-CHECKS: dict[str, Callable[[torch.device], list[dict[str, Any]]]] = {"product": product, "attention": attend}
-
-
-@click.command()
-@click.argument("check", type=click.Choice(list(CHECKS)))
-@click.option("--out", type=click.Path(path_type=Path), required=True)
-def main(check: str, out: Path) -> None:
-    try:
-        write(out, check, CHECKS[check](torch.device("cuda")))
-    except AssertionError as error:
-        sys.exit(f"wrong: {error}")
+CHECKS: dict[str, Check] = {
+    "product": lambda _: product(torch.device("cuda")),
+    "attention": lambda _: attend(torch.device("cuda")),
+}
 
 
 if __name__ == "__main__":
-    main()
+    command(CHECKS)()

@@ -2,16 +2,12 @@
 
 import gc
 import random
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import click
 import torch
 
-from measure.gpu.tables import write
+from measure.gpu.checks import Check, command
 from specchat.config.paths import demo_model
 from specchat.engine.api import (
     Cancel,
@@ -127,18 +123,8 @@ def memory() -> list[dict[str, Any]]:
     return found
 
 
-CHECKS: dict[str, Callable[[], list[dict[str, Any]]]] = {"fuzz": fuzz, "memory": memory}
-
-
-@click.command()
-@click.argument("check", type=click.Choice(list(CHECKS)))
-@click.option("--out", type=click.Path(path_type=Path), required=True)
-def main(check: str, out: Path) -> None:
-    try:
-        write(out, check, CHECKS[check]())
-    except AssertionError as error:
-        sys.exit(f"wrong: {error}")
+CHECKS: dict[str, Check] = {"fuzz": lambda _: fuzz(), "memory": lambda _: memory()}
 
 
 if __name__ == "__main__":
-    main()
+    command(CHECKS)()

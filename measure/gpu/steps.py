@@ -1,16 +1,13 @@
 """Steps in bfloat16 with nested NF4 weights at Qwen3-8B's shapes: caches and texts bit for bit, then costs."""
 
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import click
 import torch
 
-from measure.gpu.tables import write
+from measure.gpu.checks import Check, command
 from specchat.bench.published import PUBLISHED, Shapes
 from specchat.bench.shapes import draft_on
 from specchat.engine.api import Acceptance, Quant, Sampling
@@ -184,7 +181,7 @@ def trace(setting: Setting, out: Path) -> list[dict[str, Any]]:
 
 SMALL_VOCAB = 12_000
 """For programs that slow launches down a hundredfold."""
-CHECKS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+CHECKS: dict[str, Check] = {
     "caches": lambda _: caches(on_gpu()),
     "strategies": lambda _: strategies(on_gpu()),
     "ratio": lambda _: ratio(on_gpu()),
@@ -194,16 +191,6 @@ CHECKS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
 }
 
 
-@click.command()
-@click.argument("check", type=click.Choice(list(CHECKS)))
-@click.option("--out", type=click.Path(path_type=Path), required=True)
-def main(check: str, out: Path) -> None:
-    try:
-        with torch.no_grad():
-            write(out, check, CHECKS[check](out))
-    except AssertionError as error:
-        sys.exit(f"wrong: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    with torch.no_grad():
+        command(CHECKS)()

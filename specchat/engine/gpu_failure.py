@@ -5,7 +5,7 @@ An error of a kernel leaves the process's CUDA context unusable: every later cal
 """
 
 from specchat.engine.api import Count, Generate, Load
-from specchat.engine.out_of_memory import ran_out
+from specchat.engine.out_of_memory import ran_out, under_way
 
 SAYINGS = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]")
 """Words of torch and Triton, in RuntimeErrors."""
@@ -24,12 +24,5 @@ def is_one(error: Exception) -> bool:
 
 def told(error: Exception, request: Load | Generate | Count, log: str) -> str:
     """The work under way and the error's first line, in a sentence; `log` has the rest."""
-    match request:
-        case Load():
-            what = f"while {request.pair.name} was being loaded"
-        case Generate():
-            what = "while the reply was being written; what there is of it is kept"
-        case Count():
-            what = "while tokens were being counted"
     first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-    return f"The GPU failed ({first}) {what}; see {log}."
+    return f"The GPU failed ({first}) {under_way(request)}; see {log}."

@@ -22,14 +22,18 @@ def told(request: Load | Generate | Count, pair: PairSpec | None, context: int |
 
     `pair` is the one that is loaded or was to be, `context` the tokens its cache holds, both None where not known.
     """
+    return f"Memory ran out {under_way(request)}. {_advice(pair, context)}, or close other programs."
+
+
+def under_way(request: Load | Generate | Count) -> str:
+    """What was being done, as the end of a clause."""
     match request:
         case Load():
-            what = f"while {request.pair.name} was being loaded"
+            return f"while {request.pair.name} was being loaded"
         case Generate():
-            what = "while the reply was being written; what there is of it is kept"
+            return "while the reply was being written; what there is of it is kept"
         case Count():
-            what = "while tokens were being counted"
-    return f"Memory ran out {what}. {_advice(pair, context)}, or close other programs."
+            return "while tokens were being counted"
 
 
 def _advice(pair: PairSpec | None, context: int | None) -> str:
