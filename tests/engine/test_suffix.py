@@ -4,7 +4,8 @@ import pytest
 
 from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.drafters import suffix
-from specchat.engine.drafters.suffix import CANDIDATES, LEAST, Occurrences, SuffixDrafter
+from specchat.engine.drafters.occurrences import Occurrences
+from specchat.engine.drafters.suffix import CANDIDATES, LEAST, SuffixDrafter, best_guess
 
 
 def drafter() -> SuffixDrafter:
@@ -87,4 +88,4 @@ def test_only_the_latest_places_are_looked_at() -> None:
     """However often a text repeats itself, a step takes no longer."""
     found = Occurrences()
     found.extend([1, 2, 8] * 1000 + [1, 2, 9] * CANDIDATES)
-    assert (found.guess([1, 2], 1).tokens, found.guess([1, 2], 1).shares) == ([9], [1.0])
+    assert (best_guess(found, [1, 2], 1).tokens, best_guess(found, [1, 2], 1).shares) == ([9], [1.0])

@@ -7,18 +7,17 @@ occurs makes a draft of its own, and the one with the largest sum of probabiliti
 equals.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specchat.engine.decoding.draft import Drafts
+from specchat.engine.drafters.occurrences import Occurrences
 
-KEY = 2
-"""Shortest match in tokens."""
 LONGEST = 64
 """Matches longer than this count as equal."""
 CANDIDATES = 32
-"""Latest occurrences of the key that are compared."""
+"""Latest occurrences that are compared."""
 LENGTHS = 6
 """Match lengths that make a draft of their own, from the longest down."""
 SPREAD = 2
@@ -40,60 +39,37 @@ class Guess:
     score: float = 0.0
 
 
-class Occurrences:
-    """A growing text and where each pair of tokens ends in it."""
+def best_guess(source: Occurrences, end: Sequence[int], limit: int) -> Guess:
+    """The best draft of at most `limit` tokens that `source` has for a text that ends with `end`."""
+    matches = list(source.matches(end, LONGEST, CANDIDATES))
+    best = Guess()
+    for length in sorted({length for length, _ in matches}, reverse=True)[:LENGTHS]:
+        places = [at for matched, at in matches if matched >= length]
+        guess = _follow(source.text, places, min(limit, SPREAD * length))
+        if guess.score > best.score:
+            best = guess
+    return best
 
-    def __init__(self) -> None:
-        self.text: list[int] = []
-        self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
 
-    def extend(self, tokens: Sequence[int]) -> None:
-        """Append `tokens`; the pair that ends the text is entered when the next one comes: it must not match itself."""
-        for token in tokens:
-            if len(self.text) >= KEY:
-                self._ends[tuple(self.text[-KEY:])].append(len(self.text))
-            self.text.append(token)
+def _follow(text: Sequence[int], places: list[int], limit: int) -> Guess:
+    """Go on from all `places` at once, with what most of them go on with."""
+    guess, probability = Guess(), 1.0
 
-    def guess(self, end: Sequence[int], limit: int) -> Guess:
-        """The best draft of at most `limit` tokens after a text that ends with `end`."""
-        matches = [(self._length(at, end), at) for at in reversed(self._ends.get(tuple(end[-KEY:]), [])[-CANDIDATES:])]
-        best = Guess()
-        for length in sorted({length for length, _ in matches}, reverse=True)[:LENGTHS]:
-            places = [at for matched, at in matches if matched >= length]
-            guess = self._follow(places, min(limit, SPREAD * length))
-            if guess.score > best.score:
-                best = guess
-        return best
+    def token_at(at: int) -> int:
+        # Beyond the text's end the draft itself: repetition repeats.
+        return text[at] if at < len(text) else guess.tokens[at - len(text)]
 
-    def _length(self, at: int, end: Sequence[int]) -> int:
-        """How many tokens before `at` are those of `end`."""
-        length, most = KEY, min(LONGEST, at, len(end))
-        while length < most and self.text[at - 1 - length] == end[-1 - length]:
-            length += 1
-        return length
-
-    def _follow(self, places: list[int], limit: int) -> Guess:
-        """Go on from all `places` at once, with what most of them go on with."""
-        guess, probability = Guess(), 1.0
-        for i in range(limit):
-            followed = Counter(self._token(at + i, guess) for at in places)
-            if not followed:
-                break
-            token, times = followed.most_common(1)[0]
-            share = times / len(places)
-            probability *= share
-            if token == END or probability < LEAST:
-                break
-            places = [at for at in places if self._token(at + i, guess) == token]
-            guess.tokens.append(token)
-            guess.shares.append(share)
-            guess.score += probability
-        return guess
-
-    def _token(self, at: int, guess: Guess) -> int:
-        """A token of the text; beyond its end the draft itself: repetition repeats."""
-        past = at - len(self.text)
-        return self.text[at] if past < 0 else guess.tokens[past]
+    for i in range(limit):
+        token, times = Counter(token_at(at + i) for at in places).most_common(1)[0]
+        share = times / len(places)
+        probability *= share
+        if token == END or probability < LEAST:
+            break
+        places = [at for at in places if token_at(at + i) == token]
+        guess.tokens.append(token)
+        guess.shares.append(share)
+        guess.score += probability
+    return guess
 
 
 class SuffixDrafter:
@@ -122,13 +98,13 @@ class SuffixDrafter:
 
     def guess(self, text: Sequence[int], limit: int) -> Guess:
         """The better of what this text and what earlier replies suggest; this text's among equals."""
-        self._here.extend(text[len(self._here.text) :])
+        self._here.grow(text)
         end = text[-LONGEST:]
-        here, before = self._here.guess(end, limit), self._before.guess(end, limit)
+        here, before = best_guess(self._here, end, limit), best_guess(self._before, end, limit)
         return here if here.score >= before.score else before
 
     def observe(self, text: Sequence[int], drafted: int) -> None:
-        self._here.extend(text[len(self._here.text) :])
+        self._here.grow(text)
 
     def _remember(self, reply: Sequence[int]) -> None:
         if not reply:

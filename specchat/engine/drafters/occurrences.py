@@ -1,0 +1,38 @@
+"""A growing text with an index of its token pairs: where its end, or another one, occurred before."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+KEY = 2
+"""Shortest match in tokens: one alone predicts little."""
+
+
+class Occurrences:
+    """`text` is what was taken in so far."""
+
+    def __init__(self) -> None:
+        self.text: list[int] = []
+        self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Append `tokens`; the pair that ends the text is entered when the next one comes: it must not match itself."""
+        for token in tokens:
+            if len(self.text) >= KEY:
+                self._ends[tuple(self.text[-KEY:])].append(len(self.text))
+            self.text.append(token)
+
+    def grow(self, text: Sequence[int]) -> None:
+        """Append what `text` has beyond what is here."""
+        self.extend(text[len(self.text) :])
+
+    def matches(self, end: Sequence[int], longest: int, most: int) -> Iterator[tuple[int, int]]:
+        """Where tokens like the last ones of `end` stand, the latest first.
+
+        Yields:
+            how many tokens are alike, from KEY to `longest`, and the place of the token after them; `most` places.
+        """
+        for at in reversed(self._ends.get(tuple(end[-KEY:]), [])[-most:]):
+            length, limit = KEY, min(longest, at, len(end))
+            while length < limit and self.text[at - 1 - length] == end[-1 - length]:
+                length += 1
+            yield length, at
