@@ -214,8 +214,15 @@ class Session:
         yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), stats)
 
     def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
-        probabilities = zip_longest(stepped.drafts, stepped.confidence)
-        return tuple(Drafted(self.tokenizer.text_of(token), probability) for token, probability in probabilities)
+        drafts = [
+            Drafted(self.tokenizer.text_of(token), probability)
+            for token, probability in zip_longest(stepped.drafts, stepped.confidence)
+        ]
+        if not stepped.parents:
+            return tuple(drafts)
+        others = [node for node in range(1, len(drafts) + 1) if node not in stepped.path]
+        order = [*stepped.path, *others]
+        return tuple(drafts[node - 1] for node in order)
 
     def _take(
         self, tokens: Sequence[int], stepped: Stepped, drafter: Drafter, text: ReplyText

@@ -26,6 +26,13 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "draft", "Draft model", "A small model of the same family drafts, the target verifies.", "model", 5
         ),
         StrategyInfo(
+            "draft-tree",
+            "Draft tree",
+            "The small model drafts several tokens for a place where it is torn; the target takes the path it likes.",
+            "model",
+            8,
+        ),
+        StrategyInfo(
             "lookup",
             "Prompt lookup",
             "Drafts by copying what followed the same words earlier in the chat.",
@@ -46,7 +53,7 @@ STRATEGIES: dict[str, StrategyInfo] = {
 }
 
 MAX_DRAFT_LENGTH = 15
-"""Longest chain a verify step takes: with the pending token it fills one 16-row tile."""
+"""Most drafted tokens that a verify step takes: with the pending token it fills one 16-row tile."""
 
 SOURCES = (*STRATEGIES, "target", "bonus")
 """Where a token came from: a strategy's accepted draft, the target's correction, or the bonus after a full accept."""

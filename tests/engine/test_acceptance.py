@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from specchat.engine.api import Sampling
+from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding import acceptance, noise
 from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.sampler import History, Sampler
@@ -57,10 +57,10 @@ def test_ratio_follows_the_target_exactly(length: int, deterministic: bool, monk
         else:
             laws = [drafter(tokens[:i]) for i in range(length)]
             drawn = float(np.prod([float(p[t]) for p, t in zip(laws, tokens, strict=True)]))
-        draft = Draft(list(tokens), laws)
+        draft = Draft(list(tokens), q=laws)
         run = lambda draft=draft: judge(rows(tuple(draft.tokens)), draft, 0, sampler, History([]), "ratio")  # noqa: E731
         for verdict, probability in branches.outcomes(run):
-            emitted = (*tokens[: verdict.accepted], verdict.token)
+            emitted = (*tokens[: len(verdict.path)], verdict.token)
             # What plain decoding would add up to the full length.
             for rest in itertools.product(range(V), repeat=length + 1 - len(emitted)):
                 tail = 1.0
@@ -71,6 +71,59 @@ def test_ratio_follows_the_target_exactly(length: int, deterministic: bool, monk
     for tokens, probability in reached.items():
         plain = float(np.prod([float(exact[tokens[:i]][t]) for i, t in enumerate(tokens)]))
         assert abs(probability - plain) < 1e-12
+
+
+TREE = Draft([2, 1, 3, 0, 1, 3], [0, 1, 1, 0, 4, 0])
+"""Three candidates for the first place, two after the first of them, one after the second."""
+
+
+def test_ratio_on_a_tree_follows_the_target_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The law of the first three tokens equals the target's, up to 1e-12, and every node is reached."""
+    paths = {0: ()}
+    for node, parent in enumerate(TREE.parents, 1):
+        paths[node] = (*paths[parent], TREE.tokens[node - 1])
+    logits = torch.stack([target(path).log().float() for path in paths.values()])
+    exact = {c: rows(c)[-1].double().softmax(-1) for n in range(3) for c in itertools.product(range(V), repeat=n)}
+    reached: Counter[tuple[int, ...]] = Counter()
+    kept: Counter[tuple[int, ...]] = Counter()
+    run = lambda: judge(logits, TREE, 0, Sampler(SAMPLING), History([]), "ratio")  # noqa: E731
+    for verdict, probability in Branches(monkeypatch).outcomes(run):
+        emitted = (*(TREE.tokens[node - 1] for node in verdict.path), verdict.token)
+        assert verdict.tested == len(verdict.path) + bool(TREE.children()[(0, *verdict.path)[-1]])
+        kept[verdict.path] += probability
+        for rest in itertools.product(range(V), repeat=3 - len(emitted)):
+            tail = np.prod([float(exact[emitted + rest[:i]][token]) for i, token in enumerate(rest)])
+            reached[emitted + rest] += probability * tail
+    for tokens in itertools.product(range(V), repeat=3):
+        plain = float(np.prod([float(exact[tokens[:i]][t]) for i, t in enumerate(tokens)]))
+        assert abs(reached[tokens] - plain) < 1e-12
+    assert kept.keys() == {(), (1,), (4,), (6,), (1, 2), (1, 3), (4, 5)}
+    # No better test of drafts that are no samples is possible: a candidate stays as often as the target would take it.
+    first = 1 - kept[()]
+    assert abs(first - float(exact[()][[2, 0, 3]].sum())) < 1e-12
+
+
+def test_rounds_of_one_place_have_noise_of_their_own() -> None:
+    """Frequencies of a place with three candidates, drawn with the keyed noise, are the target's."""
+    size, steps = 6, 15_000
+    row = torch.randn(size, generator=torch.Generator().manual_seed(5)) * 1.5
+    logits, p = row.repeat(4, 1), row.double().softmax(-1)
+    sampler, history, draft = Sampler(Sampling(seed=9, temperature=1.0)), History([]), Draft([3, 1, 4], [0, 0, 0])
+    first: Counter[int] = Counter()
+    for step in range(steps):
+        verdict = judge(logits, draft, 2 * step, sampler, history, "ratio")
+        first[draft.tokens[verdict.path[0] - 1] if verdict.path else verdict.token] += 1
+    assert chisquare([first[i] for i in range(size)], (p * steps).numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("mode", ["coupled", "ratio"])
+def test_a_tree_is_walked_by_the_targets_own_choices(mode: Acceptance) -> None:
+    logits = torch.full((7, V), 0.0)
+    logits[0, 0] = logits[4, 1] = logits[5, 2] = 50.0
+    verdict = judge(logits, TREE, 3, Sampler(SAMPLING), History([]), mode)
+    assert verdict == acceptance.Verdict((4, 5), 2, 2)
+    greedy = judge(logits, TREE, 3, Sampler(Sampling()), History([]), mode)
+    assert greedy == verdict
 
 
 @pytest.mark.parametrize("mode", ["ratio", "coupled"])
@@ -89,10 +142,10 @@ def test_long_runs_have_the_targets_frequencies(mode: str, deterministic: bool) 
     for step in range(steps):
         position = 2 * step
         token = 3 if deterministic else sampler.pick(q_logits, position)
-        draft = Draft([token], [] if deterministic else [q])
+        draft = Draft([token], q=[] if deterministic else [q])
         verdict = judge(logits, draft, position, sampler, history, mode)  # type: ignore[arg-type]
-        first[token if verdict.accepted else verdict.token] += 1
-        kept += verdict.accepted
+        first[token if verdict.path else verdict.token] += 1
+        kept += len(verdict.path)
     assert chisquare([first[i] for i in range(size)], (p * steps).numpy()).pvalue > 1e-3
     best = float(p[3]) if deterministic else 1 - 0.5 * float((p - q).abs().sum())
     if mode == "ratio" or deterministic:
@@ -106,10 +159,12 @@ def test_coupled_emits_the_same_token_whatever_was_drafted() -> None:
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(1))
     sampler = Sampler(Sampling(seed=4, temperature=1.0, top_p=0.8))
     alone = [sampler.choose(logits[i], 10 + i, History([])) for i in range(3)]
-    assert judge(logits, Draft(alone[:2]), 10, sampler, History([]), "coupled") == acceptance.Verdict(2, 2, alone[2])
+    assert judge(logits, Draft(alone[:2]), 10, sampler, History([]), "coupled") == acceptance.Verdict(
+        (1, 2), 2, alone[2]
+    )
     wrong = (alone[1] + 1) % 50
     verdict = judge(logits, Draft([alone[0], wrong]), 10, sampler, History([]), "coupled")
-    assert verdict == acceptance.Verdict(1, 2, alone[1])
+    assert verdict == acceptance.Verdict((1,), 2, alone[1])
 
 
 def test_history_is_returned_as_it_was() -> None:

@@ -313,7 +313,7 @@ def test_speed_is_that_of_the_clock_though_steps_overlap() -> None:
 
 
 def stepped(tokens: tuple[int, ...], drafts: tuple[int, ...], tested: int) -> Stepped:
-    return Stepped(tokens, drafts, (), tested, len(tokens) - 1, 1.0, 1.0)
+    return Stepped(tokens, drafts, (), tested, tuple(range(1, len(tokens))), 1.0, 1.0)
 
 
 def shown(events: list[Event]) -> str:

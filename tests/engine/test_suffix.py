@@ -5,7 +5,7 @@ import pytest
 from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.drafters import suffix
 from specchat.engine.drafters.occurrences import Occurrences
-from specchat.engine.drafters.suffix import CANDIDATES, LEAST, SuffixDrafter, best_guess
+from specchat.engine.drafters.suffix import CANDIDATES, LEAST, Guess, SuffixDrafter, best_guess
 
 
 def drafter() -> SuffixDrafter:
@@ -25,6 +25,35 @@ def test_the_most_frequent_continuation_is_followed() -> None:
     found = drafter().guess(text, 3)
     assert found.tokens[:1] == [3]
     assert found.shares[0] == pytest.approx(2 / 3)
+
+
+def test_what_followed_less_often_is_a_branch() -> None:
+    """After 1 2 came 3 5, 3 6 and 4 7: the likeliest paths first, in depth-first order."""
+    found = drafter().guess([1, 2, 3, 5, 1, 2, 3, 6, 1, 2, 4, 7, 1, 2], 15)
+    nodes = list(zip(found.tokens, found.parents, found.shares, strict=True))
+    assert nodes[0] == (3, 0, pytest.approx(2 / 3))
+    assert nodes[1][:2] == (6, 1)
+    paths = {0: ()}
+    for node, (token, parent, _) in enumerate(nodes, 1):
+        assert parent < node
+        paths[node] = (*paths[parent], token)
+    assert {(3, 5), (3, 6), (4, 7)} <= set(paths.values())
+    assert found.score == pytest.approx(sum(_probability(found, node) for node in paths if node))
+
+
+def _probability(guess: Guess, node: int) -> float:
+    return guess.shares[node - 1] * _probability(guess, guess.parents[node - 1]) if node else 1.0
+
+
+def test_where_one_thing_alone_followed_the_draft_is_a_chain() -> None:
+    text = [7, 8, 9, 10, 11, 12, 7, 8]
+    assert drafter().guess(text, 4).parents == [0, 1, 2, 3]
+
+
+def test_the_likeliest_nodes_are_kept() -> None:
+    """Of the tree above two tokens are left: 3, and of what follows it or stands beside it the likelier one."""
+    found = drafter().guess([1, 2, 3, 5, 1, 2, 3, 5, 1, 2, 3, 6, 1, 2, 4, 7, 1, 2], 2)
+    assert (found.tokens, found.parents) == ([3, 5], [0, 1])
 
 
 def test_a_longer_match_is_preferred_where_it_is_surer() -> None:

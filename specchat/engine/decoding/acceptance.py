@@ -1,9 +1,14 @@
 """Which drafted tokens stay.
 
+The target walks the tree of drafted tokens from the pending one: its choice at a node is looked for among the tokens
+that were drafted after it, and where it is there the walk goes on at that node (SpecInfer, Miao et al. 2024).
+
 coupled: the target draws its own sample with keyed noise, the draft has no say in it (Daliri, Musco, Suresh 2024).
-ratio: a drafted token stays with probability min(1, p/q) (Leviathan et al. 2023, Chen et al. 2023).
+ratio: a drafted token stays with probability min(1, p/q) (Leviathan et al. 2023, Chen et al. 2023); several candidates
+for one place are tried in turn, each against what the ones before left of p.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,22 +21,31 @@ from specchat.engine.decoding.sampler import History, Sampler, gumbel_argmax
 
 @dataclass
 class Draft:
-    """A chain of proposed tokens.
+    """Proposed tokens: node i + 1 is `tokens[i]`, node 0 the pending token.
 
-    `q` are the distributions float64 [vocab] that each token was drawn from, empty when the draft is deterministic or
+    `parents[i]` is the node that `tokens[i]` follows; they are in depth-first order, and empty for a chain. `q` are the
+    distributions float64 [vocab] that the tokens of a chain were drawn from, empty when the draft is deterministic or
     another test judges it; `confidence` is the probability of each token, empty where there is none to tell.
     """
 
     tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
     q: list[Tensor] = field(default_factory=list)
     confidence: list[float] = field(default_factory=list)
+
+    def children(self) -> list[list[int]]:
+        """The nodes that follow each node, in the order they were drafted."""
+        children: list[list[int]] = [[] for _ in range(len(self.tokens) + 1)]
+        for i in range(len(self.tokens)):
+            children[self.parents[i] if self.parents else i].append(i + 1)
+        return children
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`accepted` leading draft tokens stay, `token` follows them; `tested` were judged to find out."""
+    """The nodes of `path` stay, `token` follows them; `tested` places were judged to find out."""
 
-    accepted: int
+    path: tuple[int, ...]
     tested: int
     token: int
 
@@ -42,54 +56,59 @@ def judge(
     """Judge a draft by the target's logits.
 
     Args:
-        logits: float32 [len(draft.tokens) + 1, vocab], row i given the draft up to token i - 1.
-        position: absolute position of the first drafted token.
+        logits: float32 [len(draft.tokens) + 1, vocab], row i given the text up to node i.
+        position: absolute position of the token after the pending one.
         history: counts the committed tokens; returned as it was.
     """
-    if sampler.plain_argmax:
-        return _greedy(logits, draft)
+    choices: list[int] | None = logits.argmax(-1).tolist() if sampler.plain_argmax else None
     by_ratio = acceptance == "ratio" and not sampler.greedy
-    pushed: list[int] = []
+    children, node = draft.children(), 0
+    path: list[int] = []
     try:
-        for i, drafted in enumerate(draft.tokens):
-            if by_ratio:
-                token = _ratio(logits[i], draft, i, position + i, sampler, history)
+        while True:
+            place = position + len(path)
+            if choices is not None:
+                token = choices[node]
+            elif by_ratio and children[node]:
+                token = _ratio(logits[node], draft, children[node], place, sampler, history)
             else:
-                token = sampler.choose(logits[i], position + i, history)
-            if token != drafted:
-                return Verdict(i, i + 1, token)
-            history.push(drafted)
-            pushed.append(drafted)
-        n = len(draft.tokens)
-        return Verdict(n, n, sampler.choose(logits[n], position + n, history))
+                token = sampler.choose(logits[node], place, history)
+            kept = next((child for child in children[node] if draft.tokens[child - 1] == token), None)
+            if kept is None:
+                return Verdict(tuple(path), len(path) + bool(children[node]), token)
+            history.push(token)
+            path.append(kept)
+            node = kept
     finally:
-        for token in pushed:
-            history.pop(token)
+        for kept in path:
+            history.pop(draft.tokens[kept - 1])
 
 
-def _greedy(logits: Tensor, draft: Draft) -> Verdict:
-    choices = logits.argmax(-1).tolist()
-    for i, drafted in enumerate(draft.tokens):
-        if choices[i] != drafted:
-            return Verdict(i, i + 1, choices[i])
-    return Verdict(len(draft.tokens), len(draft.tokens), choices[-1])
+def _ratio(
+    row: Tensor, draft: Draft, candidates: Sequence[int], position: int, sampler: Sampler, history: History
+) -> int:
+    """The first candidate that passes: with probability min(1, p/q) of what is left of p; otherwise a sample of that.
 
-
-def _ratio(row: Tensor, draft: Draft, index: int, position: int, sampler: Sampler, history: History) -> int:
-    """The drafted token with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0))."""
+    What a refusal leaves is max(p - q, 0) without the candidate, so that no round brings back what one before refused.
+    """
     p = sampler.probabilities(sampler.scores(row, history))
-    drafted = draft.tokens[index]
-    if draft.q:
-        q = draft.q[index]
-    else:
-        q = torch.zeros_like(p)
-        q[drafted] = 1.0
-    # u < p/q as u*q < p: a token outside q's support (q = 0) cannot have been drawn and is refused below.
-    u = noise.uniform(sampler.sampling.seed, position, noise.ACCEPT)
-    if q[drafted] > 0 and u * q[drafted] < p[drafted]:
-        return drafted
-    residual = (p - q).clamp_min(0.0)
-    residual[drafted] = 0.0
-    if residual.sum() <= 0:
-        residual = p
-    return gumbel_argmax(residual.log().numpy(), sampler.sampling.seed, position, noise.RESIDUAL)
+    seed = sampler.sampling.seed
+    left, mass = p, 1.0
+    for index, candidate in enumerate(candidates):
+        drafted = draft.tokens[candidate - 1]
+        if draft.q:
+            q = draft.q[candidate - 1]
+        else:
+            q = torch.zeros_like(p)
+            q[drafted] = 1.0
+        # u < p/q as u*q < p: a token outside q's support (q = 0) cannot have been drawn and is refused below.
+        u = noise.uniform(seed, position, noise.ACCEPT, index)
+        if q[drafted] > 0 and u * (q[drafted] * mass) < left[drafted]:
+            return drafted
+        left = (left - q * mass).clamp_min(0.0)
+        left[drafted] = 0.0
+        mass = float(left.sum())
+        if mass <= 0:
+            left, mass = p, 1.0
+            break
+    return gumbel_argmax(left.log().numpy(), seed, position, noise.RESIDUAL)

@@ -8,11 +8,15 @@ from specchat.engine.model.decoder import Skip
 Role = Literal["target", "draft"]
 """The models of a pair."""
 
+WIDTH = 4
+"""Nodes that a level of a tree goes on from, and tokens that may follow each."""
+
 
 class Drafts(Protocol):
     """Where a draft is made: eagerly on the host, or in captured graphs on a device.
 
-    Node 0 of a step is the pending token, the last one of the text; node i is the i-th drafted one.
+    A draft is a tree of tokens. Node 0 of a step is the pending token, the last one of the text; node i is the i-th
+    drafted one, and comes after the node that it follows. In a chain each follows the one before.
     """
 
     def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
@@ -26,8 +30,26 @@ class Drafts(Protocol):
         """
         ...
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> None:
-        """Take a draft that needs no model, with the probability of each token if there is one."""
+    def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
+        """Draft a tree level by level (EAGLE-2, Li et al. 2024): the best `limit` nodes of all that were found stay.
+
+        The value of a node is the product of `branch`'s shares along its path. The WIDTH best nodes of a level are gone
+        on from.
+
+        Args:
+            name: of the family, as in `chain`.
+            limit: most nodes, and most levels, at least 1.
+            one: one(i) calls `run` and `branch` for what level i goes on from; level 0 goes on from node 0.
+            least: nodes of a smaller value are left out; the tree ends with the level that has none, or soon after it.
+        """
+        ...
+
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
+        """Take a draft that needs no model, with the probability of each token if there is one.
+
+        `parents` are the nodes that the tokens follow, none for a chain. They are in depth-first order: a node comes
+        right after its parent, or after all that follows an elder sibling.
+        """
         ...
 
     def leave_out(self, skip: Skip) -> None:
@@ -35,11 +57,22 @@ class Drafts(Protocol):
         ...
 
     def run(self, role: Role, node: int, skipping: bool = False) -> None:
-        """Run a model over a node, and before node 0 over the token before that its cache may lack."""
+        """Run a model over a node, or over the nodes that a level of a tree goes on from.
+
+        Before node or level 0 goes what the model's cache lacks of the text.
+        """
         ...
 
     def pick(self, role: Role, node: int) -> None:
         """Choose node + 1 from what `run` made of node, by the target's options and the noise of its position."""
+        ...
+
+    def branch(self, role: Role, level: int) -> None:
+        """Find WIDTH tokens that may follow each node `run` went over, and their shares.
+
+        They are those with the largest scores under the target's options plus the noise of their position, which is
+        what the target itself draws with; without that noise for the ratio test. A share is the softmax of this sum.
+        """
         ...
 
 

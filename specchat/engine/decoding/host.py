@@ -3,15 +3,18 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 
+from torch import Tensor
 from torch.nn.functional import pad
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.decoding.draft import Role
+from specchat.engine.decoding.draft import WIDTH, Role
 from specchat.engine.decoding.executor import Stepped
+from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.model.decoder import NOTHING, Decoder, Skip
+from specchat.engine.model.runs import depth_first
 
 
 class HostDrafts:
@@ -34,6 +37,7 @@ class HostDrafts:
     def start(self, acceptance: Acceptance) -> None:
         """A step starts, with nothing drafted yet; `q` is kept where the ratio test asks for it."""
         self.draft = Draft()
+        self._growth: Growth | None = None
         self._ratio = acceptance == "ratio"
 
     def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
@@ -48,25 +52,34 @@ class HostDrafts:
             for token in draft.tokens:
                 self.history.pop(token)
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> None:
-        self.draft.tokens += tokens
-        self.draft.confidence += confidence
+    def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
+        self._growth = growth = Growth(least)
+        for level in range(limit):
+            found = len(growth)
+            one(level)
+            growth.advance(found)
+            if not growth.frontier:
+                break
+        self.draft, self._order = growth.best(limit)
+
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
+        self.draft = Draft(list(tokens), list(parents), confidence=list(confidence))
 
     def leave_out(self, skip: Skip) -> None:
         self._skip = skip
 
     def run(self, role: Role, node: int, skipping: bool = False) -> None:
-        cached = self._models[role]
+        cached, skip = self._models[role], self._skip if skipping else NOTHING
+        self._ran = cached.model
+        if node and (growth := self._growth) is not None:
+            fed = growth.tokens(growth.frontier)
+            self._hidden = cached.model.forward(fed, len(self.text) - 1, skip, growth.runs())
+            return
         fed = self.draft.tokens[-1:] if node else self.text[len(cached.tokens) :]
-        start = len(self.text) + node - len(fed)
-        self._hidden = cached.model.forward(fed, start, self._skip if skipping else NOTHING)
+        self._hidden = cached.model.forward(fed, len(self.text) + node - len(fed), skip)
 
     def pick(self, role: Role, node: int) -> None:
-        logits = self._models[role].model.logits(self._hidden[-1:])[0]
-        missing = self._vocab - logits.shape[0]
-        if missing:
-            logits = pad(logits, (0, missing), value=float("-inf"))
-        scores = self.sampler.scores(logits, self.history)
+        scores = self.sampler.scores(self._logits(role, 1)[0], self.history)
         token = self.sampler.pick(scores, len(self.text) + node)
         draft = self.draft
         draft.tokens.append(token)
@@ -75,8 +88,31 @@ class HostDrafts:
             draft.q.append(self.sampler.probabilities(scores))
         self.history.push(token)
 
-    def added(self, tokens: Sequence[int]) -> None:
-        """A step added `tokens` to the text."""
+    def branch(self, role: Role, level: int) -> None:
+        assert self._growth is not None
+        growth = self._growth
+        for parent, logits in zip(growth.frontier, self._logits(role, len(growth.frontier)), strict=True):
+            before = growth.tokens(growth.path(parent))
+            for token in before:
+                self.history.push(token)
+            scores = self.sampler.scores(logits, self.history)
+            for token in before:
+                self.history.pop(token)
+            likely = scores if self._ratio else self.sampler.perturbed(scores, len(self.text) + level)
+            shares, tokens = likely.softmax(0).topk(WIDTH)
+            growth.add(parent, tokens.tolist(), scores.softmax(0)[tokens].tolist(), shares.tolist())
+
+    def _logits(self, role: Role, rows: int) -> Tensor:
+        """Logits float32 [rows, vocab] of the last rows that `run` went over."""
+        logits = self._models[role].model.logits(self._hidden[-rows:])
+        missing = self._vocab - logits.shape[1]
+        return pad(logits, (0, missing), value=float("-inf")) if missing else logits
+
+    def added(self, tokens: Sequence[int], path: Sequence[int]) -> None:
+        """A step added `tokens` to the text, the first ones being the nodes of `path`."""
+        if (growth := self._growth) is not None and path:
+            rows = growth.rows([self._order[node - 1] for node in path])
+            self._ran.keep(rows, len(self.text))
         self.text += tokens
         for token in tokens:
             self.history.push(token)
@@ -108,21 +144,28 @@ class HostExecutor(HostDrafts):
 
     def verify(self) -> None:
         self._drafted = perf_counter()
-        logits = self._target.logits(self._target.forward([self.text[-1], *self.draft.tokens], len(self.text) - 1))
-        self._judged = judge(logits, self.draft, len(self.text), self.sampler, self.history, self._acceptance)
+        draft = self.draft
+        runs = depth_first(draft.parents) if draft.parents else None
+        hidden = self._target.forward([self.text[-1], *draft.tokens], len(self.text) - 1, runs=runs)
+        logits = self._target.logits(hidden)
+        self._judged = judge(logits, draft, len(self.text), self.sampler, self.history, self._acceptance)
+        if draft.parents:
+            self._target.keep(self._judged.path, len(self.text))
 
     def verdict(self) -> Stepped:
         draft, judged = self.draft, self._judged
-        tokens = [*draft.tokens[: judged.accepted], judged.token]
+        tokens = [*(draft.tokens[node - 1] for node in judged.path), judged.token]
         end = next((i for i, token in enumerate(tokens) if token in self._eos), len(tokens))
         tokens = tokens[: end + 1]
-        self.added(tokens)
+        path = judged.path[: len(tokens)]
+        self.added(tokens, path)
         return Stepped(
             tokens=tuple(tokens),
             drafts=tuple(draft.tokens),
             confidence=tuple(draft.confidence),
             tested=judged.tested,
-            accepted=min(judged.accepted, len(tokens)),
+            path=path,
             draft_ms=1e3 * (self._drafted - self._started),
             verify_ms=1e3 * (perf_counter() - self._drafted),
+            parents=tuple(draft.parents),
         )

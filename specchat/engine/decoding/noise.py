@@ -30,9 +30,9 @@ def gumbel(seed: int, position: int, stream: int, tokens: NDArray[np.int64]) -> 
     return -np.log(-np.log((rest.astype(np.float64) + 0.5) * 2.0**-52))
 
 
-def uniform(seed: int, position: int, stream: int) -> float:
-    """One number in (0, 1) for a position: the middle of one of 2**23 equal parts, which float32 holds exactly."""
-    word = int(words(seed, position, stream, np.zeros(1, dtype=np.int64))[0])
+def uniform(seed: int, position: int, stream: int, index: int = 0) -> float:
+    """Number `index` of a position, in (0, 1): the middle of one of 2**23 equal parts, which float32 holds exactly."""
+    word = int(words(seed, position, stream, np.full(1, index, dtype=np.int64))[0])
     return ((word >> 41) + 0.5) * 2.0**-23
 
 

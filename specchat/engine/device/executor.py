@@ -109,7 +109,16 @@ class DeviceExecutor:
         for _ in range(min(limit, 2)):
             self._run_pass(self._chain)
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = ()) -> None:
+    def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
+        self.chain(name, limit, one, least)
+
+    def branch(self, role: Role, level: int) -> None:
+        self.pick(role, level)
+
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
+        # Of a tree its first branch.
+        first = next((i for i, parent in enumerate(parents) if parent != i), len(tokens))
+        tokens, confidence = tokens[:first], confidence[:first]
         if tokens:
             fed = torch.tensor(tokens, dtype=torch.int32)
             self._state.fed[1 : len(tokens) + 1].copy_(fed, non_blocking=True)
@@ -152,13 +161,13 @@ class DeviceExecutor:
         tokens = tuple(report[3 : 3 + emitted])
         fed = report[self._state.result.numel() :]
         if self.on_host is not None:
-            self.on_host.added(tokens)
+            self.on_host.added(tokens, range(1, min(accepted, emitted) + 1))
         return Stepped(
             tokens=tokens,
             drafts=tuple(fed[1 : self._drafted + 1]),
             confidence=self._confidence,
             tested=tested,
-            accepted=min(accepted, emitted),
+            path=tuple(range(1, min(accepted, emitted) + 1)),
             draft_ms=draft_ms,
             verify_ms=verify_ms,
         )
@@ -240,6 +249,10 @@ class DraftsOnHost(HostDrafts):
     def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
         super().chain(name, limit, one, unsure)
         self._device.fill(self.draft.tokens, self.draft.confidence)
+
+    def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
+        super().grow(name, limit, one, least)
+        self._device.fill(self.draft.tokens, self.draft.confidence, self.draft.parents)
 
 
 assert VERIFY_ROWS == MAX_DRAFT_LENGTH + 1

@@ -37,11 +37,14 @@ class DraftModelDrafter:
         while len(self.draft.tokens) < ready:
             self.draft.fill(text[:-1])
         self._proposed = len(text)
-        self._drafts.chain(self.name, limit, self._one, self.unsure)
+        self._make(limit)
 
     def observe(self, text: Sequence[int], drafted: int) -> None:
         if drafted:  # all but the last token that it drafted went through the draft itself
             self.draft.hold(text, min(self._proposed + drafted - 1, len(text) - 1))
+
+    def _make(self, limit: int) -> None:
+        self._drafts.chain(self.name, limit, self._one, self.unsure)
 
     def _one(self, node: int) -> None:
         self._drafts.run("draft", node)

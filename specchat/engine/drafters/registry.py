@@ -1,9 +1,12 @@
 """Which drafters a loaded pair has, and in words why it lacks the others."""
 
+from dataclasses import dataclass
+
 from specchat.engine.api import StrategyStatus
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafter, Drafts
 from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.drafters.draft_tree import DraftTreeDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.plain import PlainDrafter
 from specchat.engine.drafters.suffix import SuffixDrafter
@@ -14,12 +17,21 @@ SWIFT_LAYERS = 4
 """Fewest layers with something between the first and the last to skip."""
 
 
+@dataclass(frozen=True)
+class DraftModel:
+    """A pair's draft model and what runs it; `ahead` where that is a device that works by itself."""
+
+    cached: CachedModel[Model]
+    drafts: Drafts
+    ahead: bool
+
+
 def drafters_for(
-    target: CachedModel[Model], layers: int, drafts: Drafts, draft: DraftModelDrafter | None
+    target: CachedModel[Model], layers: int, drafts: Drafts, draft: DraftModel | None
 ) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
     """Drafters by strategy name, and the status of every strategy, for a target of so many layers.
 
-    `drafts` makes what the target drafts for itself; `draft` is there where the pair has a draft model.
+    `drafts` makes what the target drafts for itself.
     """
     drafters: dict[str, Drafter] = {
         "plain": PlainDrafter(),
@@ -27,10 +39,11 @@ def drafters_for(
         "suffix": SuffixDrafter(drafts),
     }
     refused: dict[str, str] = {}
-    if draft is not None:
-        drafters["draft"] = draft
-    else:
-        refused["draft"] = "this pair has no draft model"
+    for family in (DraftModelDrafter, DraftTreeDrafter):
+        if draft is not None:
+            drafters[family.name] = family(draft.cached, draft.drafts, draft.ahead)
+        else:
+            refused[family.name] = "this pair has no draft model"
     if layers >= SWIFT_LAYERS:
         drafters["swift"] = SwiftDrafter(target, layers, drafts)
     else:

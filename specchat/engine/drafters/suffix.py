@@ -1,15 +1,16 @@
 """Suffix decoding (Oliaro et al. 2024): what followed the end of the text before, weighed by how often it did.
 
 Two places are searched: the text itself, and the replies it had a part in since the pair was loaded. Where the end of
-the text occurs several times, the draft follows the token that followed most often, and a draft ends where its
-probability, the product of these shares, falls below `LEAST`. Longer matches are surer and rarer: each length that
+the text occurs several times, the draft is a tree of what followed: the likeliest paths, whose probability, the product
+of the shares of places that went on so, is `LEAST` at least. Longer matches are surer and rarer: each length that
 occurs makes a draft of its own, and the one with the largest sum of probabilities is taken, the longer match among
 equals.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
 
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.drafters.occurrences import Occurrences
@@ -32,11 +33,26 @@ END = -1
 
 @dataclass
 class Guess:
-    """A draft with the share of each token among what followed, and the sum of its paths' probabilities."""
+    """A tree of tokens in depth-first order, node i + 1 being `tokens[i]`, which follows node `parents[i]`.
+
+    `shares` says how many of the places that got to a token's parent went on with it, `score` is the sum of the
+    probabilities of the paths to all tokens.
+    """
 
     tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
     score: float = 0.0
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A token that may come: `places` went on with `path`, which ends with it; it had `share` of those before."""
+
+    path: tuple[int, ...]
+    places: tuple[int, ...]
+    share: float
+    probability: float
 
 
 def best_guess(source: Occurrences, end: Sequence[int], limit: int) -> Guess:
@@ -44,32 +60,57 @@ def best_guess(source: Occurrences, end: Sequence[int], limit: int) -> Guess:
     matches = list(source.matches(end, LONGEST, CANDIDATES))
     best = Guess()
     for length in sorted({length for length, _ in matches}, reverse=True)[:LENGTHS]:
-        places = [at for matched, at in matches if matched >= length]
-        guess = _follow(source.text, places, min(limit, SPREAD * length))
+        places = tuple(at for matched, at in matches if matched >= length)
+        guess = _follow(source.text, places, min(limit, SPREAD * length), limit)
         if guess.score > best.score:
             best = guess
     return best
 
 
-def _follow(text: Sequence[int], places: list[int], limit: int) -> Guess:
-    """Go on from all `places` at once, with what most of them go on with."""
-    guess, probability = Guess(), 1.0
+def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int) -> Guess:
+    """Go on from all `places` at once, along the `limit` likeliest paths of at most `depth` tokens."""
+    order = count()
+    waiting: list[tuple[float, int, Branch]] = []
+    chosen: dict[tuple[int, ...], list[Branch]] = {}
+    branch = Branch((), places, 1.0, 1.0)
+    for _ in range(limit):
+        if len(branch.path) < depth:
+            for child in _branches(text, branch):
+                heappush(waiting, (-child.probability, next(order), child))
+        if not waiting:
+            break
+        branch = heappop(waiting)[2]
+        chosen.setdefault(branch.path[:-1], []).append(branch)
+    guess = Guess()
+
+    def take(path: tuple[int, ...], parent: int) -> None:
+        for child in chosen.get(path, []):
+            guess.tokens.append(child.path[-1])
+            guess.parents.append(parent)
+            guess.shares.append(child.share)
+            guess.score += child.probability
+            take(child.path, len(guess.tokens))
+
+    take((), 0)
+    return guess
+
+
+def _branches(text: Sequence[int], branch: Branch) -> Iterator[Branch]:
+    """What the places of a branch go on with, the most frequent first, down to the probability LEAST."""
+    path, i = branch.path, len(branch.path)
 
     def token_at(at: int) -> int:
         # Beyond the text's end the draft itself: repetition repeats.
-        return text[at] if at < len(text) else guess.tokens[at - len(text)]
+        return text[at + i] if at + i < len(text) else path[at + i - len(text)]
 
-    for i in range(limit):
-        token, times = Counter(token_at(at + i) for at in places).most_common(1)[0]
-        share = times / len(places)
-        probability *= share
-        if token == END or probability < LEAST:
-            break
-        places = [at for at in places if token_at(at + i) == token]
-        guess.tokens.append(token)
-        guess.shares.append(share)
-        guess.score += probability
-    return guess
+    following: dict[int, list[int]] = {}
+    for at in branch.places:
+        following.setdefault(token_at(at), []).append(at)
+    for token, places in sorted(following.items(), key=lambda item: -len(item[1])):
+        share = len(places) / len(branch.places)
+        if token == END or branch.probability * share < LEAST:
+            continue
+        yield Branch((*path, token), tuple(places), share, branch.probability * share)
 
 
 class SuffixDrafter:
@@ -94,7 +135,7 @@ class SuffixDrafter:
 
     def propose(self, text: Sequence[int], limit: int) -> None:
         guess = self.guess(text, limit)
-        self._drafts.fill(guess.tokens, guess.shares)
+        self._drafts.fill(guess.tokens, guess.shares, guess.parents)
 
     def guess(self, text: Sequence[int], limit: int) -> Guess:
         """The better of what this text and what earlier replies suggest; this text's among equals."""

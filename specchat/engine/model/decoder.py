@@ -21,6 +21,7 @@ from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear, linear_of
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, Linear
+from specchat.engine.model.runs import Runs, chain
 from specchat.engine.model.weights import Weights
 
 
@@ -33,6 +34,9 @@ class Skip:
 
 
 NOTHING = Skip()
+
+STASH_ROWS = 64
+"""Most nodes of a tree that a model runs over."""
 
 Product = Linear | QuantisedLinear
 
@@ -75,20 +79,23 @@ class Decoder:
             head = self.embed if config.tied else weights.get("lm_head.weight", config.vocab, config.hidden)
             self.head = Linear(head, drafting=drafting)
         self.cache = KVCache(config.layers, config.kv_heads, config.head_dim, self.context)
+        self._stashes: list[Tensor] = []
         self._blocks, self._fixed = self._prepared()
         self._padding = joined([p.padding for p in self._products()[1:]])
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
         """Write the entries of `tokens` (at most PREFILL_ROWS) to the cache from slot `start` on; their hidden states.
 
-        Entries from `start` on count for nothing before, and those after the written ones for nothing afterwards.
+        Entries from `start` on count for nothing before, and those after the written ones for nothing afterwards. With
+        `runs` the tokens are nodes of a tree: `keep` then puts one path of it into the cache.
 
         Returns:
             float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
         """
         rows = len(tokens)
-        if start + rows > self.context:
+        runs, stash = (chain(rows), []) if runs is None else (runs, self._stash())
+        if start + max(depth + length for depth, length in zip(runs.depths, runs.lengths, strict=True)) > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         # A target may choose a padding token that a draft has no row for.
         known = [min(token, self.config.vocab - 1) for token in tokens]
@@ -100,7 +107,17 @@ class Decoder:
             *self._fixed,
             [i not in skip.attention for i in range(self.config.layers)],
             [i not in skip.mlp for i in range(self.config.layers)],
+            runs.depths,
+            runs.lengths,
+            runs.before,
+            stash,
+            runs.stashed,
         )
+
+    def keep(self, rows: Sequence[int], start: int) -> None:
+        """Put the entries of these rows of the stash, a path of a tree, into the cache from slot `start` on."""
+        for kept, cached in zip(self._stash(), (self.cache.keys, self.cache.values), strict=True):
+            cached.narrow(2, start, len(rows)).copy_(kept[:, list(rows)].transpose(1, 2))
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
@@ -144,6 +161,14 @@ class Decoder:
         products = sum(p.memory() for p in self._products())
         norms = 4 * self.config.hidden * (2 * self.config.layers + 1)
         return products + norms + 4 * self.embed.numel() + self.cache.memory()
+
+    def _stash(self) -> list[Tensor]:
+        """Keys and values of a tree's nodes: float32 [layers, STASH_ROWS, kv_heads, head_dim], made when needed."""
+        if not self._stashes:
+            c = self.config
+            shape = (c.layers, STASH_ROWS, c.kv_heads, c.head_dim)
+            self._stashes = [torch.zeros(shape), torch.zeros(shape)]
+        return self._stashes
 
     def _prepared(self) -> tuple[Callable[..., Tensor], tuple[Any, ...]]:
         """`blocks`, by TorchScript where it can make all of the products, and what it takes that never changes."""

@@ -36,12 +36,20 @@ def blocks(
     biases: list[Tensor | None],
     attends: list[bool],
     feeds: list[bool],
+    depths: list[int],
+    lengths: list[int],
+    before: list[list[int]],
+    stash: list[Tensor],
+    stashed: int,
 ) -> Tensor:
     """Hidden states float32 [rows, hidden] after all blocks; `x` is changed in place.
 
+    Rows are runs of tokens that follow each other, a chain being one run. The slots of the cache are those of a chain,
+    so a run overwrites what a run before it left there, and a row has bit for bit the result that it has in a chain.
+
     Args:
-        x: float32 [padded, hidden], whose first `rows` are the tokens at positions start, start + 1, ...; the others
-            go through the products with them, whose rows come out the same in so many rows, and nowhere else.
+        x: float32 [padded, hidden], whose first `rows` are the tokens; the others go through the products with them,
+            whose rows come out the same in so many rows, and nowhere else.
         masks: `attention.causal_masks`; `together` says whether rows may share a call.
         keys, values: the cache, float32 [layers, kv_heads, capacity, head_dim]; the rows' entries are written.
         cos, sin: float32 [capacity, head_dim].
@@ -50,18 +58,27 @@ def blocks(
         products: for each layer qkv, out, gate-up, down: dense float32, or packed by oneDNN or FBGEMM; in plain Python
             callables.
         attends, feeds: which layers' attention and MLP take part.
+        depths, lengths: run r is at positions start + depths[r], ..., lengths[r] of them.
+        before: rows of the stash whose entries are put into the slots right before each run.
+        stash: keys and values float32 [layers, rows, kv_heads, head_dim] that get the rows' entries from row `stashed`
+            on, or nothing.
     """
     extra = x.shape[0] - rows
     fill = x.new_zeros([extra, heads * cos.shape[1]]) if extra > 0 else x
-    cos = cos.narrow(0, start, rows).unsqueeze(1)
-    sin = sin.narrow(0, start, rows).unsqueeze(1)
-    counts = spans(start, rows, rows if together else 1, masks.shape[0])
+    cos = at_positions(cos, start, depths, lengths)
+    sin = at_positions(sin, start, depths, lengths)
+    counts: list[int] = []
+    spanned: list[int] = []
     seen = [masks]
     seen.clear()
-    first = 0
-    for count in counts:
-        seen.append(span_mask(masks, heads // kv_heads, start + first, count))
-        first += count
+    for r in range(len(lengths)):
+        place = start + depths[r]
+        inside = spans(place, lengths[r], lengths[r] if together else 1, masks.shape[0])
+        for count in inside:
+            seen.append(span_mask(masks, heads // kv_heads, place, count))
+            place += count
+        counts.extend(inside)
+        spanned.append(len(inside))
     for i in range(len(attends)):
         if attends[i]:
             qkv = product(normed(x, norms[2 * i], eps), products[4 * i], biases[4 * i])
@@ -74,18 +91,39 @@ def blocks(
                 query, key = normed(query, head_norms[2 * i], head_eps), normed(key, head_norms[2 * i + 1], head_eps)
                 qk = torch.cat([query, key], 1)
             query, key = torch.addcmul(qk * cos, qk.roll(qk.shape[2] // 2, -1), sin).split([heads, kv_heads], 1)
-            keys[i].narrow(1, start, rows).copy_(key.transpose(0, 1))
-            values[i].narrow(1, start, rows).copy_(value.transpose(0, 1))
             grouped = query.unflatten(1, [kv_heads, heads // kv_heads])
-            if len(counts) == 1:
+            if len(stash) > 0:
+                stash[0][i].narrow(0, stashed, rows).copy_(key)
+                stash[1][i].narrow(0, stashed, rows).copy_(value)
+            if len(counts) == 1 and len(before[0]) == 0:
+                put(keys[i], values[i], start + depths[0], key, value)
                 mixed = attended(grouped, keys[i], values[i], seen[0])
             else:
                 parts = [grouped]
                 parts.clear()
-                first = 0
-                for s in range(len(counts)):
-                    parts.append(attended(grouped.narrow(0, first, counts[s]), keys[i], values[i], seen[s]))
-                    first += counts[s]
+                first, s = 0, 0
+                for r in range(len(lengths)):
+                    place = start + depths[r]
+                    if len(before[r]) > 0:
+                        kept = torch.tensor(before[r])
+                        put(
+                            keys[i],
+                            values[i],
+                            place - len(before[r]),
+                            stash[0][i].index_select(0, kept),
+                            stash[1][i].index_select(0, kept),
+                        )
+                    put(
+                        keys[i],
+                        values[i],
+                        place,
+                        key.narrow(0, first, lengths[r]),
+                        value.narrow(0, first, lengths[r]),
+                    )
+                    for _ in range(spanned[r]):
+                        parts.append(attended(grouped.narrow(0, first, counts[s]), keys[i], values[i], seen[s]))
+                        first += counts[s]
+                        s += 1
                 mixed = torch.cat(parts)
             mixed = mixed.reshape([rows, -1])
             if extra > 0:
@@ -96,6 +134,21 @@ def blocks(
             gate, up = gate_up.chunk(2, -1)
             x.add_(product(silu(gate).mul_(up), products[4 * i + 3], biases[4 * i + 3]))
     return x.narrow(0, 0, rows) if extra > 0 else x
+
+
+def at_positions(table: Tensor, start: int, depths: list[int], lengths: list[int]) -> Tensor:
+    """Rows float32 [rows, 1, head_dim] of a table of positions, for runs of tokens."""
+    parts = [table]
+    parts.clear()
+    for r in range(len(lengths)):
+        parts.append(table.narrow(0, start + depths[r], lengths[r]))
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(1)
+
+
+def put(keys: Tensor, values: Tensor, slot: int, key: Tensor, value: Tensor) -> None:
+    """Write entries float32 [rows, kv_heads, head_dim] to a layer's cache from `slot` on."""
+    keys.narrow(1, slot, key.shape[0]).copy_(key.transpose(0, 1))
+    values.narrow(1, slot, value.shape[0]).copy_(value.transpose(0, 1))
 
 
 def spans(start: int, rows: int, most: int, block: int) -> list[int]:

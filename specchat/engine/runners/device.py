@@ -10,8 +10,7 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor, DraftsOnHost
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.prepare import prepare
-from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.drafters.registry import drafters_for
+from specchat.engine.drafters.registry import DraftModel, drafters_for
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.runners.runner import Runner
 
@@ -31,21 +30,20 @@ def device_runner(
     cached = {
         role: CachedModel(DeviceModel(model, role, vocab, executor.graphs, device)) for role, model in models.items()
     }
-    drafting: CachedModel[DeviceModel] | CachedModel[Decoder] | None = cached.get("draft")
-    drafter: DraftModelDrafter | None = None
+    drafting: DraftModel | None = None
     if isinstance(draft, Decoder):
-        drafting = on_host = CachedModel(draft)
-        drafter = DraftModelDrafter(on_host, DraftsOnHost({"draft": on_host}, vocab, executor), ahead=False)
+        on_host = CachedModel(draft)
+        drafting = DraftModel(on_host, DraftsOnHost({"draft": on_host}, vocab, executor), ahead=False)
     elif "draft" in cached:
-        drafter = DraftModelDrafter(cached["draft"], executor, ahead=True)
-    drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafter)
+        drafting = DraftModel(cached["draft"], executor, ahead=True)
+    drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafting)
 
     def memory() -> int:
         return executor.memory() + target.memory() + (draft.memory() if draft is not None else 0)
 
     return Runner(
         target=cached["target"],
-        draft=drafting,
+        draft=drafting.cached if drafting is not None else None,
         executor=executor,
         drafters=drafters,
         statuses=statuses,

@@ -5,8 +5,7 @@ import torch
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.host import HostExecutor
-from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.drafters.registry import drafters_for
+from specchat.engine.drafters.registry import DraftModel, drafters_for
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.runners.runner import Runner
 
@@ -17,8 +16,8 @@ def host_runner(target: Decoder, draft: Decoder | None) -> Runner:
     if draft is not None:
         cached["draft"] = CachedModel(draft)
     executor = HostExecutor(cached)
-    drafter = DraftModelDrafter(cached["draft"], executor, ahead=False) if draft is not None else None
-    drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafter)
+    drafting = DraftModel(cached["draft"], executor, ahead=False) if draft is not None else None
+    drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafting)
     threads = torch.get_num_threads()
     return Runner(
         target=cached["target"],

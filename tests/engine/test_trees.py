@@ -1,0 +1,129 @@
+"""Trees of drafted tokens on the host: rows in a tree are rows in a chain, and what is kept is the accepted path."""
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.decoding.growth import ROOT, Growth
+from specchat.engine.decoding.step import Decoding
+from specchat.engine.drafters import draft_tree
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.runs import Levels, Runs, chain, depth_first
+from specchat.engine.session import Session
+from tests.engine.test_decoder import one_by_one, tokens
+from tests.engine.test_lossless import SAMPLINGS
+from tests.engine.tiny import FAMILY, checkpoint
+
+PARENTS = [0, 1, 2, 1, 4, 0, 6, 7, 8, 0]
+"""Node i + 1 follows PARENTS[i]: paths 1 2 3, 1 4 5, 6 7 8 9 and 10."""
+
+
+def path_to(node: int) -> list[int]:
+    return [] if node == 0 else [*path_to(PARENTS[node - 1]), node]
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> None:
+    """Bit for bit, wherever the tree stands in the blocks of the cache; `keep` leaves the cache of the chain."""
+    folder = checkpoint(tmp_path / "m", **FAMILY[family])
+    decoder, alone = Decoder(folder), Decoder(folder)
+    ids, nodes = tokens(200), tokens(11, seed=1)
+    whole = one_by_one(decoder, ids)
+    for start in (1, 5, 59, 62, 64, 120):
+        one_by_one(alone, ids[:start])
+        one_by_one(decoder, ids[:start])
+        rows = decoder.logits(decoder.forward(nodes, start, runs=depth_first(PARENTS)))
+        assert not torch.equal(rows[4], rows[2])
+        for node in range(11):
+            chained = [nodes[i] for i in (0, *path_to(node))]
+            expected = alone.logits(alone.forward(chained, start))[-1]
+            assert torch.equal(rows[node], expected), (start, node)
+        decoder.keep(path_to(9), start + 1)
+        alone.forward([nodes[i] for i in (0, *path_to(9))], start)
+        for mine, theirs in ((decoder.cache.keys, alone.cache.keys), (decoder.cache.values, alone.cache.values)):
+            assert torch.equal(mine[:, :, : start + 5], theirs[:, :, : start + 5])
+    assert torch.equal(one_by_one(decoder, ids), whole)
+
+
+@pytest.mark.cpu
+def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None:
+    decoder = Decoder(checkpoint(tmp_path / "m"))
+    ids, nodes = tokens(70), tokens(11, seed=1)
+    one_by_one(decoder, ids[:59])
+    expected = decoder.forward(nodes, 59, runs=depth_first(PARENTS)).clone()
+    found = {0: decoder.forward(nodes[:1], 59)[0]}
+    levels, rows = Levels(), dict[int, int]()
+    for level in ([6, 1, 10], [4, 7, 2], [8, 3, 5], [9]):
+        runs = levels.runs([[rows[node] for node in path_to(node)[:-1]] for node in level])
+        rows |= {node: row for row, node in enumerate(level, len(rows))}
+        hidden = decoder.forward([nodes[node] for node in level], 59, runs=runs)
+        found |= dict(zip(level, hidden.clone(), strict=True))
+    assert all(torch.equal(found[node], expected[node]) for node in range(11))
+    decoder.keep([rows[node] for node in path_to(9)], 60)
+    kept = decoder.cache.keys[:, :, 60:64].clone()
+    decoder.forward([nodes[node] for node in (0, *path_to(9))], 59)
+    assert torch.equal(decoder.cache.keys[:, :, 60:64], kept)
+
+
+def test_rows_follow_each_other_in_runs() -> None:
+    assert chain(3) == Runs([0], [3], [[]])
+    assert depth_first([0, 1, 2]) == Runs([0], [4], [[]])
+    assert depth_first(PARENTS) == Runs([0, 2, 1, 1], [4, 2, 4, 1], [[], [], [], []])
+
+
+def test_only_what_differs_is_put_back() -> None:
+    levels = Levels()
+    assert levels.runs([[], []]).before == [[], []]
+    assert levels.runs([[0], [0], [1]]).before == [[0], [], [1]]
+    assert levels.runs([[1, 4], [0, 2]]) == Runs([3, 3], [1, 1], [[], [0, 2]], 5)
+
+
+def test_the_most_valuable_nodes_are_kept_with_their_parents() -> None:
+    growth = Growth(least=0.05)
+    growth.add(ROOT, [10, 11, 12], [0.1, 0.2, 0.3], [0.6, 0.3, 0.01])
+    growth.advance(0)
+    assert growth.tokens(growth.frontier) == [10, 11]
+    growth.runs()
+    growth.add(0, [20, 21], [0.4, 0.5], [0.9, 0.1])
+    growth.add(1, [22, 23], [0.6, 0.7], [1.0, 0.0])
+    growth.advance(2)
+    assert growth.tokens(growth.frontier) == [20, 22, 21]
+    draft, _ = growth.best(4)
+    assert (draft.tokens, draft.parents, draft.confidence) == ([10, 20, 11, 22], [0, 1, 0, 3], [0.1, 0.4, 0.2, 0.6])
+    assert growth.best(2)[0].tokens == [10, 20]
+    assert growth.best(3)[0].parents == [0, 1, 0]
+
+
+@pytest.mark.parametrize("acceptance", ["coupled", "ratio"])
+def test_trees_branch_and_their_branches_stay(
+    session: Session, acceptance: Acceptance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a path that is no chain in the draft, what is tested of trees elsewhere would be tested of chains."""
+    monkeypatch.setattr(draft_tree, "LEAST", 0.01)
+    kinds: Counter[str] = Counter()
+    prompt = session.tokenizer.backend.encode("The cat sat. The cat sat. The").ids
+    for seed, sampling in enumerate(SAMPLINGS.values()):
+        options = Sampling(**{**vars(sampling), "seed": seed})
+        session.forget()
+        session.target.begin(prompt)
+        decoding = Decoding(session.runner.executor, session.target, options, prompt, ())
+        drafter = session.drafters["draft-tree"]
+        drafter.begin(prompt)
+        for _ in range(12):
+            stepped = decoding.step(drafter, 8, acceptance)
+            kinds["step"] += 1
+            kinds["tree"] += any(parent != i for i, parent in enumerate(stepped.parents))
+            kinds["other branch"] += any(b != a + 1 for a, b in pairwise((0, *stepped.path)))
+            assert [stepped.drafts[node - 1] for node in stepped.path] == list(stepped.tokens[: stepped.accepted])
+            # The draft model goes on from the path that stayed: what its cache holds is the text.
+            held = session.runner.draft
+            assert held is not None
+            assert held.tokens == decoding.committed[: len(held.tokens)]
+            assert not stepped.drafts or len(held.tokens) >= len(decoding.committed) - 2
+    assert kinds["tree"] > kinds["step"] / 3
+    assert kinds["other branch"] > 5
