@@ -15,7 +15,9 @@ BEGUN = "The fox saw a lamp and the lamp saw a fox. The fox saw a"
 SAMPLING = Sampling(temperature=2.0, top_k=4)
 """Hot, so that target and draft differ; four tokens, so that the law of two is small."""
 TOKENS = 2
-"""One that is drafted and judged, one that follows."""
+"""How many of a reply are looked at: one that is drafted and judged, one that follows."""
+DRAFTED = 3
+"""Tokens of a draft: enough for a tree to branch."""
 MOST_REPLIES, FEWEST_REPLIES = 1000, 200
 BUDGET_S = 10.0
 """A slow target writes fewer replies for a strategy."""
@@ -45,7 +47,7 @@ def run(session: Session, shown: Callable[[str, int], bool]) -> Iterator[RatioRe
     """Check every available strategy; `shown` is told its name and the replies so far, and says whether to go on."""
     law = exact_law(session)
     steps = BUDGET_S * session.info.plain_speed(SAMPLING)
-    replies = round(min(MOST_REPLIES, max(FEWEST_REPLIES, steps / TOKENS)))
+    replies = round(min(MOST_REPLIES, max(FEWEST_REPLIES, steps / (DRAFTED + 1))))
     for strategy in (s.name for s in session.info.strategies if s.available and s.name != "plain"):
         found: Counter[tuple[int, ...]] = Counter()
         for seed in range(replies):
@@ -89,8 +91,8 @@ def chi_square(found: Counter[tuple[int, ...]], law: Law) -> tuple[float, float]
 
 
 def _drawn(session: Session, strategy: str, seed: int) -> tuple[int, ...]:
-    speculation = Speculation(strategy, TOKENS - 1, "ratio")
-    request = Generate(0, CHAT, replace(SAMPLING, seed=seed), Limits(TOKENS), speculation, BEGUN)
+    speculation = Speculation(strategy, DRAFTED, "ratio")
+    request = Generate(0, CHAT, replace(SAMPLING, seed=seed), Limits(DRAFTED + 1), speculation, BEGUN)
     *_, last = session.generate(request)
     assert isinstance(last, Finished)
-    return last.token_ids
+    return last.token_ids[:TOKENS]

@@ -79,15 +79,17 @@ def test_ratio_follows_the_law_of_the_target(session: Session) -> None:
     assert drawn(session) == dict.fromkeys(DRAFTING, True)
 
 
-def always(row: Tensor, draft: Draft, index: int, *_: object) -> int:
+def always(row: Tensor, draft: Draft, candidates: Sequence[int], *_: object) -> int:
     del row
-    return draft.tokens[index]
+    return draft.tokens[candidates[0] - 1]
 
 
-def leftover_of_all(row: Tensor, draft: Draft, index: int, position: int, sampler: Sampler, history: History) -> int:
+def leftover_of_all(
+    row: Tensor, draft: Draft, candidates: Sequence[int], position: int, sampler: Sampler, history: History
+) -> int:
     """After a refusal drawn from all of the target's distribution, and not from what the draft left of it."""
-    token = judged(row, draft, index, position, sampler, history)
-    if token == draft.tokens[index]:
+    token = judged(row, draft, candidates, position, sampler, history)
+    if token in [draft.tokens[node - 1] for node in candidates]:
         return token
     p = sampler.probabilities(sampler.scores(row, history))
     return acceptance.gumbel_argmax(p.log().numpy(), sampler.sampling.seed, position, 7)
