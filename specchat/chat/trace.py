@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from specchat.chat.record import Record
 from specchat.clean import clean
 from specchat.engine.api import Changed, Drafted, Piece, Speculation, Step
+from specchat.engine.step_tree import StepTree
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -25,6 +26,8 @@ _MOST = 1 << 16
 _SEVERAL = {"pieces": Piece, "drafts": Drafted}
 """Fields of a step that hold any number of these."""
 _COUNTS = "in_step"
+_PARENT = "parent"
+"""Of drafts; the column is there for trees alone."""
 Columns = dict[str, Any]
 Row = TypeVar("Row")
 
@@ -36,6 +39,8 @@ def columns(record: Record) -> Columns:
         rows = table[name]
         counts = {_COUNTS: [len(row) for row in rows]}
         table[name] = counts | _table(_SEVERAL[name], [item for row in rows for item in row])
+    if all(parent is None for parent in table["drafts"][_PARENT]):
+        del table["drafts"][_PARENT]
     changes = [[at, asdict(change.speculation), change.tokens] for at, change in record.changes]
     return {"speculation": asdict(record.first), "steps": table, "changes": changes}
 
@@ -56,6 +61,8 @@ def record_of(data: Columns, start: int = 0) -> Record:
         raise ValueError(f"not a recorded reply: {error}") from error
     if not all(0 <= n <= _MOST for s in steps for n in (s.drafted, s.tested, s.accepted, s.emitted)):
         raise ValueError("not a recorded reply: a step's tokens are out of range")
+    if _PARENT in data["steps"]["drafts"]:
+        _check_trees(steps)
     record, offset = Record(speculation), start
     for number, step in enumerate(steps):
         while changes and changes[0][0] <= number:
@@ -66,6 +73,14 @@ def record_of(data: Columns, start: int = 0) -> Record:
     for _, changed, tokens in changes:
         record.change(Changed(0, changed, tokens), offset)
     return record
+
+
+def _check_trees(steps: Sequence[Step]) -> None:
+    for step in steps:
+        try:
+            StepTree.of(step.drafts)
+        except ValueError as error:
+            raise ValueError(f"not a recorded reply: {error}") from None
 
 
 def pack(data: Columns) -> bytes:

@@ -262,20 +262,24 @@ class Drafted:
     """A drafted token: its text alone, and the probability that the drafter gave it, None where it has none to tell.
 
     Bytes that are no whole character show as U+FFFD, special tokens by their names. The probability is that after the
-    sampling options.
+    sampling options. `parent` is the draft of the same step that it follows, an index into `Step.drafts`, -1 for the
+    token that was pending when the step began; None for the draft before it, as in a chain. `step_tree.StepTree`
+    resolves it.
     """
 
     text: str
     probability: float | None = None
+    parent: int | None = None
 
 
 @dataclass(frozen=True)
 class Step:
     """One verify step. Times in milliseconds, taken in the engine.
 
-    `drafted` tokens were proposed, `tested` of them judged (up to the first refusal), `accepted` kept.
-    `emitted` tokens were added to the reply. `drafts` are the proposed tokens in order: the first `accepted` of them
-    are in the reply, the rest are not.
+    `drafted` tokens were proposed, in a chain or a tree. `accepted` of them were kept; `tested` places were judged,
+    one more than that where all candidates for the next place were refused. `emitted` tokens were added to the reply.
+    `drafts` are the proposed tokens: the first `accepted` of them are in the reply, in order, the rest are not and
+    stand as they were drafted, parents before children.
     """
 
     id: int
@@ -290,6 +294,10 @@ class Step:
     context_used: int
     strategy: str
     drafts: tuple[Drafted, ...] = ()
+
+    @property
+    def milliseconds(self) -> float:
+        return self.draft_ms + self.verify_ms + self.other_ms
 
 
 @dataclass(frozen=True)
@@ -307,7 +315,7 @@ class Stats:
 
     Over the steps that had a draft, `mean_acceptance_length` is one more than the accepted tokens a step: those that
     the target adds count, also where the reply ended before them. `draft_acceptance_rate` is the share of the drafted
-    tokens that were accepted, `tested_acceptance_rate` that of those that were judged: a draft is up to its first
+    tokens that were accepted, `tested_acceptance_rate` that of the places that were judged: a draft is up to its first
     refusal. `acceptance_histogram[j]` counts the steps that accepted exactly j drafted tokens.
     """
 

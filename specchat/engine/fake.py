@@ -59,7 +59,7 @@ class FakeEngine:
 
     A reply is a text, or the recorded events of one (`trace.replies`). With `tokens_per_second` its steps arrive at
     that pace by `clock` (seconds); with None all of it arrives with the next poll. `requests` keeps what was sent.
-    While `holds_loads` no load ends.
+    While `holds_loads` no load ends. With several `candidates` a place the drafts of texts are trees.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class FakeEngine:
         replies: Sequence[str | Sequence[Event]] = ("Hello there.",),
         *,
         tokens_per_second: float | None = None,
+        candidates: int = 1,
         info: PairInfo = INFO,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -74,6 +75,7 @@ class FakeEngine:
         self.info = info
         self._replies = cycle(replies)
         self.tokens_per_second = tokens_per_second
+        self._candidates = candidates
         self._clock = clock
         self.holds_loads = False
         self._alive = False
@@ -205,7 +207,7 @@ class FakeEngine:
         reply = next(self._replies)
         if isinstance(reply, str):
             speculation = request.speculation
-            made = steps(reply, strategy=speculation.strategy, length=speculation.draft_length or 5, used=prompt)
+            made = self._made(reply, speculation, prompt)
             prefill = request.prefill
             started = Started(request.id, prompt, 0, request.sampling.seed, speculation, prefill, dropped)
             own = (replace(step, id=request.id) for step in made)
@@ -218,6 +220,10 @@ class FakeEngine:
         started = next(event for event in script if isinstance(event, Started))
         self._reply, self._steps, self._speculation = started, [], started.speculation
         self._schedule(script)
+
+    def _made(self, text: str, speculation: Speculation, used: int) -> list[Step]:
+        length = speculation.draft_length or 5
+        return steps(text, strategy=speculation.strategy, length=length, used=used, candidates=self._candidates)
 
     def _schedule(self, script: Sequence[ReplyEvent]) -> None:
         begin, pace = self._clock(), self.tokens_per_second
@@ -232,7 +238,7 @@ class FakeEngine:
         waiting = [event for _, event in self._timed]
         text = "".join(piece.text for event in waiting if isinstance(event, Step) for piece in event.pieces)
         used = next((event.context_used - event.emitted for event in waiting if isinstance(event, Step)), 0)
-        made = steps(text, strategy=speculation.strategy, length=speculation.draft_length or 5, used=used)
+        made = self._made(text, speculation, used)
         before = [event for event in waiting if isinstance(event, Started)]
         after = [event for event in waiting if isinstance(event, Failed | Finished)]
         self._speculation = speculation

@@ -20,38 +20,45 @@ def count(text: str) -> int:
 
 
 def steps(
-    text: str, accepted: Sequence[int] = (3, 0, 5, 1), strategy: str = "draft", length: int = 5, used: int = 0
+    text: str,
+    accepted: Sequence[int] = (3, 0, 5, 1),
+    strategy: str = "draft",
+    length: int = 5,
+    used: int = 0,
+    candidates: int = 1,
 ) -> list[Step]:
     """`text` as verify steps that accept `accepted[0]`, `accepted[1]`, ... drafted tokens, over and over.
 
     A token is a word with the space before it; a step's kept ones are one piece, as the engine has them. `used` tokens
-    were in the context before. `plain` accepts nothing.
+    were in the context before. `plain` accepts nothing. Drafts are of at most `length` tokens, so many `candidates` a
+    place (at most 3), of which one goes on: a chain where there is one, else a tree.
     """
     tokens = _TOKEN.findall(text)
     made: list[Step] = []
-    counts = cycle([0] if strategy == "plain" else [min(n, length) for n in accepted])
+    places = length // candidates
+    counts = cycle([0] if strategy == "plain" else [min(n, places) for n in accepted])
     done = 0
     while done < len(tokens):
         kept = min(next(counts), len(tokens) - done - 1)
         taken = tokens[done : done + kept + 1]
-        last = "plain" if strategy == "plain" else "bonus" if kept == length else "target"
+        last = "plain" if strategy == "plain" else "bonus" if kept == places else "target"
         run = Piece("".join(taken[:-1]), strategy)
         done += len(taken)
-        drafted = 0 if strategy == "plain" else length
+        drafts = () if strategy == "plain" else _drafts(taken, places, strategy, candidates)
         made.append(
             Step(
                 id=0,
                 pieces=tuple(piece for piece in (run, Piece(taken[-1], last)) if piece.text),
-                drafted=drafted,
-                tested=min(kept + 1, drafted),
+                drafted=len(drafts),
+                tested=min(kept + 1, places) if drafts else 0,
                 accepted=kept,
                 emitted=len(taken),
-                draft_ms=drafted * DRAFT_MS,
+                draft_ms=len(drafts) * DRAFT_MS,
                 verify_ms=VERIFY_MS,
                 other_ms=OTHER_MS,
                 context_used=used + done,
                 strategy=strategy,
-                drafts=_drafts(taken, drafted, strategy),
+                drafts=drafts,
             )
         )
     return made
@@ -90,12 +97,20 @@ def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: fl
     )
 
 
-def _drafts(taken: Sequence[str], drafted: int, strategy: str) -> tuple[Drafted, ...]:
+def _drafts(taken: Sequence[str], places: int, strategy: str, candidates: int) -> tuple[Drafted, ...]:
     """The draft of a step that added `taken`, all but the last token of it drafted; lookup tells no probabilities."""
-    if not drafted:
-        return ()
     kept = taken[:-1]
-    wrong = islice(cycle(word for word in WRONG if word != taken[-1]), drafted - len(kept))
     sure, unsure = cycle(SURE), cycle(UNSURE)
-    drafts = [(text, next(sure)) for text in kept] + [(text, next(unsure)) for text in wrong]
-    return tuple(Drafted(text, None if strategy == "lookup" else probability) for text, probability in drafts)
+    wrong = cycle(word for word in WRONG if word != taken[-1])
+    drafts = [(text, next(sure), number - 1) for number, text in enumerate(kept)]
+    last = len(kept) - 1
+    for place in range(places):
+        hit = place < len(kept)
+        parent = place - 1 if hit else last
+        last = last if hit else len(drafts)
+        others = (word for word in wrong if not hit or word != kept[place])
+        drafts += [(word, next(unsure), parent) for word in islice(others, candidates - hit)]
+    return tuple(
+        Drafted(text, None if strategy == "lookup" else chance, parent if candidates > 1 else None)
+        for text, chance, parent in drafts
+    )

@@ -275,4 +275,4 @@ def source(stepped: Stepped, index: int, strategy: str) -> str:
         return strategy
     if stepped.drafted == 0:
         return "plain"
-    return "bonus" if stepped.tested == stepped.accepted == stepped.drafted else "target"
+    return "bonus" if stepped.tested == stepped.accepted else "target"

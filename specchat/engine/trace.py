@@ -10,6 +10,7 @@ from typing import Any, TextIO, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from specchat.engine.api import Changed, Event, Failed, Finished, Started, Step
+from specchat.engine.step_tree import StepTree
 
 _TYPES: dict[str, type[Any]] = {event.__name__: event for event in get_args(Event)}
 
@@ -32,6 +33,8 @@ def parse(line: str) -> Event:
     try:
         fields = json.loads(line)
         event: Event = _adapter(fields.pop("event")).validate_python(fields)
+        if isinstance(event, Step):
+            StepTree.of(event.drafts)
     except (ValueError, KeyError, AttributeError, TypeError, ValidationError) as error:
         raise TraceError(f"not an engine event: {line[:80]!r}") from error
     return event

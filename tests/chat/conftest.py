@@ -14,11 +14,13 @@ from specchat.engine.api import Changed, Finished, Sampling, Speculation, Starte
 from specchat.engine.fake import stats, steps
 
 
-def answer(chat: Conversation, turn: Turn, text: str, *, prefill: str = "", ended: bool = True) -> Reply:
-    """A recorded reply to `turn` whose strategy changes half-way."""
+def answer(
+    chat: Conversation, turn: Turn, text: str, *, prefill: str = "", ended: bool = True, candidates: int = 1
+) -> Reply:
+    """A recorded reply to `turn` whose strategy changes half-way; drafts are trees with several `candidates`."""
     reply = Reply(1, "demo", Sampling(seed=7, temperature=0.5), Speculation.of("draft"), prefill=prefill)
     chat.answer(turn, reply)
-    made = steps(text)
+    made = steps(text, candidates=candidates)
     reply.started(Started(1, 12, 3, 7, Speculation.of("draft"), prefill))
     for number, step in enumerate(made):
         if number == len(made) // 2:
@@ -30,12 +32,15 @@ def answer(chat: Conversation, turn: Turn, text: str, *, prefill: str = "", ende
 
 
 def a_chat() -> Conversation:
-    """Two turns; the first prompt has two versions, one answered after a prefill, the second prompt two replies."""
+    """Two turns; the first prompt has two versions, one answered after a prefill, the second prompt two replies.
+
+    One of these was drafted in trees.
+    """
     chat = Conversation("Be brief.")
     first = chat.ask("Tell me about a fox", (Attachment("fox.txt", "red\n```\n"),))
     answer(chat, first, "A fox is a small animal of the woods.")
     second = chat.ask("And a lamp?")
-    answer(chat, second, "A lamp gives light.")
+    answer(chat, second, "A lamp gives light.", candidates=2)
     answer(chat, second, "Lamps are for the night.")
     edited = chat.edit(first, "Tell me about an owl")
     answer(chat, edited, "Owls fly at night.", prefill="Well:\n")

@@ -12,9 +12,10 @@ from specchat.engine.api import Changed, Speculation
 from specchat.engine.fake_steps import steps
 
 
-def a_record(words: int = 40) -> Record:
+def a_record(words: int = 40, candidates: int = 1) -> Record:
     record, offset = Record(Speculation.of("draft")), 0
-    for number, step in enumerate(steps("Once there was a fox. " * words, strategy="draft", length=5)):
+    made = steps("Once there was a fox. " * words, strategy="draft", length=5 * candidates, candidates=candidates)
+    for number, step in enumerate(made):
         if number == 3:
             record.change(Changed(0, Speculation.of("lookup"), record.tally.tokens), offset)
         record.add(step, offset)
@@ -28,6 +29,21 @@ def test_a_record_comes_back() -> None:
     assert record_of(unpack(pack(columns(record)))) == record
     empty = Record(Speculation.of("plain"))
     assert record_of(unpack(pack(columns(empty)))) == empty
+
+
+def test_trees_come_back_and_chains_are_kept_as_before_there_were_any() -> None:
+    tree = a_record(candidates=3)
+    assert {draft.parent for step in tree.steps for draft in step.drafts} > {-1, 0}
+    assert record_of(unpack(pack(columns(tree)))) == tree
+    assert set(columns(a_record())["steps"]["drafts"]) == {"in_step", "text", "probability"}
+
+
+@pytest.mark.parametrize("parent", [-2, 99, "none"])
+def test_drafts_that_follow_none_before_them_are_refused(parent: Any) -> None:
+    data = columns(a_record(candidates=2))
+    data["steps"]["drafts"]["parent"][0] = parent
+    with pytest.raises(ValueError, match=r"recorded reply|validation error"):
+        record_of(data)
 
 
 @pytest.mark.parametrize(

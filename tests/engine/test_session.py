@@ -24,12 +24,13 @@ from specchat.engine.api import (
     Stats,
     Step,
 )
+from specchat.engine.decoding.executor import Stepped
 from specchat.engine.drafters.draft_model import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_speed
 from specchat.engine.model.decoder import NOTHING, Decoder, Skip
-from specchat.engine.session import Session
+from specchat.engine.session import Session, source
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.test_lossless import Script, finished, shown
 from tests.engine.tiny import byte_fallback, checkpoint
@@ -216,6 +217,27 @@ def test_a_draft_goes_on_while_its_model_is_sure(demo: Session) -> None:
     for step in seen:
         assert all((draft.probability or 0) >= UNSURE for draft in step.drafts[:-1])
     assert any(step.drafts and (step.drafts[-1].probability or 0) < UNSURE for step in seen)
+
+
+@pytest.mark.parametrize(
+    ("drafted", "tested", "accepted", "last"),
+    [(0, 0, 0, "plain"), (3, 3, 3, "bonus"), (3, 3, 2, "target"), (6, 2, 2, "bonus"), (6, 3, 2, "target")],
+    ids=["nothing drafted", "a whole chain", "a refused chain", "a leaf of a tree", "a tree refused further up"],
+)
+def test_the_last_token_is_a_bonus_where_nothing_was_refused(
+    drafted: int, tested: int, accepted: int, last: str
+) -> None:
+    tokens = tuple(range(accepted + 1))
+    stepped = Stepped(
+        tokens=tokens,
+        drafts=tuple(range(drafted)),
+        confidence=(),
+        tested=tested,
+        path=tuple(range(1, accepted + 1)),
+        draft_ms=0.0,
+        verify_ms=0.0,
+    )
+    assert [source(stepped, at, "draft") for at in range(len(tokens))] == [*["draft"] * accepted, last]
 
 
 # The yardstick

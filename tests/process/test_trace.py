@@ -13,6 +13,7 @@ from specchat.engine import fake, trace
 from specchat.engine.api import (
     Cancel,
     Changed,
+    Drafted,
     Event,
     Failed,
     Finished,
@@ -35,6 +36,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 def _events() -> st.SearchStrategy[Any]:
     st.register_type_strategy(str, TEXT)
     st.register_type_strategy(float, st.floats(allow_nan=False))
+    st.register_type_strategy(Drafted, st.builds(Drafted, TEXT, parent=st.sampled_from([None, -1])))
     return st.one_of([st.builds(event) for event in get_args(Event)])
 
 
@@ -111,3 +113,13 @@ def test_a_line_that_holds_no_event_is_named(line: str, tmp_path: Path) -> None:
 def test_requests_are_no_events() -> None:
     with pytest.raises(trace.TraceError):
         trace.parse(trace.dump(Cancel(1)))  # type: ignore[arg-type]
+
+
+def test_trees_are_read_and_what_is_none_is_refused() -> None:
+    step = fake.steps("one two three", (1,), length=4, candidates=2)[0]
+    line = trace.dump(step)
+    assert trace.parse(line) == step
+    old = line.replace(', "parent": null', "").replace(', "parent": -1', "").replace(', "parent": 0', "")
+    assert [draft.parent for draft in trace.parse(old).drafts] == [None] * 4  # type: ignore[union-attr]
+    with pytest.raises(trace.TraceError):
+        trace.parse(line.replace('"parent": 0', '"parent": 3'))
