@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from specchat.engine.api import Changed, Speculation, Step
+from specchat.engine.step_tree import branched
 
 _RATED = 4
 """Steps from which a speed is worth telling."""
@@ -83,6 +84,8 @@ class Record:
     tally: Tally = field(default_factory=Tally)
     stretches: list[Tally] = field(default_factory=lambda: [Tally()])
     """The sums from the start to the first change of speculation, to the next, and so on."""
+    branched: bool = False
+    """Whether a draft of any step was a tree of several branches."""
     _places: list[int] = field(default_factory=list)
     """Where in the text each change fell."""
 
@@ -120,6 +123,7 @@ class Record:
         self.offsets.append(offset)
         self.tally.add(step)
         self.stretch.add(step)
+        self.branched = self.branched or branched(step.drafts)
 
     def change(self, event: Changed, offset: int) -> None:
         self.stretches.append(Tally())

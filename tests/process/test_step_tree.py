@@ -2,9 +2,9 @@
 
 import pytest
 
-from specchat.engine.api import Drafted
+from specchat.engine.api import Drafted, Step
 from specchat.engine.fake_steps import steps
-from specchat.engine.step_tree import PENDING, StepTree, branched, likeliest
+from specchat.engine.step_tree import PENDING, StepTree, branched, likeliest, ranks
 
 
 def drafts(*parents: int | None) -> tuple[Drafted, ...]:
@@ -23,8 +23,7 @@ def test_branches_have_their_parents_and_places() -> None:
     tree = drafts(-1, 0, -1, 0, 2, None)
     found = StepTree.of(tree)
     assert (found.parents, found.places) == ((-1, 0, -1, 0, 2, 4), (1, 2, 1, 2, 2, 3))
-    assert [found.after(draft) for draft in (PENDING, 0, 1)] == [[0, 2], [1, 3], []]
-    assert list(found.path(5)) == [5, 4, 2]
+    assert found.candidates() == {PENDING: [0, 2], 0: [1, 3], 2: [4], 4: [5]}
     assert branched(tree)
 
 
@@ -43,14 +42,35 @@ def test_the_likeliest_is_the_first_of_equal_ones() -> None:
 
 def test_scripted_trees_have_their_candidates() -> None:
     for step in steps("one two three four five six seven eight", (2, 0, 3), length=10, candidates=3):
-        tree, on = StepTree.of(step.drafts), PENDING
+        candidates, on = StepTree.of(step.drafts).candidates(), PENDING
+        after_kept = candidates.get(step.accepted - 1, [])
         assert (step.drafted, step.tested) == (9, step.accepted + (step.accepted < 3))
         assert step.pieces[-1].source == ("bonus" if step.tested == step.accepted else "target")
         for _ in range(3):
-            found = tree.after(on)
+            found = candidates.pop(on)
             assert len({step.drafts[draft].text for draft in found}) == 3
             on = found[0]
-        assert tree.after(on) == []
-        assert list(tree.path(step.accepted - 1)) == list(range(step.accepted - 1, -1, -1))
-        refused = [step.drafts[draft].text for draft in tree.after(step.accepted - 1)]
-        assert step.pieces[-1].text not in refused
+        assert not candidates
+        assert [draft.parent for draft in step.drafts[: step.accepted]] == list(range(-1, step.accepted - 1))
+        assert step.pieces[-1].text not in [step.drafts[draft].text for draft in after_kept]
+
+
+def judged(accepted: int, *tree: tuple[float | None, int | None]) -> Step:
+    drafted = tuple(Drafted(" x", chance, parent) for chance, parent in tree)
+    return Step(1, (), len(tree), accepted, accepted, accepted + 1, 1, 1, 1, 9, "draft", drafted)
+
+
+def test_the_drafts_of_a_chain_rank_as_they_stand() -> None:
+    assert ranks(judged(2, (0.1, None), (0.9, None), (0.9, None))) == [1, 2]
+    assert ranks(judged(0)) == []
+
+
+def test_the_drafts_of_a_tree_rank_by_their_paths() -> None:
+    """0.3 and, after it, 0.27 were kept; 0.6 and, after it, 0.48 and 0.06 were not."""
+    assert ranks(judged(2, (0.3, -1), (0.9, 0), (0.6, -1), (0.8, 2), (0.1, 2))) == [3, 4]
+    assert ranks(judged(1, (0.6, -1), (0.3, -1), (1.0, 0))) == [1]
+    assert ranks(judged(2, (0.6, -1), (1.0, 0), (0.6, -1))) == [2, 3]
+
+
+def test_what_tells_no_probability_ranks_by_place_and_kept_drafts_last() -> None:
+    assert ranks(judged(2, (None, -1), (None, 0), (None, -1), (None, 0), (None, 2))) == [2, 5]

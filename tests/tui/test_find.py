@@ -12,7 +12,7 @@ from specchat.tui.finder import Finder
 from specchat.tui.screens.messages import best
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.find import find_all, found_in, pattern_of
-from specchat.tui.text.inspect import cells_of, inspected, token_at, wanted
+from specchat.tui.text.inspect import cells_of, inspected, token_at
 from specchat.tui.text.labels import labels, overlaid, targets
 from specchat.tui.text.lines import hang, styled
 from specchat.tui.text.tokens import TokenSection
@@ -163,8 +163,7 @@ def test_what_is_known_of_a_token() -> None:
     view = TurnView(answered("p", reply), first=True, token_view=True)
     section = view.sections()[-1]
     assert isinstance(section, TokenSection)
-    assert [(draft.text, draft.kept) for draft in wanted(made)] == [("Once", True), (" the", False)]
-    words = inspected(reply, section.tokens[1]).plain
+    words = inspected(reply, section.tokens[1], 80, 3).plain
     assert words == (
         "“ a” correction · step 1 of 1 · the draft wanted “Once” 90 % ▸“ the” 10 % refused"
         " · 5 drafted, 2 tested, 1 accepted · draft 1.0, verify 8.0, other 1.0 ms"
@@ -175,7 +174,7 @@ def test_a_plain_token_has_no_draft() -> None:
     reply = a_reply(step(("x", "plain"), drafted=0))
     section = TurnView(answered("p", reply), first=True, token_view=True).sections()[-1]
     assert isinstance(section, TokenSection)
-    assert "nothing was drafted" in inspected(reply, section.tokens[0]).plain
+    assert "nothing was drafted" in inspected(reply, section.tokens[0], 80, 3).plain
 
 
 # The list of messages

@@ -11,7 +11,7 @@ from replies import finished, reply_of, step_of
 
 from specchat.chat.record import Record
 from specchat.chat.turn import Reply
-from specchat.engine.api import Changed, Finished, Sampling, Speculation, Started, Stats, Step
+from specchat.engine.api import Changed, Drafted, Finished, Sampling, Speculation, Started, Stats, Step
 from specchat.engine.fake import steps
 from specchat.tui.insight.costs import CheckCost, Checks
 from specchat.tui.insight.ledger import Ledger
@@ -126,6 +126,38 @@ def test_beyond_what_was_drafted_it_goes_on_as_it_ended() -> None:
     assert shares.kept[:2] == (0.75, 0.5)
     assert shares.kept[2] == pytest.approx(0.5 * 2 / 3)
     assert shares.drafted == (1.0,) * 15
+
+
+def tree_of(accepted: int, *chances: float) -> Step:
+    """A step whose tree is a path of kept tokens with the first chances, and a refused token at once for each other.
+
+    It costs what a chain of so many tokens does.
+    """
+    kept = [Drafted(" a", chance, number - 1) for number, chance in enumerate(chances[:accepted])]
+    others = [Drafted(f" {number}", chance, -1) for number, chance in enumerate(chances[accepted:])]
+    return replace(step_of(accepted, len(chances)), tested=accepted, drafts=(*kept, *others))
+
+
+def test_a_smaller_tree_is_this_one_without_its_least_likely_tokens() -> None:
+    """Of these four tokens the first tree kept the 1st and the 4th likeliest, the second the 2nd, the third none."""
+    made = [tree_of(2, 0.8, 0.1, 0.5, 0.2), tree_of(1, 0.4, 0.5, 0.2, 0.1), tree_of(0, 0.4, 0.3, 0.2, 0.1)]
+    reply = reply_of(made, Speculation.of("draft", 4), plain=1000 / (FIRST + OTHER))
+    found = project(reply)
+    assert found is not None
+    per_step = [1, 1 + 1 / 3, 1 + 2 / 3, 1 + 2 / 3, 2]
+    assert [outlook.tokens_per_step for outlook in found.outlooks[:5]] == pytest.approx(per_step)
+    for length in range(1, 5):
+        assert found.outlooks[length].tokens_per_second == pytest.approx(speed(length, per_step[length]))
+    assert found.outlooks[4].tokens_per_second == pytest.approx(reply.tally.tokens_per_second)
+    assert found.outlooks[5].tokens_per_step == pytest.approx(2 + 3 / 12)
+    assert found.rows == (5,)
+
+
+def test_trees_count_only_as_far_as_they_were_asked_for() -> None:
+    made = [tree_of(1, 0.4, 0.5)] * 2 + [tree_of(0, 0.4, 0.3, 0.2, 0.1), tree_of(1, 0.1, 0.5, 0.4, 0.2)]
+    shares = survival(made, [2, 2, 4, 4])
+    assert shares.kept[:4] == (0.0, 0.5, 0.0, 0.5)
+    assert shares.drafted[:4] == (1.0,) * 4
 
 
 def test_a_change_of_length_counts_each_step_only_as_far_as_it_was_asked() -> None:

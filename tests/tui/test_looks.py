@@ -1,6 +1,6 @@
 """A few whole screens; `pytest --snapshot-update tests/tui/test_looks.py` accepts a new look."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -8,6 +8,7 @@ from conftest import LAUNCH, ask, loaded, make_app, screen_text
 from textual.pilot import Pilot
 
 from specchat.engine.fake import FakeEngine
+from specchat.tui.app import SpecchatApp
 
 REPLY = """Once there was a small **fox** who kept a lamp, and read from `book.txt` (see [here](https://x.y)).
 
@@ -61,9 +62,30 @@ async def still(pilot: Pilot[None], times: int = 1) -> None:
         looks.append(screen_text(pilot.app))
 
 
+TREE_LOOKS = {
+    "tree-cursor": ("ink", (110, 30), ("ctrl+t", "ctrl+up", *"kkkkwll")),
+    "tree-replay": ("mist", (100, 30), ("f12", "home", *["right"] * 6)),
+}
+"""With drafts that are trees."""
+
+
 @pytest.mark.parametrize(("theme", "size", "keys"), LOOKS.values(), ids=LOOKS)
 def test_looks(snap_compare: Callable[..., bool], theme: str, size: tuple[int, int], keys: tuple[str, ...]) -> None:
     app = make_app(FakeEngine((THOUGHT if theme == "hearth" else REPLY,)), replace(LAUNCH, seed=42, theme=theme))
+    assert snap_compare(app, terminal_size=size, run_before=prepared(app, keys))
+
+
+@pytest.mark.parametrize(("theme", "size", "keys"), TREE_LOOKS.values(), ids=TREE_LOOKS)
+def test_looks_of_trees(
+    snap_compare: Callable[..., bool], theme: str, size: tuple[int, int], keys: tuple[str, ...]
+) -> None:
+    pair = replace(LAUNCH.pair, lengths={"draft": 12})
+    app = make_app(FakeEngine((REPLY,), candidates=3), replace(LAUNCH, pair=pair, seed=42, theme=theme))
+    assert snap_compare(app, terminal_size=size, run_before=prepared(app, keys))
+
+
+def prepared(app: SpecchatApp, keys: tuple[str, ...]) -> Callable[[Pilot[None]], Awaitable[None]]:
+    """Ask, and press `keys` once the answer is there."""
 
     async def prepare(pilot: Pilot[None]) -> None:
         await loaded(app, pilot)
@@ -73,4 +95,4 @@ def test_looks(snap_compare: Callable[..., bool], theme: str, size: tuple[int, i
             await still(pilot)
         await still(pilot, times=3)
 
-    assert snap_compare(app, terminal_size=size, run_before=prepare)
+    return prepare

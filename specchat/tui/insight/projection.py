@@ -1,6 +1,6 @@
 """How fast a recorded reply would have been at other draft lengths.
 
-S(g) = E(g) / (c D(g) + V(g) + o), where E is 1 and the shares of steps that keep at least 1, 2, ... g tokens, D the
+S(g) = E(g) / (c D(g) + V(g) + o), where E is 1 and the shares of steps that keep their 1st, 2nd, ... g-th token, D the
 mean number of tokens drafted, V the mean cost of the checks by their rows, c drafting a token and o the rest of a step,
 all of them measured (Leviathan et al. 2023 have ratios in their place).
 """
@@ -13,6 +13,7 @@ from typing import Literal
 from specchat.chat.record import Record
 from specchat.chat.turn import Reply
 from specchat.engine.api import Step
+from specchat.engine.step_tree import branched, ranks
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 from specchat.tui.insight.costs import CheckCost, Checks
 
@@ -25,7 +26,10 @@ _POOL = 20
 
 @dataclass(frozen=True)
 class Survival:
-    """Shares of steps by position: `kept[k - 1]` kept at least k tokens, `drafted[k - 1]` drafted at least k."""
+    """Shares of steps by the tokens of a draft: `kept[k - 1]` kept the k-th, `drafted[k - 1]` drafted at least k.
+
+    The k-th of a tree is the k-th likeliest, so that a shorter draft is this one without its least likely tokens.
+    """
 
     kept: tuple[float, ...]
     drafted: tuple[float, ...]
@@ -97,11 +101,30 @@ def plain_speed(reply: Reply) -> float:
 
 
 def survival(steps: Sequence[Step], asked: Sequence[int]) -> Survival:
-    """Product-limit shares (Kaplan and Meier 1958): a step counts at a position only where its length reached it."""
+    """Product-limit shares (Kaplan and Meier 1958): a step counts at a position only where its length reached it.
+
+    The kept tokens of trees, among which there are gaps, are counted without a product.
+    """
     longest = max(asked)
-    kept = _shares([step.accepted for step in steps], asked, longest)
+    if any(branched(step.drafts) for step in steps):
+        kept = _counted([ranks(step) for step in steps], asked, longest)
+    else:
+        kept = _shares([step.accepted for step in steps], asked, longest)
     drafted = _shares([step.drafted for step in steps], asked, longest)
     return Survival(kept, drafted, longest)
+
+
+def _counted(kept: Sequence[Sequence[int]], asked: Sequence[int], longest: int) -> tuple[float, ...]:
+    """Shares of steps whose draft at each position was kept; beyond them that of the deepest positions goes on."""
+    trials, shares = [], []
+    for position in range(1, MAX_DRAFT_LENGTH + 1):
+        if position <= longest:
+            found = [position in ranked for ranked, limit in zip(kept, asked, strict=True) if limit >= position]
+            trials.append((len(found), sum(found)))
+            shares.append(sum(found) / len(found))
+        else:
+            shares.append(_beyond(trials))
+    return tuple(shares)
 
 
 def _shares(reached: Sequence[int], asked: Sequence[int], longest: int) -> tuple[float, ...]:

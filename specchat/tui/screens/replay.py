@@ -8,9 +8,11 @@ from textual.content import Content
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.api import Step
+from specchat.engine.step_tree import branched
 from specchat.tui import figures
 from specchat.tui.insight.replay import Moment, Playback
 from specchat.tui.screens.board import Board
+from specchat.tui.text.draft_rows import refused, tree_rows
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.sources import REJECTED, source_of
 from specchat.tui.text.tail import tail_of
@@ -18,6 +20,10 @@ from specchat.tui.text.tokens import TokenView
 
 _ONE_ROW = 76
 """Cells that most drafts fit in."""
+_BRANCHES = 7
+"""Rows for the branches of a step, where drafts are trees; fewer in a low window."""
+_TEXT = 6
+"""Rows of text that these leave."""
 
 
 class ReplayScreen(Board):
@@ -40,6 +46,7 @@ class ReplayScreen(Board):
         self.playback.toggle()
         self._tokens = TokenView(self.playback.shown)
         self._of = self.playback.shown
+        self._trees = reply.record.branched
 
     # Board
 
@@ -53,6 +60,8 @@ class ReplayScreen(Board):
     def rows(self, width: int, height: int) -> list[Content]:
         playback, moment = self.playback, self.playback.moment
         head = [self._place(moment), _track(moment, width), *_step_rows(moment.step, width)]
+        if self._trees:
+            head += _branch_rows(moment.step, max(min(_BRANCHES, height - len(head) - _TEXT), 0))
         if height > 10:
             head.append(EMPTY)
         if playback.shown is not self._of:
@@ -103,6 +112,12 @@ def _step_rows(step: Step | None, width: int) -> list[Content]:
     return [*rows, *[EMPTY] * size][:size]
 
 
+def _branch_rows(step: Step | None, size: int) -> list[Content]:
+    """The step's tree; as many rows for every step."""
+    rows = tree_rows(step, size) if step is not None and branched(step.drafts) else []
+    return [*rows, *[EMPTY] * size][:size]
+
+
 def _drafted(step: Step) -> Content:
     """`kept 3 of 5: the fox who | refused: or so | correction: lamp`, each part in its source's style."""
     if not step.drafted:
@@ -113,8 +128,10 @@ def _drafted(step: Step) -> Content:
     kept = [piece for piece in step.pieces if piece.source not in ("target", "bonus")]
     if kept:
         row += styled(": ", ".label") + _shown("".join(piece.text for piece in kept), source_of(kept[-1].source).style)
-    if refused := "".join(drafted.text for drafted in step.drafts[step.accepted :]):
-        row += styled(" | refused: ", ".label") + _shown(refused, REJECTED.style)
+    text, others = refused(step)
+    if text:
+        row += styled(" | refused: ", ".label") + _shown(text, REJECTED.style)
+        row += styled(f" and {others} other{'s' * (others != 1)}" if others else "", ".label")
     for piece in step.pieces[len(kept) :]:
         source = source_of(piece.source)
         row += styled(f" | {source.words}: ", ".label") + _shown(piece.text, source.style)

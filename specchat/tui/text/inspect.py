@@ -1,36 +1,19 @@
 """The token under the cursor of the token view: where it is, and what is known of the step that wrote it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from textual.content import Content
 
 from specchat.chat.turn import Reply
-from specchat.clean import clean
-from specchat.engine.api import Step
-from specchat.tui.text.lines import EMPTY, Line, styled
+from specchat.engine.step_tree import branched
+from specchat.tui.text.draft_rows import chain_row, quoted, tree_rows
+from specchat.tui.text.lines import Line, styled
 from specchat.tui.text.parts import parts_of
-from specchat.tui.text.sources import REJECTED, source_of
+from specchat.tui.text.sources import source_of
 from specchat.tui.text.tokens import Token, TokenSection
 
-_MOST = 24
-"""Characters of a token that are shown."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A drafted token, the probability that the drafter gave it (None where it has none to tell), and its fate."""
-
-    text: str
-    probability: float | None
-    kept: bool
-
-
-def wanted(step: Step) -> list[Wanted]:
-    """The draft's proposals for `step`, in order."""
-    return [
-        Wanted(drafted.text, drafted.probability, number < step.accepted) for number, drafted in enumerate(step.drafts)
-    ]
+_CANDIDATES = 2
+"""Rows kept for the candidates of a tree where there is little room."""
 
 
 def cells_of(section: TokenSection, token: Token, lines: Sequence[Line]) -> list[tuple[int, int, int]]:
@@ -64,33 +47,28 @@ def _begins(plain: str, lines: Sequence[Line]) -> list[int]:
     return begins
 
 
-def inspected(reply: Reply, token: Token) -> Content:
-    """The token's source, its step, what the draft wanted there, and what the step cost."""
+def inspected(reply: Reply, token: Token, width: int, height: int) -> Content:
+    """The token's source, its step, what the draft wanted there, and what the step cost.
+
+    The candidates of a tree have rows of their own, as many as fit below the others in `height` rows of `width` cells.
+    """
     step = reply.steps[token.step]
     part = parts_of(step)[token.part]
     source = source_of(part.source)
-    row = styled(_quoted(part.text), source.style) + styled(f" {source.words}", ".value")
+    tree = branched(step.drafts)
+    row = styled(quoted(part.text), source.style) + styled(f" {source.words}", ".value")
     row += styled(f" · step {token.step + 1:,} of {len(reply.steps):,}", ".label")
-    drafts = wanted(step)
-    if drafts:
-        row += styled(" · the draft wanted ", ".label")
-        row += Content(" ").join(_draft(draft, here=index == part.position) for index, draft in enumerate(drafts))
+    if step.drafts and not tree:
+        row += styled(" · the draft wanted ", ".label") + chain_row(step, part.position)
     elif not step.drafted:
         row += styled(" · nothing was drafted", ".label")
     if step.drafted:
-        row += styled(f" · {step.drafted} drafted, {step.tested} tested, {step.accepted} accepted", ".label")
-    times = f" · draft {step.draft_ms:.1f}, verify {step.verify_ms:.1f}, other {step.other_ms:.1f} ms"
-    return row + styled(times, ".label")
-
-
-def _draft(draft: Wanted, *, here: bool) -> Content:
-    style = (".value" if here else ".label") if draft.kept else REJECTED.style
-    mark = styled("▸" if here else "", ".value")
-    chance = EMPTY if draft.probability is None else styled(f" {100 * draft.probability:.0f} %", ".label")
-    fate = styled("" if draft.kept else " refused", ".label")
-    return mark + styled(_quoted(draft.text), style) + chance + fate
-
-
-def _quoted(text: str) -> str:
-    shown = clean(text).replace("\n", "↵").replace("\t", "⇥")
-    return f"“{shown if len(shown) <= _MOST else shown[: _MOST - 1] + '…'}”"
+        places = " places" if tree else ""
+        row += styled(f" · {step.drafted} drafted, {step.tested}{places} tested, {step.accepted} accepted", ".label")
+    row += styled(f" · draft {step.draft_ms:.1f}, verify {step.verify_ms:.1f}, other {step.other_ms:.1f} ms", ".label")
+    if not tree or not width:
+        return row
+    head = row.wrap(width)[: max(height - _CANDIDATES, 1)]
+    behind = None if part.position is None else part.position - 1
+    rows = tree_rows(step, height - len(head), behind)
+    return Content("\n").join([*head, *(one.truncate(width, ellipsis=True) for one in rows)])

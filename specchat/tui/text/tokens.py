@@ -6,6 +6,7 @@ from textual.content import Content, Span
 
 from specchat.chat.turn import Reply
 from specchat.clean import clean
+from specchat.tui.text.draft_rows import refused
 from specchat.tui.text.lines import Section, hang
 from specchat.tui.text.parts import parts_of
 from specchat.tui.text.sources import REJECTED, source_of
@@ -60,20 +61,26 @@ class TokenView:
         for step in self._reply.steps[self._steps :]:
             self._take_marks(self._steps)
             self._steps += 1
-            ghost = _ghost("".join(draft.text for draft in step.drafts[step.accepted :]))
+            text, others = refused(step)
+            ghost = _ghost(text)
             parts = parts_of(step)
             refused_at = len(parts) - 1 if parts and parts[-1].source == "target" else len(parts)
             for index, part in enumerate(parts):
-                if ghost and index == refused_at:
-                    self._append(ghost, REJECTED.style)
+                if index == refused_at:
+                    self._refused(ghost, others)
                 self._take(clean(part.text), source_of(part.source).style, (self._steps - 1, index))
-            if ghost and refused_at == len(parts):
-                self._append(ghost, REJECTED.style)
+            if refused_at == len(parts):
+                self._refused(ghost, others)
         self._take_marks(self._steps)
 
     def open(self) -> list[Section]:
         """The line being written, if there is any of it."""
         return [self._section()] if self._text else []
+
+    def _refused(self, ghost: str, others: int) -> None:
+        self._append(ghost, REJECTED.style)
+        if others:
+            self._append(f"⟨+{others}⟩", ".mark")
 
     def _take_marks(self, step: int) -> None:
         marks = self._reply.marks

@@ -13,7 +13,6 @@ from specchat.clean import clean
 from specchat.tui.finder import Finder
 from specchat.tui.notice import Notice
 from specchat.tui.text.chat_rows import Said
-from specchat.tui.text.inspect import inspected
 from specchat.tui.text.markdown import is_web_link
 from specchat.tui.text.reasoning import Reasoning
 from specchat.tui.widgets.find_bar import FindBar
@@ -70,7 +69,7 @@ class Reader(Vertical):
         token = self.transcript.token if self.transcript.has_focus else None
         self.set_class(token is not None, "-inspecting")
         if token is not None and token[0].reply is not None:
-            self._inspector.show(inspected(token[0].reply, token[1]))
+            self._inspector.look_at(token[0].reply, token[1])
 
     # Coming and going
 

@@ -4,11 +4,14 @@ from typing import ClassVar
 
 from textual.content import Content
 
+from specchat.chat.turn import Reply
 from specchat.tui.actions.action import Action, When, Where
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
+from specchat.tui.text.inspect import inspected
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.sources import LEGEND
+from specchat.tui.text.tokens import Token
 from specchat.tui.widgets.plain import Plain
 
 
@@ -96,6 +99,23 @@ class Inspector(Plain):
         "label", "value",
         "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
     }  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looked_at: tuple[Reply, Token] | None = None
+
+    def look_at(self, reply: Reply, token: Token) -> None:
+        """Tell of a token; there is more room where drafts are trees."""
+        self._looked_at = reply, token
+        self.set_class(reply.record.branched, "-trees")
+        self._fill()
+
+    def on_resize(self) -> None:
+        self._fill()
+
+    def _fill(self) -> None:
+        if self._looked_at is not None:
+            self.show(inspected(*self._looked_at, *self.content_size))
 
 
 class Legend(Plain):
