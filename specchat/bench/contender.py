@@ -28,8 +28,8 @@ class Run:
     """One reply.
 
     Times are from the moment it was asked for: `first_seconds` to the first delivery, of `first_tokens` tokens,
-    `seconds` to the end. `stats` are the engine's own figures, None of other programs; of `tested[i]` drafts that were
-    looked at in place i, `accepted[i]` stayed.
+    `seconds` to the end. `stats` are the engine's own figures, None of other programs; place i of drafts was judged
+    `tested[i]` times, and a draft stayed there `accepted[i]` times.
     """
 
     tokens: tuple[int, ...]

@@ -7,6 +7,7 @@ from statistics import median, quantiles
 
 from specchat.bench.contender import Run
 from specchat.bench.interleaved import Sample
+from specchat.engine.tally import mean_acceptance_length
 
 PLAIN = "plain"
 
@@ -36,7 +37,7 @@ class Line:
     A prompt's figure is the median over its repeats; a spread is over prompts. Ratios are of tokens per second within
     a prompt: `speedup_vs_plain` to our plain decoding; `ours_over`, of another program, of our same way of drafting to
     it. The `whole_` ones are the same with the prompt's time and the first delivery in it. Milliseconds are of a step.
-    `by_place[i]`: share of the drafts in place i that stayed, of those that were looked at.
+    `by_place[i]`: how often a draft stayed in place i, of the times that place was judged.
     """
 
     contender: str
@@ -105,7 +106,7 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
         ours_over=ratio(rival, name, _speed),
         whole_ours_over=ratio(rival, name, _whole_speed),
         ttft_ms=each(lambda s: 1e3 * s.run.first_seconds),
-        mean_acceptance_length=1 + accepted / steps if steps else None,
+        mean_acceptance_length=mean_acceptance_length(accepted, steps),
         draft_acceptance_rate=accepted / drafted if drafted else None,
         tested_acceptance_rate=accepted / tested if tested else None,
         by_place=_by_place(everything),

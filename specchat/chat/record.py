@@ -1,9 +1,10 @@
-"""The recorded steps of a reply, and what they add up to."""
+"""The recorded steps of a reply."""
 
 from dataclasses import dataclass, field
 
 from specchat.engine.api import Changed, Speculation, Step
 from specchat.engine.step_tree import branched
+from specchat.engine.tally import Tally
 
 _RATED = 4
 """Steps from which a speed is worth telling."""
@@ -27,47 +28,6 @@ def speculation_label(speculation: Speculation) -> str:
         return "plain"
     ratio = "" if speculation.acceptance == "coupled" else f" {speculation.acceptance}"
     return f"{speculation.strategy} x{speculation.draft_length}{ratio}"
-
-
-@dataclass
-class Tally:
-    """Sums over a reply's verify steps, kept current at constant cost a step. Times in milliseconds."""
-
-    steps: int = 0
-    speculative: int = 0
-    tokens: int = 0
-    drafted: int = 0
-    tested: int = 0
-    accepted: int = 0
-    draft_ms: float = 0.0
-    verify_ms: float = 0.0
-    other_ms: float = 0.0
-    context_used: int = 0
-    histogram: list[int] = field(default_factory=list)
-
-    def add(self, step: Step) -> None:
-        self.steps += 1
-        self.tokens += step.emitted
-        self.draft_ms += step.draft_ms
-        self.verify_ms += step.verify_ms
-        self.other_ms += step.other_ms
-        self.context_used = step.context_used
-        if step.drafted:
-            self.speculative += 1
-            self.drafted += step.drafted
-            self.tested += step.tested
-            self.accepted += step.accepted
-            missing = step.accepted + 1 - len(self.histogram)
-            self.histogram += [0] * missing
-            self.histogram[step.accepted] += 1
-
-    @property
-    def milliseconds(self) -> float:
-        return self.draft_ms + self.verify_ms + self.other_ms
-
-    @property
-    def tokens_per_second(self) -> float:
-        return 1000 * self.tokens / self.milliseconds if self.milliseconds > 0 else 0.0
 
 
 @dataclass

@@ -7,9 +7,10 @@ from typing import Literal
 
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.fork import Fork, new_key
-from specchat.chat.record import Mark, Record, Tally
+from specchat.chat.record import Mark, Record
 from specchat.clean import clean
 from specchat.engine.api import Changed, Failed, Finished, FinishReason, Sampling, Speculation, Started, Stats, Step
+from specchat.engine.tally import Tally
 
 State = Literal["queued", "waiting", "reading", "writing", "finished", "failed"]
 """Queued until there is an engine to ask, waiting while that writes in another chat."""

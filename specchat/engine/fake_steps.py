@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 
 from specchat.engine.api import Drafted, Piece, Stats, Step
+from specchat.engine.tally import Tally
 
 DRAFT_MS, VERIFY_MS, OTHER_MS = 1.0, 10.0, 0.2
 SURE, UNSURE = (0.97, 0.88, 0.99, 0.93), (0.41, 0.62, 0.35)
@@ -66,35 +67,8 @@ def steps(
 
 def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: float) -> Stats:
     """The figures of a reply made of these steps."""
-    speculative = [step for step in reply if step.drafted]
-    tokens = sum(step.emitted for step in reply)
-    drafted, tested, accepted = (sum(getattr(s, name) for s in reply) for name in ("drafted", "tested", "accepted"))
-    draft_ms, verify_ms, other_ms = (sum(getattr(s, f"{n}_ms") for s in reply) for n in ("draft", "verify", "other"))
-    seconds = (draft_ms + verify_ms + other_ms) / 1e3
-    speed = tokens / seconds if seconds else 0.0
-    histogram = [0] * (1 + max((step.accepted for step in speculative), default=-1))
-    for step in speculative:
-        histogram[step.accepted] += 1
-    return Stats(
-        prompt_tokens=prompt_tokens,
-        completion_tokens=tokens,
-        ttft_ms=reply[0].draft_ms + reply[0].verify_ms if reply else 0.0,
-        tokens_per_second=speed,
-        speedup_vs_plain=speed / plain_tokens_per_second if plain_tokens_per_second else None,
-        num_steps=len(reply),
-        num_spec_steps=len(speculative),
-        num_draft_tokens=drafted,
-        num_tested_draft_tokens=tested,
-        num_accepted_draft_tokens=accepted,
-        mean_acceptance_length=1.0 + (accepted / len(speculative) if speculative else 0.0),
-        draft_acceptance_rate=accepted / drafted if drafted else 0.0,
-        tested_acceptance_rate=accepted / tested if tested else 0.0,
-        acceptance_histogram=tuple(histogram),
-        per_step_accepted=tuple(step.accepted for step in speculative),
-        draft_ms=draft_ms,
-        verify_ms=verify_ms,
-        other_ms=other_ms,
-    )
+    ttft_ms = reply[0].draft_ms + reply[0].verify_ms if reply else 0.0
+    return Tally.of(reply).stats(plain_tokens_per_second, prompt_tokens=prompt_tokens, ttft_ms=ttft_ms)
 
 
 def _drafts(taken: Sequence[str], places: int, strategy: str, candidates: int) -> tuple[Drafted, ...]:

@@ -37,6 +37,7 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.tally import Tally
 
 
 class Session:
@@ -190,26 +191,26 @@ class Session:
                 reason = "cancelled"
             now = perf_counter()
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - started)
-            accepted = min(stepped.accepted, taken)
-            other_ms = meter.add(stepped, taken, accepted, 1e3 * (now - begun))
-            yield Step(
+            step = Step(
                 id=request.id,
                 pieces=text.take() if reason is None else text.finish(),
                 drafted=stepped.drafted,
                 tested=stepped.tested,
-                accepted=accepted,
+                accepted=min(stepped.accepted, taken),
                 emitted=taken,
                 draft_ms=stepped.draft_ms,
                 verify_ms=stepped.verify_ms,
-                other_ms=other_ms,
+                other_ms=meter.other_ms(stepped, 1e3 * (now - begun)),
                 context_used=len(prompt) + len(tokens),
                 strategy=drafter.name,
                 drafts=self._drafts(stepped),
             )
+            meter.tally.add(step)
+            yield step
             if reason is None:
                 yield from changes
-        if meter.steps and not meter.drafted:
-            self._plain_seen(meter, request.sampling)
+        if meter.tally.steps and not meter.tally.drafted:
+            self._plain_seen(meter.tally, request.sampling)
         stats = meter.stats(self.info.plain_speed(request.sampling))
         yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), stats)
 
@@ -256,10 +257,10 @@ class Session:
                 "request", f"Strategy {status.name!r} cannot be used with {self.info.name}: {status.reason}."
             )
 
-    def _plain_seen(self, meter: Meter, sampling: Sampling) -> None:
+    def _plain_seen(self, tally: Tally, sampling: Sampling) -> None:
         """Keep the yardstick current: plain replies are measured anyway."""
-        if meter.tokens >= REPLY_TOKENS:
-            seen, known = meter.stats(0.0).tokens_per_second, self.info.plain_speed(sampling)
+        if tally.tokens >= REPLY_TOKENS:
+            seen, known = tally.tokens_per_second, self.info.plain_speed(sampling)
             self._plain(not sampling.greedy, known + PLAIN_WEIGHT * (seen - known) if known else seen)
 
 

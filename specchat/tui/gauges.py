@@ -60,8 +60,8 @@ def gauges(
     spec = tally.speculative
     return Gauges(
         accepted_per_step=tally.accepted / spec if spec else None,
-        acceptance_length=1 + tally.accepted / spec if spec else None,
-        acceptance_rate=tally.accepted / tally.drafted if tally.drafted else None,
+        acceptance_length=tally.acceptance_length,
+        acceptance_rate=tally.acceptance_rate,
         recent=tuple(step.accepted for step in reply.steps[-RECENT:]),
         histogram=tuple(tally.histogram),
         longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
@@ -85,8 +85,7 @@ def _first_token_ms(reply: Reply) -> float | None:
         return None
     if reply.stats is not None:
         return reply.stats.ttft_ms
-    first = reply.steps[0]
-    return reply.prompt_ms + first.draft_ms + first.verify_ms + first.other_ms
+    return reply.prompt_ms + reply.steps[0].milliseconds
 
 
 def footer(reply: Reply) -> str:

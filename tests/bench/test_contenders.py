@@ -1,6 +1,7 @@
 """Our strategies and transformers on a tiny pair: the same tokens, from empty caches, with plausible times."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from specchat.bench.contender import Contender, Material, Prompt, Run
 from specchat.bench.ours import Ours
 from specchat.bench.peers.transformers import Transformers, contenders
 from specchat.bench.verify_cost import verify_cost
-from specchat.engine.api import Message, PairSpec, Sampling, Speculation
+from specchat.engine.api import Event, Finished, Generate, Message, PairSpec, Sampling, Speculation
+from specchat.engine.control import UNCONTROLLED, Control
+from specchat.engine.fake_steps import stats, steps
 from specchat.engine.loading import load
 from specchat.engine.session import Session
 from tests.engine.tiny import checkpoint, on_cpu, perturbed
@@ -35,6 +38,22 @@ def session(folders: tuple[Path, Path]) -> Session:
 @pytest.fixture(scope="module")
 def prompt(session: Session) -> Prompt:
     return Prompt("p", "chat", TEXT, tuple(session.tokenizer.prompt(TEXT)))
+
+
+class Scripted(Session):
+    """Answers with steps that are trees of three places with three candidates each."""
+
+    def __init__(self) -> None:
+        self.made = steps("one two three four five", (2, 0, 3), length=9, candidates=3)
+
+    def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
+        yield from self.made
+        yield Finished(request.id, "stop", "", (), stats(self.made, 0, 0.0))
+
+
+def test_drafts_that_are_trees_are_counted_by_place(prompt: Prompt) -> None:
+    run = Ours(Scripted(), Speculation("draft", 9), Sampling()).run(prompt, MOST)
+    assert (run.tested, run.accepted) == ((3, 1, 1), (1, 1, 0))
 
 
 @pytest.fixture(scope="module")

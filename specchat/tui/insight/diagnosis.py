@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from specchat.chat.record import Tally, speculation_label
+from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.engine.api import PairInfo, Speculation
 from specchat.engine.strategies import STRATEGIES, Kind
+from specchat.engine.tally import Tally
 from specchat.tui import figures
 from specchat.tui.insight.costs import CheckCost, Checks
 from specchat.tui.insight.ledger import Ledger

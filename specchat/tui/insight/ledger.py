@@ -67,9 +67,8 @@ class Ledger:
         counted = set()
         for step in reply.steps:
             account = self.accounts.setdefault((reply.name, step.strategy), Account())
-            milliseconds = step.draft_ms + step.verify_ms + step.other_ms
             compared = 1000 * step.emitted / plain if plain else None
-            account.add(step.emitted, milliseconds, milliseconds if step.strategy == "plain" else compared)
+            account.add(step.emitted, step.milliseconds, step.milliseconds if step.strategy == "plain" else compared)
             checks.add(step)
             if step.strategy not in counted:
                 counted.add(step.strategy)

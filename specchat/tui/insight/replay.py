@@ -22,7 +22,7 @@ class Timeline:
     def update(self) -> None:
         """Take in the steps that came since the last call."""
         for step in self._record.steps[len(self._ends) :]:
-            self._ends.append(self.total + step.draft_ms + step.verify_ms + step.other_ms)
+            self._ends.append(self.total + step.milliseconds)
             self._tokens.append(self._tokens[-1] + step.emitted)
 
     @property

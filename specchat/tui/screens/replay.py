@@ -71,8 +71,8 @@ class ReplayScreen(Board):
 
     def _place(self, moment: Moment) -> Content:
         """`step 12 of 63 · paused · 1x · 0.84 s · 41 tokens · AL 3.4`."""
-        tally = self.playback.shown.tally
-        length = f" · AL {1 + tally.accepted / tally.speculative:.1f}" if tally.speculative else ""
+        acceptance = self.playback.shown.tally.acceptance_length
+        length = "" if acceptance is None else f" · AL {acceptance:.1f}"
         state = "playing" if self.playback.playing else "ended" if self.playback.ended else "paused"
         time = f"{moment.milliseconds / 1000:.2f} s"
         rest = f" · {state} · {self.playback.speed:g}x · {time} · {moment.tokens} tokens{length}"

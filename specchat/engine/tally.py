@@ -1,0 +1,100 @@
+"""What the verify steps of a reply add up to: the one place where they are summed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from specchat.engine.api import Stats, Step
+
+
+def mean_acceptance_length(accepted: int, steps: int) -> float | None:
+    """One more than the accepted tokens a step, over the steps that had a draft; None without any."""
+    return 1 + accepted / steps if steps else None
+
+
+@dataclass
+class Tally:
+    """Sums over verify steps, kept current at constant cost a step. Times in milliseconds."""
+
+    steps: int = 0
+    speculative: int = 0
+    """Of these, the ones that had a draft."""
+    tokens: int = 0
+    drafted: int = 0
+    tested: int = 0
+    accepted: int = 0
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    other_ms: float = 0.0
+    context_used: int = 0
+    per_step: list[int] = field(default_factory=list)
+    """Accepted tokens of each step that had a draft."""
+    histogram: list[int] = field(default_factory=list)
+    """`histogram[j]` of them accepted exactly j."""
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> "Tally":
+        tally = cls()
+        for step in steps:
+            tally.add(step)
+        return tally
+
+    def add(self, step: Step) -> None:
+        self.steps += 1
+        self.tokens += step.emitted
+        self.draft_ms += step.draft_ms
+        self.verify_ms += step.verify_ms
+        self.other_ms += step.other_ms
+        self.context_used = step.context_used
+        if step.drafted:
+            self.speculative += 1
+            self.drafted += step.drafted
+            self.tested += step.tested
+            self.accepted += step.accepted
+            self.per_step.append(step.accepted)
+            missing = step.accepted + 1 - len(self.histogram)
+            self.histogram += [0] * missing
+            self.histogram[step.accepted] += 1
+
+    @property
+    def milliseconds(self) -> float:
+        return self.draft_ms + self.verify_ms + self.other_ms
+
+    @property
+    def tokens_per_second(self) -> float:
+        return 1e3 * self.tokens / self.milliseconds if self.milliseconds > 0 else 0.0
+
+    @property
+    def acceptance_length(self) -> float | None:
+        return mean_acceptance_length(self.accepted, self.speculative)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """The share of the drafted tokens that were accepted; None where nothing was drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    def stats(
+        self, plain_tokens_per_second: float, *, prompt_tokens: int, reused_tokens: int = 0, ttft_ms: float = 0.0
+    ) -> Stats:
+        """A reply's figures; the speed-up is over plain decoding as measured for its pair, 0 where it was not."""
+        plain, speed = plain_tokens_per_second, self.tokens_per_second
+        return Stats(
+            prompt_tokens=prompt_tokens,
+            reused_tokens=reused_tokens,
+            completion_tokens=self.tokens,
+            ttft_ms=ttft_ms,
+            tokens_per_second=speed,
+            speedup_vs_plain=speed / plain if plain and self.tokens else None,
+            num_steps=self.steps,
+            num_spec_steps=self.speculative,
+            num_draft_tokens=self.drafted,
+            num_tested_draft_tokens=self.tested,
+            num_accepted_draft_tokens=self.accepted,
+            mean_acceptance_length=self.acceptance_length or 1.0,
+            draft_acceptance_rate=self.acceptance_rate or 0.0,
+            tested_acceptance_rate=self.accepted / self.tested if self.tested else 0.0,
+            acceptance_histogram=tuple(self.histogram),
+            per_step_accepted=tuple(self.per_step),
+            draft_ms=self.draft_ms,
+            verify_ms=self.verify_ms,
+            other_ms=self.other_ms,
+        )
