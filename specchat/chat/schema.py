@@ -84,7 +84,7 @@ class StoreError(Exception):
     """The database cannot be used; the message is a sentence that names the file and says what to do."""
 
 
-class _Connection(sqlite3.Connection):
+class Connection(sqlite3.Connection):
     """In a damaged file SQLite's own messages may be no text; such an error is one of the database as well."""
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
@@ -101,7 +101,7 @@ def connect(path: Path) -> sqlite3.Connection:
         sqlite3.Error: it cannot be used.
     """
     connection = sqlite3.connect(
-        path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, factory=_Connection
+        path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, factory=Connection
     )
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -119,7 +119,7 @@ def prepare(path: Path) -> None:
         for suffix in ("-wal", "-shm"):
             tighten(path.with_name(path.name + suffix))
         with closing(connect(path)) as connection:
-            _check(connection, path)
+            check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             _migrate(connection, path)
     except sqlite3.Error as error:
@@ -136,8 +136,12 @@ def prepare_memory(connection: sqlite3.Connection) -> None:
         connection.executescript(script)
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse what is not ours to change, before anything is changed."""
+def check(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of a database's schema, 0 of an empty one; nothing is changed.
+
+    Raises:
+        StoreError: it is not ours, or made by a newer specchat.
+    """
     version = _version(connection)
     if version > len(MIGRATIONS):
         raise StoreError(
@@ -146,6 +150,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         )
     if not _is_ours(connection) and _has_tables(connection):
         raise StoreError(f"{path} is a database of another program. Move it away.")
+    return version
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

@@ -30,6 +30,7 @@ def doctor(with_engine: bool, as_json: bool, **options: Any) -> None:
     Uses no network and changes nothing. Ends with code 3 when something keeps specchat from working.
     """
     from specchat.config.paths import user_paths
+    from specchat.doctor.chats import chats
     from specchat.doctor.folders import folders, model_cache
     from specchat.doctor.gpu import gpus
     from specchat.doctor.terminal import clipboard, terminal, window
@@ -42,6 +43,7 @@ def doctor(with_engine: bool, as_json: bool, **options: Any) -> None:
         *terminal(os.environ, window()),
         clipboard(os.environ),
         *folders(paths),
+        chats(paths.chats),
         model_cache(),
         *configured,
         *gpus(),

@@ -83,6 +83,19 @@ def test_a_bad_theme_is_left_out_and_told(run: Run, home: Path) -> None:
     assert "\x1b" not in result.stdout
 
 
+def test_the_chats_are_looked_at(run: Run, home: Path) -> None:
+    assert findings(run)["chats"]["text"].endswith("chats.db yet: made with the first chat")
+    assert run("ask", "--save", "hello").exit_code == 0
+    finding = findings(run)["chats"]
+    assert finding["status"] == "ok"
+    assert "chats.db: 1 chat, 2 messages, 0.1 MiB, schema 1" in finding["text"]
+    (database,) = home.rglob("chats.db")
+    database.write_bytes(b"no database" * 500)
+    finding = findings(run)["chats"]
+    assert finding["status"] == "note"
+    assert f"damaged or no database of specchat. Move {database} away" in finding["text"]
+
+
 def test_keys_are_judged_as_far_as_can_be_known(run: Run, home: Path) -> None:
     assert findings(run)["keymap"]["text"] == "as shipped"
     configure(home, keys='settings = "ctrl+k"\n')
