@@ -46,6 +46,8 @@ def load(
                     show(event.what, event.fraction)
                 case Loaded():
                     return event.info
+                case Failed(kind="download"):
+                    raise Problem.of(event.kind, f'Pair "{pair.id}" could not be downloaded: {event.message}')
                 case Failed():
                     raise Problem.of(event.kind, event.message)
             if interrupt.asked:

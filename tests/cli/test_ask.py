@@ -308,7 +308,8 @@ def test_each_kind_of_failure_has_its_code(
     monkeypatch.setattr("specchat.engine.client.EngineClient", make)
     result = run("ask", "hello")
     assert result.exit_code == BY_KIND[kind]
-    assert result.stderr == "Error: It ␛[31mfailed.\n"
+    pair = 'Pair "demo" could not be downloaded: ' if (when, kind) == ("loading", "download") else ""
+    assert result.stderr == f"Error: {pair}It ␛[31mfailed.\n"
     assert result.stdout == ("" if when == "loading" else "Once there was a\n")
 
 
