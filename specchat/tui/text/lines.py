@@ -44,6 +44,15 @@ class Line:
         return self.content.plain[self.start : self.end]
 
 
+def joined(lines: Sequence[Line]) -> str:
+    """The text of rows, those that were wrapped put together again."""
+    parts: list[str] = []
+    for line in lines:
+        if line.copied:
+            parts += [line.text, line.glue if line.soft else "\n"]
+    return "".join(parts).rstrip("\n")
+
+
 Layout = Callable[[int], Sequence[Line]]
 
 BLANK = Line(EMPTY)

@@ -1,21 +1,19 @@
-"""The rows of a chat on the screen: scrolled, followed, drawn. Only rows near what is read are laid out."""
+"""The rows of a chat on the screen: scrolled and followed. Only rows near what is read are laid out."""
 
 from typing import ClassVar
 
-from rich.segment import Segment
-from rich.style import Style as RichStyle
 from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
-from textual.style import Style
 
 from specchat.chat.tree import Conversation
 from specchat.tui.text.chat_rows import ChatRows, Place
-from specchat.tui.text.heat import GLYPHS, Stretch, glyph_of
-from specchat.tui.text.lines import Line
+from specchat.tui.text.heat import Stretch
+from specchat.tui.text.lines import Line, joined
+from specchat.tui.widgets.row_painter import RowPainter
 
 WIDEST = 100
 """Cells of the widest text."""
@@ -51,7 +49,7 @@ class ChatView(ScrollView, can_focus=False):
         self._following = True
         self._syncing = False
         self._laid_out_at = 0
-        self._base: tuple[RichStyle, dict[str, Segment]] | None = None
+        self._painter = RowPainter(self, self._get_style)
 
     # What is shown
 
@@ -238,14 +236,14 @@ class ChatView(ScrollView, can_focus=False):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()
-        self._base = None
+        self._painter.forget()
 
     # Rendering
 
     def render_line(self, y: int) -> Strip:
         row = round(self.scroll_y) + y
         if row >= len(self.chat_rows.rows):
-            return Strip.blank(self._width, self._looks()[0])
+            return Strip.blank(self._width, self._painter.background)
         selection = self.text_selection
         plain = selection is None and not (self.has_focus and row == self.cursor)
         strip = self._strips.get(row) if plain else None
@@ -267,42 +265,15 @@ class ChatView(ScrollView, can_focus=False):
             start, end = span
             style = self.screen.get_visual_style("screen--selection")
             content = content.stylize(style, start, len(content) if end == -1 else end)
-        background, heat_cells = self._looks()
-        base = self.visual_style
-        if line.band:
-            base += self.get_visual_style("band")
-            background = base.rich_style
-        mark = Segment(" ", background)
-        if self.has_focus and row == self.cursor:
-            base += self.get_visual_style("cursor")
-            background = base.rich_style
-            mark = Segment("◂", (base + self.get_visual_style("cursor-mark")).rich_style)
-        segments = [
-            Segment(text, style.rich_style) for text, style in content.render(base, end="", parse_style=self._get_style)
-        ]
-        # Measured piece by piece, as the compositor does: a style may end inside of what is one glyph elsewhere.
-        strip, room = Strip(segments), self._width - self._beside
-        if strip.cell_length > room:  # what is cut inside of a glyph may be narrower than it says
-            strip = Strip(list(strip.adjust_cell_length(room)))
-        strip = strip.adjust_cell_length(room, background)
-        if self.token_view:
-            beside = [mark]
-        elif heat is None:
-            beside = [mark, Segment(" ", background)]
-        else:
-            beside = [mark, heat_cells[glyph_of(heat)]]
-        return Strip([*strip.apply_offsets(0, row), *beside], self._width)
-
-    def _looks(self) -> tuple[RichStyle, dict[str, Segment]]:
-        """The background, and the cell at the right edge by heat glyph."""
-        if self._base is None:
-            background = self.rich_style
-            cells: dict[str, Segment] = {}
-            for least, glyph in GLYPHS:
-                style = self.visual_style + self.get_visual_style("heat" if least else "heat-low")
-                cells[glyph] = Segment(glyph, (style + Style.from_meta({"heat": True})).rich_style)
-            self._base = background, cells
-        return self._base
+        return self._painter.paint(
+            row,
+            content,
+            heat,
+            width=self._width,
+            beside=self._beside,
+            band=line.band,
+            cursor=self.has_focus and row == self.cursor,
+        )
 
     # Selection
 
@@ -321,12 +292,3 @@ class ChatView(ScrollView, can_focus=False):
     def selection_updated(self, selection: Selection | None) -> None:
         self._strips.clear()
         self.refresh()
-
-
-def joined(lines: list[Line]) -> str:
-    """The text of rows, those that were wrapped put together again."""
-    parts: list[str] = []
-    for line in lines:
-        if line.copied:
-            parts += [line.text, line.glue if line.soft else "\n"]
-    return "".join(parts).rstrip("\n")
