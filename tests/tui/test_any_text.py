@@ -31,7 +31,7 @@ EVERY = ("\n" * 3 + "".join(MARKDOWN) + "\n" + "".join(HOSTILE) + "\n```\n") * 2
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[Step | Changed]:
-    """A text as the steps that brought it, with refused drafts and changes of strategy among them."""
+    """A text as the steps that brought it, with refused drafts, also in trees, and changes of strategy among them."""
     text = draw(texts)
     cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=12)))
     parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
@@ -40,8 +40,11 @@ def streams(draw: st.DrawFn) -> list[Step | Changed]:
         half = draw(st.integers(0, len(part)))
         first, last = draw(st.tuples(st.sampled_from(sorted(SOURCES)), st.sampled_from(sorted(SOURCES))))
         pieces = (Piece(part[:half], first), Piece(part[half:], last))
-        drafts = (Drafted(part[:half], 0.9), Drafted(draw(st.sampled_from(("", " or", *HOSTILE))), 0.1))
-        events.append(Step(1, pieces, 2, 2, 1, 2, 1.0, 8.0, 1.0, number, "draft", drafts))
+        refused = [draw(st.sampled_from(("", " or", *HOSTILE))) for _ in range(draw(st.integers(1, 3)))]
+        parents = [draw(st.integers(-1, place)) for place in range(len(refused))] if len(refused) > 1 else [None]
+        others = [Drafted(text, 0.1, parent) for text, parent in zip(refused, parents, strict=True)]
+        drafts = (Drafted(part[:half], 0.9), *others)
+        events.append(Step(1, pieces, len(drafts), 2, 1, 2, 1.0, 8.0, 1.0, number, "draft", drafts))
         if draw(st.integers(0, 5)) == 0:
             events.append(Changed(1, Speculation.of(draw(st.sampled_from(list(STRATEGIES)))), number))
     return events
