@@ -36,6 +36,7 @@ from specchat.engine.measure import REPLY_TOKENS, draft_cost, plain_speed, reply
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
+from specchat.engine.step_tree import PENDING
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 from specchat.engine.tally import Tally
 
@@ -215,6 +216,7 @@ class Session:
         yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), stats)
 
     def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
+        """What stayed comes first; of a tree, each draft says which of them it follows."""
         drafts = [
             Drafted(self.tokenizer.text_of(token), probability)
             for token, probability in zip_longest(stepped.drafts, stepped.confidence)
@@ -223,7 +225,8 @@ class Session:
             return tuple(drafts)
         others = [node for node in range(1, len(drafts) + 1) if node not in stepped.path]
         order = [*stepped.path, *others]
-        return tuple(drafts[node - 1] for node in order)
+        place = {node: number for number, node in enumerate([0, *order], PENDING)}
+        return tuple(replace(drafts[node - 1], parent=place[stepped.parents[node - 1]]) for node in order)
 
     def _take(
         self, tokens: Sequence[int], stepped: Stepped, drafter: Drafter, text: ReplyText

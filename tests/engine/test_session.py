@@ -31,6 +31,7 @@ from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_speed
 from specchat.engine.model.decoder import NOTHING, Decoder, Skip
 from specchat.engine.session import Session, source
+from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.test_lossless import Script, finished, shown
 from tests.engine.tiny import byte_fallback, checkpoint
@@ -204,11 +205,18 @@ def test_a_step_tells_what_was_drafted_and_how_sure(demo: Session, strategy: str
         kept = tokens[at : at + step.accepted]
         assert [draft.text for draft in step.drafts[: step.accepted]] == [demo.tokenizer.text_of(t) for t in kept]
         assert len(step.drafts) == step.drafted
+        tree = StepTree.of(step.drafts)
+        assert tree.parents[: step.accepted] == tuple(range(-1, step.accepted - 1))
+        if len(tokens[at:]) > step.accepted:
+            candidates = tree.candidates().get(step.accepted - 1, [])
+            assert step.tested == step.accepted + bool(candidates)
         for draft in step.drafts:
             assert (draft.probability is None) == (strategy == "lookup")
             assert draft.probability is None or 0 < draft.probability <= 1
         at += step.emitted
     assert (strategy == "plain") == (not any(step.drafts for step in steps(events)))
+    if strategy == "draft-tree":
+        assert any(branched(step.drafts) and step.accepted for step in steps(events))
 
 
 def test_a_draft_goes_on_while_its_model_is_sure(demo: Session) -> None:
