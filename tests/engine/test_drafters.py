@@ -9,6 +9,7 @@ from specchat.engine.api import Generate, Limits, Message, Sampling, Speculation
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.drafters.lookup import LookupDrafter
+from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.skip_search import SkipSearch
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.decoder import Decoder, Skip
@@ -54,6 +55,17 @@ def test_lookup_follows_the_text_as_it_grows() -> None:
     assert drafter.continuation(text, 3) == [3, 4, 9]
     drafter.begin([8])
     assert drafter.continuation([8, 1, 2], 3) == []
+
+
+def test_the_index_goes_on_with_a_chat_and_not_with_another() -> None:
+    first = Occurrences.of([1, 2, 3, 1, 2], Occurrences())
+    longer = Occurrences.of([1, 2, 3, 1, 2, 4, 1, 2], first)
+    assert longer is first
+    assert list(longer.matches([1, 2], 9, 9)) == list(Occurrences.of(longer.text, Occurrences()).matches([1, 2], 9, 9))
+    other = Occurrences.of([1, 2, 9], longer)
+    assert other is not longer
+    assert list(other.matches([1, 2], 9, 9)) == [(2, 2)]
+    assert Occurrences.of([1, 2], longer) is not longer
 
 
 def test_skip_search_keeps_first_and_last_layer_and_finds_a_good_set() -> None:

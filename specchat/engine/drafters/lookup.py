@@ -25,7 +25,7 @@ class LookupDrafter:
         self._here = Occurrences()
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self.forget()
+        self._here = Occurrences.of(prompt, self._here)
 
     def forget(self) -> None:
         self._here = Occurrences()

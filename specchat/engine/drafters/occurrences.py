@@ -21,6 +21,14 @@ class Occurrences:
                 self._ends[tuple(self.text[-KEY:])].append(len(self.text))
             self.text.append(token)
 
+    @classmethod
+    def of(cls, text: Sequence[int], before: "Occurrences") -> "Occurrences":
+        """The index of `text`: the one of `before` goes on where `text` begins with what that has."""
+        known = len(before.text)
+        here = before if list(text[:known]) == before.text else cls()
+        here.grow(text)
+        return here
+
     def grow(self, text: Sequence[int]) -> None:
         """Append what `text` has beyond what is here."""
         self.extend(text[len(self.text) :])

@@ -126,7 +126,7 @@ class SuffixDrafter:
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._remember(self._here.text[self._prompt :])
-        self._here = Occurrences()
+        self._here = Occurrences.of(prompt, self._here)
         self._prompt = len(prompt)
 
     def forget(self) -> None:
