@@ -30,7 +30,7 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "Draft tree",
             "The small model drafts several tokens for a place where it is torn; the target takes the path it likes.",
             "model",
-            8,
+            12,
         ),
         StrategyInfo(
             "lookup",

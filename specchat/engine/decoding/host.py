@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 
-from torch import Tensor
+from torch import Tensor, stack
 from torch.nn.functional import pad
 
 from specchat.engine.api import Acceptance, Sampling
@@ -91,16 +91,25 @@ class HostDrafts:
     def branch(self, role: Role, level: int) -> None:
         assert self._growth is not None
         growth = self._growth
-        for parent, logits in zip(growth.frontier, self._logits(role, len(growth.frontier)), strict=True):
-            before = growth.tokens(growth.path(parent))
-            for token in before:
-                self.history.push(token)
-            scores = self.sampler.scores(logits, self.history)
-            for token in before:
-                self.history.pop(token)
-            likely = scores if self._ratio else self.sampler.perturbed(scores, len(self.text) + level)
-            shares, tokens = likely.softmax(0).topk(WIDTH)
-            growth.add(parent, tokens.tolist(), scores.softmax(0)[tokens].tolist(), shares.tolist())
+        logits = self._logits(role, len(growth.frontier))
+        scores = stack([self._scores_after(growth.path(n), row) for n, row in zip(growth.frontier, logits, strict=True)])
+        likely = scores if self._ratio else self.sampler.perturbed(scores, len(self.text) + level)
+        shares, tokens = likely.softmax(-1).topk(WIDTH)
+        probabilities = shares if likely is scores else scores.softmax(-1).gather(1, tokens)
+        found = zip(growth.frontier, tokens.tolist(), probabilities.tolist(), shares.tolist(), strict=True)
+        for parent, *rows in found:
+            growth.add(parent, *rows)
+
+    def _scores_after(self, path: Sequence[int], logits: Tensor) -> Tensor:
+        """Processed scores float32 [vocab] after the nodes of a path."""
+        assert self._growth is not None
+        before = self._growth.tokens(path)
+        for token in before:
+            self.history.push(token)
+        scores = self.sampler.scores(logits, self.history)
+        for token in before:
+            self.history.pop(token)
+        return scores
 
     def _logits(self, role: Role, rows: int) -> Tensor:
         """Logits float32 [rows, vocab] of the last rows that `run` went over."""

@@ -62,10 +62,10 @@ class Sampler:
         return gumbel_argmax(values, self.sampling.seed, position, stream)
 
     def perturbed(self, scores: Tensor, position: int) -> Tensor:
-        """Processed `scores` and the noise of their position, float32 [vocab]: `pick` takes the largest."""
+        """Processed `scores` and the noise of their position, float32 [..., vocab]: `pick` takes the largest."""
         if self.greedy:
             return scores
-        extra = noise.gumbel(self.sampling.seed, position, noise.TOKEN, np.arange(scores.shape[0]))
+        extra = noise.gumbel(self.sampling.seed, position, noise.TOKEN, np.arange(scores.shape[-1]))
         return scores + torch.from_numpy(extra).float()
 
     def probabilities(self, scores: Tensor) -> Tensor:

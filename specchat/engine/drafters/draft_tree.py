@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 
-LEAST = 0.2
+LEAST = 0.3
 """Value of a path below which it is not followed."""
 
 
