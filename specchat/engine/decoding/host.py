@@ -92,7 +92,7 @@ class HostDrafts:
         assert self._growth is not None
         growth = self._growth
         logits = self._logits(role, len(growth.frontier))
-        scores = stack([self._scores_after(growth.path(n), row) for n, row in zip(growth.frontier, logits, strict=True)])
+        scores = stack([self._scores_after(*of) for of in zip(growth.frontier, logits, strict=True)])
         likely = scores if self._ratio else self.sampler.perturbed(scores, len(self.text) + level)
         shares, tokens = likely.softmax(-1).topk(WIDTH)
         probabilities = shares if likely is scores else scores.softmax(-1).gather(1, tokens)
@@ -100,10 +100,10 @@ class HostDrafts:
         for parent, *rows in found:
             growth.add(parent, *rows)
 
-    def _scores_after(self, path: Sequence[int], logits: Tensor) -> Tensor:
-        """Processed scores float32 [vocab] after the nodes of a path."""
+    def _scores_after(self, node: int, logits: Tensor) -> Tensor:
+        """Processed scores float32 [vocab] after a node and those before it."""
         assert self._growth is not None
-        before = self._growth.tokens(path)
+        before = self._growth.tokens(self._growth.path(node))
         for token in before:
             self.history.push(token)
         scores = self.sampler.scores(logits, self.history)
