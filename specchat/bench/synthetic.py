@@ -13,6 +13,7 @@ from torch import Tensor
 from specchat.bench.published import Shapes
 from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import GIB, Model, Place, fits, plan
@@ -64,8 +65,8 @@ def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
                 f"{shapes.name} with {shapes.target.layers} layers needs {needed / GIB:.1f} GiB in {Path(kept).parent} "
                 f"and {free / GIB:.1f} GiB are free. Ask for fewer with --layers.",
             )
-        target = Decoder(write_random(Path(kept) / "target", shapes.target, 0), context, quant)
-        draft = Decoder(write_random(Path(kept) / "draft", shapes.draft, 1), context)
+        target = Decoder(Checkpoint.open(write_random(Path(kept) / "target", shapes.target, 0)), context, quant)
+        draft = Decoder(Checkpoint.open(write_random(Path(kept) / "draft", shapes.draft, 1)), context)
     return host_runner(target, draft)
 
 

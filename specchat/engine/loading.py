@@ -4,13 +4,13 @@ import logging
 from collections.abc import Callable
 from time import perf_counter
 
-from specchat.engine.api import Loading, ModelSource, PairSpec
+from specchat.engine.api import Loading, PairSpec
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hub import locate
-from specchat.engine.model.config import load_config
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import place
 from specchat.engine.model.plan import Plan
-from specchat.engine.model.tokenizer import Tokenizer, mismatch
+from specchat.engine.model.tokenizer import mismatch
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
@@ -32,28 +32,24 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         raise ModelError(f'{pair.id}: backend {pair.backend!r} is not built in yet; only "native" is.')
     started = perf_counter()
     leave_one_core()
-    target_folder = locate(pair.target, progress)
-    tokenizer = Tokenizer(target_folder)
-    draft_folder = None
+    target, draft = Checkpoint.open(locate(pair.target, progress)), None
+    tokenizer = target.tokenizer()
     if pair.draft is not None:
-        draft_folder = locate(pair.draft, progress)
-        of_draft = Tokenizer(draft_folder)
-        if reason := mismatch(tokenizer, of_draft):
+        draft = Checkpoint.open(locate(pair.draft, progress))
+        if reason := mismatch(tokenizer, draft.tokenizer()):
             raise ModelError(
                 f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
             )
-        check_size(pair.draft, of_draft, load_config(draft_folder).vocab)
-    check_size(pair.target, tokenizer, load_config(target_folder).vocab)
     make_room()
     progress(Loading(f"reading {pair.target.label}", 0.1))
-    placement = place(pair, target_folder, draft_folder, pair.context or DEFAULT_CONTEXT)
+    placement = place(pair, target, draft, pair.context or DEFAULT_CONTEXT)
 
     def about_draft() -> None:
         if pair.draft is not None:
             progress(Loading(f"reading {pair.draft.label}", 0.5))
 
     def loaded(plan: Plan, note: str) -> Session:
-        runner = load_runner(pair, target_folder, draft_folder, plan, about_draft)
+        runner = load_runner(pair, target, draft, plan, about_draft)
         runner.prepare(lambda part: progress(Loading(f"preparing the GPU: {part}", 0.8)))
         progress(Loading("measuring plain speed", 0.9))
         return Session(pair, tokenizer, runner, started, note)
@@ -69,16 +65,3 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     progress(Loading("the GPU failed; going to the CPU", 0.1))
     return loaded(placement.otherwise, f"the GPU failed: {first}")
-
-
-def check_size(source: ModelSource, tokenizer: Tokenizer, vocab: int) -> None:
-    """Pass when the model of `vocab` embeddings has one for every token.
-
-    Raises:
-        ModelError: it has not.
-    """
-    if tokenizer.size > vocab:
-        raise ModelError(
-            f"{source.label}: the tokenizer has {tokenizer.size} tokens, the model only {vocab} (vocab_size in "
-            "config.json). Download the checkpoint again."
-        )

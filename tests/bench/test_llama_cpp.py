@@ -21,6 +21,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.api import Message, Sampling
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import EngineError
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import Rope
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.tokenizer import Tokenizer
@@ -200,14 +201,14 @@ def test_without_gguf_a_sentence_says_what_to_install(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(EngineError, match="gguf, which is not installed"):
-        export(checkpoint(tmp_path), tmp_path / "x.gguf", "f32")
+        export(Checkpoint.open(checkpoint(tmp_path)), tmp_path / "x.gguf", "f32")
 
 
 @needs_gguf
 def test_yarn_is_refused_in_a_sentence(tmp_path: Path) -> None:
     scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
     with pytest.raises(EngineError, match="yarn"):
-        export(checkpoint(tmp_path, rope_scaling=scaling), tmp_path / "x.gguf", "f32")
+        export(Checkpoint.open(checkpoint(tmp_path, rope_scaling=scaling)), tmp_path / "x.gguf", "f32")
 
 
 # llama.cpp itself.
@@ -248,9 +249,9 @@ def exact_logits(file: Path, tokens: list[int]) -> Tensor:
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_logits_of_every_family_are_ours(family: str, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model", **WIDE | FAMILIES[family])
-    export(folder, tmp_path / "x.gguf", "f32")
+    export(Checkpoint.open(folder), tmp_path / "x.gguf", "f32")
     tokens = [int(t) for t in torch.randint(0, 256, (100,), generator=torch.Generator().manual_seed(1))]
-    decoder = Decoder(folder)
+    decoder = Decoder(Checkpoint.open(folder))
     expected = CachedModel(decoder).next_logits(tokens)
     torch.testing.assert_close(exact_logits(tmp_path / "x.gguf", tokens), expected, atol=1e-4, rtol=1e-4)
 
@@ -258,9 +259,9 @@ def test_logits_of_every_family_are_ours(family: str, tmp_path: Path) -> None:
 @needs_llama
 def test_weights_quantised_on_load_are_exported_quantised(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model", **WIDE)
-    export(folder, tmp_path / "x.gguf", "f32", "nf4")
+    export(Checkpoint.open(folder), tmp_path / "x.gguf", "f32", "nf4")
     tokens = list(range(60, 90))
-    decoder = Decoder(folder, quant="nf4")
+    decoder = Decoder(Checkpoint.open(folder), quant="nf4")
     expected = CachedModel(decoder).next_logits(tokens)
     torch.testing.assert_close(exact_logits(tmp_path / "x.gguf", tokens), expected, atol=1e-3, rtol=1e-3)
 
@@ -268,7 +269,7 @@ def test_weights_quantised_on_load_are_exported_quantised(tmp_path: Path) -> Non
 @needs_llama
 def test_the_demo_target_writes_our_greedy_texts() -> None:
     folder = demo_model("target")
-    tokenizer, decoder = Tokenizer(folder), Decoder(folder)
+    tokenizer, decoder = Tokenizer(folder), Decoder(Checkpoint.open(folder))
     eos = decoder.config.eos | tokenizer.eos
     texts = (
         "hi, computer",

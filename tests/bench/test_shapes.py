@@ -37,7 +37,8 @@ from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Stepped
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.errors import EngineError
-from specchat.engine.model.config import ModelConfig, load_config
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.runners.runner import Runner
 
 BILLIONS = {
@@ -127,7 +128,7 @@ def test_a_random_checkpoint_reads_back_with_its_shapes(tmp_path: Path) -> None:
     for number, shapes in enumerate(PUBLISHED.values()):
         config = tiny(shapes.target)
         folder = write_random(tmp_path / str(number), config, 0)
-        again = load_config(folder)
+        again = Checkpoint.open(folder).config
         assert replace(again, rope=config.rope) == config
         assert again.rope.theta == config.rope.theta
 

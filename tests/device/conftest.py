@@ -11,7 +11,7 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
-from specchat.engine.model.config import load_config
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
@@ -33,8 +33,8 @@ SHAPE = {
 
 
 def decoder(folder: Path, dtype: torch.dtype = torch.float32, quant: Quant | None = None) -> DeviceDecoder:
-    config = load_config(folder)
-    return DeviceDecoder(config, load(folder, config, quant, DEVICE, dtype), CONTEXT, DEVICE, dtype)
+    opened = Checkpoint.open(folder)
+    return DeviceDecoder(opened.config, load(opened, quant, DEVICE, dtype), CONTEXT, DEVICE, dtype)
 
 
 @dataclass(frozen=True)

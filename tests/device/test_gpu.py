@@ -7,7 +7,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.api import Quant, Sampling
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
-from specchat.engine.model.config import load_config
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import STRATEGIES
@@ -26,10 +26,9 @@ SAMPLINGS = (Sampling(), Sampling(seed=4, temperature=0.8, top_p=0.9), Sampling(
 
 
 def loaded(name: str, quant: Quant | None, dtype: torch.dtype) -> DeviceDecoder:
-    folder = demo_model(name)
-    config, device = load_config(folder), torch.device("cuda")
-    weights = load(folder, config, quant, device, dtype)
-    return DeviceDecoder(config, weights, CONTEXT, device, dtype)
+    checkpoint, device = Checkpoint.open(demo_model(name)), torch.device("cuda")
+    weights = load(checkpoint, quant, device, dtype)
+    return DeviceDecoder(checkpoint.config, weights, CONTEXT, device, dtype)
 
 
 def runner(quant: Quant | None, captured: bool, dtype: torch.dtype = torch.bfloat16) -> Runner:

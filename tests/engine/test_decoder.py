@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from specchat.engine.model import decoder as decoder_module
 from specchat.engine.model import layers
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder, Skip
 from specchat.engine.model.layers import blocks, scripted
 from specchat.engine.model.rows import Half, HalfThreaded, fits_half, half_works, row_invariant
@@ -40,7 +41,7 @@ def one_by_one(decoder: Decoder, ids: list[int]) -> torch.Tensor:
 def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "m", seed=3, **FAMILY[family])
     ids = tokens(200)
-    mine, theirs = whole(Decoder(folder), ids), reference(folder, ids)
+    mine, theirs = whole(Decoder(Checkpoint.open(folder)), ids), reference(folder, ids)
     assert theirs.std() > 0.3  # lively logits, or agreement would mean nothing
     torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
 
@@ -49,7 +50,9 @@ def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
 def test_logits_equal_transformers_on_real_weights(name: str, shared_data: Path) -> None:
     folder = shared_data / "checkpoints" / name
     ids = [1, *(t + 3 for t in tokens(250) if t < 400)]
-    torch.testing.assert_close(whole(Decoder(folder), ids), reference(folder, ids), atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        whole(Decoder(Checkpoint.open(folder)), ids), reference(folder, ids), atol=2e-4, rtol=1e-4
+    )
 
 
 def test_rope_parameters_of_transformers_5(tmp_path: Path) -> None:
@@ -59,7 +62,7 @@ def test_rope_parameters_of_transformers_5(tmp_path: Path) -> None:
     config["rope_parameters"] = config.pop("rope_scaling") | {"rope_theta": config.pop("rope_theta")}
     (new / "config.json").write_text(json.dumps(config))
     ids = tokens(100)
-    assert torch.equal(whole(Decoder(old), ids), whole(Decoder(new), ids))
+    assert torch.equal(whole(Decoder(Checkpoint.open(old)), ids), whole(Decoder(Checkpoint.open(new)), ids))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +72,7 @@ def test_a_row_does_not_depend_on_its_company(family: str, threads: int, tmp_pat
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        decoder = Decoder(checkpoint(tmp_path / "m", **FAMILY[family]))
+        decoder = Decoder(Checkpoint.open(checkpoint(tmp_path / "m", **FAMILY[family])))
         ids = tokens(200)
         alone = one_by_one(decoder, ids)
         for start in (0, 55, 63, 120, 180):
@@ -86,14 +89,14 @@ def test_a_row_does_not_depend_on_its_company(family: str, threads: int, tmp_pat
 
 @pytest.mark.parametrize("inputs", [1536, 4864])
 def test_long_inputs_are_row_invariant(inputs: int, tmp_path: Path) -> None:
-    decoder = Decoder(checkpoint(tmp_path / "m", intermediate_size=inputs, num_hidden_layers=1))
+    decoder = Decoder(Checkpoint.open(checkpoint(tmp_path / "m", intermediate_size=inputs, num_hidden_layers=1)))
     ids = tokens(16)
     alone = one_by_one(decoder, ids)
     assert torch.equal(decoder.logits(decoder.forward(ids, 0)), alone)
 
 
 def test_skipping_nothing_is_the_model_and_skipping_something_is_not(tmp_path: Path) -> None:
-    decoder = Decoder(checkpoint(tmp_path / "m"))
+    decoder = Decoder(Checkpoint.open(checkpoint(tmp_path / "m")))
     ids = tokens(20)
     full = whole(decoder, ids)
     for skip in (Skip(attention=frozenset({1})), Skip(mlp=frozenset({2}))):
@@ -102,7 +105,7 @@ def test_skipping_nothing_is_the_model_and_skipping_something_is_not(tmp_path: P
 
 
 def test_the_context_is_a_limit(tmp_path: Path) -> None:
-    decoder = Decoder(checkpoint(tmp_path / "m"), context=10)
+    decoder = Decoder(Checkpoint.open(checkpoint(tmp_path / "m")), context=10)
     decoder.forward(tokens(10), 0)
     with pytest.raises(ValueError, match="do not fit"):
         decoder.forward([1], 10)
@@ -113,9 +116,9 @@ def test_scripted_blocks_are_the_plain_ones_bit_for_bit(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = checkpoint(tmp_path, **FAMILY[family])
-    fast = Decoder(folder)
+    fast = Decoder(Checkpoint.open(folder))
     monkeypatch.setattr(decoder_module, "scripted", lambda: None)
-    plain = Decoder(folder)
+    plain = Decoder(Checkpoint.open(folder))
     assert plain._blocks is blocks
     skip = Skip(attention=frozenset({1}), mlp=frozenset({0}))
     # Across a boundary of the cache's blocks, in odd and even numbers of rows, whole and with sub-layers left out.
@@ -129,7 +132,7 @@ def test_scripted_blocks_are_the_plain_ones_bit_for_bit(
 
 def test_dense_products_are_scripted_here(tmp_path: Path) -> None:
     """Otherwise the test above compares plain Python with itself."""
-    decoder = Decoder(checkpoint(tmp_path))
+    decoder = Decoder(Checkpoint.open(checkpoint(tmp_path)))
     if not decoder.arrangements() <= {"half", "packed"}:
         pytest.skip(f"on this processor products are arranged otherwise: {decoder.arrangements()}")
     assert decoder._blocks is scripted()
@@ -150,10 +153,10 @@ def test_checkpoints_of_16_bits_are_multiplied_in_16_bits_here(tmp_path: Path) -
     if not half_works():
         pytest.skip("FBGEMM is not here, or not row-invariant on this processor")
     folder = checkpoint(tmp_path, seed=4, **FAMILY["qwen2"])
-    assert not any(name.startswith("half") for name in Decoder(folder).arrangements())
+    assert not any(name.startswith("half") for name in Decoder(Checkpoint.open(folder)).arrangements())
     tensors = {name: t.to(torch.bfloat16) for name, t in load_file(folder / "model.safetensors").items()}
     save_file(tensors, folder / "model.safetensors")
-    half = Decoder(folder)
+    half = Decoder(Checkpoint.open(folder))
     assert half.arrangements() == {"half"}
     assert half._blocks is scripted()
     ids = tokens(40)

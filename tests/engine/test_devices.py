@@ -8,6 +8,7 @@ import pytest
 from specchat.engine.api import QUANTS, Device, ModelSource, PairSpec, Quant
 from specchat.engine.errors import EngineError
 from specchat.engine.model import devices
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine, Placement, free_memory, place, this_machine
 from specchat.engine.model.gpu import Gpu
 from specchat.engine.model.plan import GIB, SPARE
@@ -68,7 +69,8 @@ class Tiny:
         source = ModelSource(path=str(self.target), quant=quant, device=target)
         other = ModelSource(path=str(self.draft), device=draft) if draft else None
         pair = PairSpec("tiny", "Tiny", source, other)
-        return place(pair, self.target, self.draft if other else None, context, machine)
+        opened = Checkpoint.open(self.draft) if other else None
+        return place(pair, Checkpoint.open(self.target), opened, context, machine)
 
     def refusal(self, machine: Machine, **settings: object) -> EngineError:
         with pytest.raises(EngineError) as caught:

@@ -25,7 +25,7 @@ class BrokenGpu:
     error: Exception
     places: list[str] = field(default_factory=list)
 
-    def __call__(self, pair: PairSpec, target: Path, draft: Path | None, plan: Any, about_draft: Any) -> Any:
+    def __call__(self, pair: PairSpec, target: Any, draft: Any, plan: Any, about_draft: Any) -> Any:
         self.places.append(plan.target.place)
         if plan.target.place == "cuda":
             raise self.error

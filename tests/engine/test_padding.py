@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specchat.engine.model import decoder as decoder_module
 from specchat.engine.model import quantised, rows
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.padding import joined, least, measured
 from specchat.engine.model.rows import PREFILL_ROWS, UNPADDED, Half, Linear, arrange, half_works, row_invariant
@@ -96,9 +97,9 @@ def test_a_padded_pass_is_the_pass_itself(
     folder = in_16_bits(tmp_path, **FAMILY[family])
     if not by_script:
         afresh.setattr(decoder_module, "scripted", lambda: None)
-    own, seen = Decoder(folder), []
+    own, seen = Decoder(Checkpoint.open(folder)), []
     afresh.setattr(rows, "half_padding", lambda *_: AVX2)
-    padded = Decoder(folder)
+    padded = Decoder(Checkpoint.open(folder))
     run = padded._blocks
 
     def watched(x: Tensor, *rest: object) -> Tensor:

@@ -13,7 +13,8 @@ from specchat.config.paths import demo_model
 from specchat.engine.api import QUANTS, Quant
 from specchat.engine.errors import EngineError
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
-from specchat.engine.model.config import ModelConfig, load_config
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.devices import half_on_cpu
 from specchat.engine.model.plan import GIB, GPU_RUNTIME, SPARE, Model, Need, Place, Plan, check_fits, need, plan
@@ -41,7 +42,7 @@ LLAMA = {
 def shape(tmp_path: Path) -> Callable[..., ModelConfig]:
     """Configurations of published shapes, read as those of checkpoints are."""
     checkpoint(tmp_path)
-    base = load_config(tmp_path)
+    base = Checkpoint.open(tmp_path).config
     return lambda **changes: replace(base, **changes)
 
 
@@ -64,7 +65,7 @@ def of(stated: Shape, base: ModelConfig) -> ModelConfig:
 
 @pytest.mark.parametrize("family", FAMILY)
 def test_a_loaded_model_takes_what_was_planned(family: str, tmp_path: Path) -> None:
-    decoder = Decoder(checkpoint(tmp_path, **FAMILY[family]), 100)
+    decoder = Decoder(Checkpoint.open(checkpoint(tmp_path, **FAMILY[family])), 100)
     planned = need(Model(decoder.config, "cpu"), 100)
     assert planned.weights + planned.cache == pytest.approx(decoder.memory(), rel=WITHIN)
     assert planned.cache == decoder.cache.memory()
@@ -75,8 +76,9 @@ def test_a_loaded_model_takes_what_was_planned(family: str, tmp_path: Path) -> N
 def test_the_demo_pair_takes_what_was_planned(which: str, quant: Quant | None) -> None:
     if quant:
         pytest.importorskip("bitsandbytes")
-    decoder = Decoder(demo_model(which), quant=quant)
-    planned = need(Model(decoder.config, "cpu", quant, half=half_on_cpu(demo_model(which))), decoder.context)
+    demo = Checkpoint.open(demo_model(which))
+    decoder = Decoder(demo, quant=quant)
+    planned = need(Model(demo.config, "cpu", quant, half=half_on_cpu(demo)), decoder.context)
     assert planned.weights + planned.cache == pytest.approx(decoder.memory(), rel=WITHIN)
 
 

@@ -27,11 +27,11 @@ from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.loading import load
 from specchat.engine.model import quantised
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.quantise import block_scales, code_table, dequantised, fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear, linear_of
 from specchat.engine.model.rows import PREFILL_ROWS, Linear, row_invariant
-from specchat.engine.model.stored import settled, stored_quant
 from specchat.engine.model.weights import Weights
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu
@@ -150,7 +150,7 @@ def test_a_stored_matrix_of_any_blocks_loads_as_it_is(
         {k.removeprefix(NAME + "."): v for k, v in stored.items() if k.startswith(f"{NAME}.weight.")},
         torch.device("cpu"),
     )
-    with Weights(folder) as weights:
+    with Weights(Checkpoint.open(folder)) as weights:
         weight = weights.linear(NAME, 64, inputs)
     assert isinstance(weight, Tensor)
     assert same_values(weight, unpacked_by_bitsandbytes(stored[f"{NAME}.weight"], state))
@@ -188,8 +188,8 @@ def test_what_a_quantised_checkpoint_left_dense_stays_dense(tmp_path: Path) -> N
         del tensors[name]
     tensors[f"{NAME}.weight"] = dense[f"{NAME}.weight"]
     save_file(tensors, folder / "model.safetensors")
-    assert isinstance(Decoder(folder, quant="nf4").layers[0].down, Linear)
-    assert isinstance(Decoder(folder, quant="nf4").layers[1].down, QuantisedLinear)
+    assert isinstance(Decoder(Checkpoint.open(folder), quant="nf4").layers[0].down, Linear)
+    assert isinstance(Decoder(Checkpoint.open(folder), quant="nf4").layers[1].down, QuantisedLinear)
 
 
 def test_bitsandbytes_rounds_activations_to_int8_too_and_we_do_not() -> None:
@@ -251,7 +251,7 @@ def test_a_stored_matrix_loads_as_it_is(
         torch.device("cpu"),
     )
     truth = functional.dequantize_4bit(stored[f"{NAME}.weight"].view(torch.uint8), state)
-    with Weights(folder) as weights:
+    with Weights(Checkpoint.open(folder)) as weights:
         weight = weights.linear(NAME, 64, 128)
     assert isinstance(weight, FourBit)
     assert (weight.nested is not None) == nested
@@ -261,7 +261,7 @@ def test_a_stored_matrix_loads_as_it_is(
 def test_a_stored_int8_matrix_loads_as_it_is(tmp_path: Path) -> None:
     folder = bnb_checkpoint(tmp_path, "int8")
     stored = load_file(folder / "model.safetensors")
-    with Weights(folder) as weights:
+    with Weights(Checkpoint.open(folder)) as weights:
         weight = weights.linear(NAME, 64, 128)
     assert isinstance(weight, EightBit)
     assert torch.equal(weight.values, stored[f"{NAME}.weight"])
@@ -273,7 +273,7 @@ def test_a_dense_matrix_keeps_its_dtype(dtype: torch.dtype, tmp_path: Path) -> N
     folder = checkpoint(tmp_path)
     tensors = {k: v.to(dtype) for k, v in load_file(folder / "model.safetensors").items()}
     save_file(tensors, folder / "model.safetensors")
-    with Weights(folder) as weights:
+    with Weights(Checkpoint.open(folder)) as weights:
         weight = weights.linear(NAME, 64, 112)
         assert isinstance(weight, Tensor)
         assert same_bits(weight, tensors[f"{NAME}.weight"])
@@ -351,7 +351,7 @@ def test_a_damaged_matrix_is_refused_in_a_sentence(case: str, tmp_path: Path) ->
     tensors = load_file(folder / "model.safetensors")
     spoil(tensors)
     save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors")
-    with Weights(folder) as weights, pytest.raises(ModelError) as caught:
+    with Weights(Checkpoint.open(folder)) as weights, pytest.raises(ModelError) as caught:
         weights.linear(NAME, 64, 128)
     assert words in caught.value.message
     assert str(tmp_path) in caught.value.message
@@ -377,22 +377,25 @@ def with_config(folder: Path, settings: object) -> Path:
 def test_other_methods_are_refused_by_name(settings: object, method: str, tmp_path: Path) -> None:
     folder = with_config(checkpoint(tmp_path), settings)
     with pytest.raises(ModelError, match=f"quantised with {method}, which specchat cannot run"):
-        Weights(folder)
+        Checkpoint.open(folder)
 
 
 def test_config_and_weights_must_agree(tmp_path: Path) -> None:
     folder = with_config(bnb_checkpoint(tmp_path, "nf4"), {"quant_method": "bitsandbytes", "load_in_8bit": True})
-    with Weights(folder) as weights, pytest.raises(ModelError, match=r"is nf4, but config\.json says int8"):
+    with (
+        Weights(Checkpoint.open(folder)) as weights,
+        pytest.raises(ModelError, match=r"is nf4, but config\.json says int8"),
+    ):
         weights.linear(NAME, 64, 128)
 
 
 def test_what_is_asked_for_and_what_is_stored_must_agree(tmp_path: Path) -> None:
     dense, stored = checkpoint(tmp_path / "dense"), bnb_checkpoint(tmp_path / "nf4", "nf4")
-    assert stored_quant(dense) is None
-    assert (settled(dense, None), settled(dense, "int8")) == (None, "int8")
-    assert (settled(stored, None), settled(stored, "nf4")) == ("nf4", "nf4")
+    assert (Checkpoint.open(dense).quant, Checkpoint.open(stored).quant) == (None, "nf4")
+    assert [Checkpoint.open(dense).kept(asked) for asked in (None, "int8")] == [None, "int8"]
+    assert [Checkpoint.open(stored).kept(asked) for asked in (None, "nf4")] == ["nf4", "nf4"]
     with pytest.raises(ModelError, match=r"is quantised as nf4 already and cannot become int8\. Leave quant out"):
-        settled(stored, "int8")
+        Checkpoint.open(stored).kept("int8")
 
 
 @pytest.mark.parametrize("quant", QUANTS)

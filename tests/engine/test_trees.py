@@ -11,6 +11,7 @@ from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.growth import ROOT, Growth
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters import draft_tree
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.runs import Levels, Runs, chain, depth_first
 from specchat.engine.session import Session
@@ -31,7 +32,7 @@ def path_to(node: int) -> list[int]:
 def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> None:
     """Bit for bit, wherever the tree stands in the blocks of the cache; `keep` leaves the cache of the chain."""
     folder = checkpoint(tmp_path / "m", **FAMILY[family])
-    decoder, alone = Decoder(folder), Decoder(folder)
+    decoder, alone = Decoder(Checkpoint.open(folder)), Decoder(Checkpoint.open(folder))
     ids, nodes = tokens(200), tokens(11, seed=1)
     whole = one_by_one(decoder, ids)
     for start in (1, 5, 59, 62, 64, 120):
@@ -52,7 +53,7 @@ def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> Non
 
 @pytest.mark.cpu
 def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None:
-    decoder = Decoder(checkpoint(tmp_path / "m"))
+    decoder = Decoder(Checkpoint.open(checkpoint(tmp_path / "m")))
     ids, nodes = tokens(70), tokens(11, seed=1)
     one_by_one(decoder, ids[:59])
     expected = decoder.forward(nodes, 59, runs=depth_first(PARENTS)).clone()

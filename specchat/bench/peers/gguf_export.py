@@ -11,7 +11,8 @@ from torch import Tensor
 
 from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.model.config import ModelConfig, Rope, load_config
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig, Rope
 from specchat.engine.model.quantise import dequantised, quantise
 from specchat.engine.model.weights import Weights
 
@@ -32,14 +33,14 @@ MATRICES = {
 }
 
 
-def export(folder: Path, file: Path, width: Width, quant: Quant | None = None) -> None:
-    """Write the checkpoint in `folder` to `file`, layers first quantised as `quant` says.
+def export(checkpoint: Checkpoint, file: Path, width: Width, quant: Quant | None = None) -> None:
+    """Write `checkpoint` to `file`, layers first quantised as `quant` says.
 
     Quantised matrices are written as what they dequantise to: llama.cpp has no such formats.
 
     Raises:
         EngineError: "config": the package gguf is not installed.
-        ModelError: the checkpoint cannot be read, or scales its positions in a way that is not written here.
+        ModelError: the weights cannot be read, or the model scales its positions in a way that is not written here.
     """
     try:
         import gguf
@@ -47,10 +48,10 @@ def export(folder: Path, file: Path, width: Width, quant: Quant | None = None) -
         raise EngineError(
             "config", 'llama.cpp needs the package gguf, which is not installed: pip install "specchat[gguf]".'
         ) from None
-    config = load_config(folder)
+    config = checkpoint.config
     writer = gguf.GGUFWriter(file, ARCHITECTURES[config.family])
     _describe(writer, config, gguf)
-    with Weights(folder) as weights:
+    with Weights(checkpoint) as weights:
         _Tensors(writer, weights, config, width, quant).add()
         writer.write_header_to_file()
         writer.write_kv_data_to_file()

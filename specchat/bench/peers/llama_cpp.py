@@ -6,11 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+
 from specchat.bench.contender import CLOCK, Clock, Material, Prompt, Run
 from specchat.bench.peers.gguf_export import Width, export
 from specchat.engine.api import Sampling
 from specchat.engine.errors import EngineError
-from specchat.engine.model.files import read_json
+from specchat.engine.model.checkpoint import Checkpoint
 
 WARM_UP = 32
 """Tokens of the replies that settle the number of threads."""
@@ -33,8 +35,9 @@ def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
     opened: list[LlamaCpp] = []
     try:
         file = Path(kept.name) / "target.gguf"
-        width = stored_width(material.target)
-        export(material.target, file, width, material.target_quant)
+        checkpoint = Checkpoint.open(material.target)
+        width = stored_width(checkpoint)
+        export(checkpoint, file, width, material.target_quant)
         shared = _Shared(kept, f"{material.target_quant} weights as {width}" if material.target_quant else width)
         opened.append(LlamaCpp("llama.cpp", "plain", file, material, shared, None, clock))
         lookup = _lookup(material.lookup_length)
@@ -48,10 +51,9 @@ def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
     return opened
 
 
-def stored_width(folder: Path) -> Width:
+def stored_width(checkpoint: Checkpoint) -> Width:
     """float16 where the checkpoint has 16 bits a weight: llama.cpp runs it faster, and loses nothing that counts."""
-    config = read_json(folder / "config.json")
-    return "f32" if config.get("dtype", config.get("torch_dtype")) in (None, "float32") else "f16"
+    return "f16" if checkpoint.dtype in (torch.float16, torch.bfloat16) else "f32"
 
 
 class LlamaCpp:

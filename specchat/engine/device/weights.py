@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from specchat.engine.api import Quant
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.weights import Weights
@@ -47,21 +47,20 @@ Read = Callable[[str, int, int], Weight]
 ReadVector = Callable[[str, int], Tensor]
 
 
-def load(
-    folder: Path, config: ModelConfig, quant: Quant | None, device: torch.device, dtype: torch.dtype
-) -> ModelWeights:
+def load(checkpoint: Checkpoint, quant: Quant | None, device: torch.device, dtype: torch.dtype) -> ModelWeights:
     """Read a checkpoint layer by layer, so that no more than one unquantised layer is in main memory at once.
 
     Raises:
-        ModelError: files missing, damaged, of other shapes, or quantised in a way that is not known.
+        ModelError: weights missing, damaged, of other shapes, or quantised in a way that is not known.
     """
-    with Weights(folder) as weights:
+    with Weights(checkpoint) as weights:
 
         def vector(name: str, size: int) -> Tensor:
             return weights.get(name, size)
 
         # What bitsandbytes left dense, or gives dense, stays so.
-        return _assemble(config, quant if weights.quant is None else None, device, dtype, weights.linear, vector)
+        asked = quant if checkpoint.quant is None else None
+        return _assemble(checkpoint.config, asked, device, dtype, weights.linear, vector)
 
 
 def random(

@@ -60,14 +60,13 @@ class ModelConfig:
         return self.layers * block + self.hidden + self.vocab * self.hidden * (1 if self.tied else 2)
 
 
-def load_config(folder: Path) -> ModelConfig:
-    """Read and check `folder`/config.json.
+def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
+    """The model that `raw`, the JSON of `folder`/config.json, describes; generation_config.json may name more ends.
 
     Raises:
-        ModelError: missing file or key, or an architecture the native decoder does not know.
+        ModelError: a key is missing or wrong, or an architecture the native decoder does not know.
     """
     path = folder / "config.json"
-    raw = read_json(path)
     family = raw.get("model_type")
     if family not in FAMILIES:
         raise ModelError(

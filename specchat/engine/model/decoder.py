@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,8 @@ from specchat.engine.api import Quant
 from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.attention import causal_masks, may_share
 from specchat.engine.model.cache import KVCache
-from specchat.engine.model.config import ModelConfig, load_config
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.layers import blocks, scripted
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.padding import joined
@@ -59,19 +59,19 @@ class Decoder:
     """A loaded model with its cache. Not thread-safe: one sequence at a time."""
 
     def __init__(
-        self, folder: Path, context: int | None = None, quant: Quant | None = None, drafting: bool = False
+        self, checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None, drafting: bool = False
     ) -> None:
-        """Load a checkpoint folder; `context` caps the cache, in tokens; `quant` quantises what is not already
+        """Read the weights; `context` caps the cache, in tokens; `quant` quantises what is not already
         part of a quantised checkpoint.
 
         A model that only drafts (`drafting`) is faster, and its rows may depend on each other.
 
         Raises:
-            ModelError: files missing, damaged, of other shapes or of an unknown architecture.
+            ModelError: weights missing, damaged or of other shapes.
         """
-        self.config = config = load_config(folder)
+        self.config = config = checkpoint.config
         self.context = min(config.context, context or config.context)
-        with Weights(folder) as weights:
+        with Weights(checkpoint) as weights:
             self.embed = weights.get("model.embed_tokens.weight", config.vocab, config.hidden)
             asked = quant if weights.quant is None else None
             self.layers = [_layer(weights, config, i, asked, drafting) for i in range(config.layers)]

@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import torch
+
 from specchat.engine.api import Device, ModelSource, PairSpec
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.kernels import limits
 from specchat.engine.kernels.tiles import PROCESSORS
-from specchat.engine.model.config import ModelConfig, load_config
-from specchat.engine.model.files import read_json
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, plan
 from specchat.engine.model.rows import half_works
-from specchat.engine.model.stored import nested_scales, settled, stored_quant
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,15 @@ def free_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
         return None
 
 
-def place(pair: PairSpec, target: Path, draft: Path | None, context: int, machine: Machine | None = None) -> Placement:
-    """Decide where the models in folders `target` and `draft` run, with at most `context` tokens of cache.
+def place(
+    pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, context: int, machine: Machine | None = None
+) -> Placement:
+    """Decide where `target` and `draft` run, with at most `context` tokens of cache.
 
     "auto" is the GPU where there is one and the pair fits it, otherwise the CPU; a draft on "auto" follows the target.
 
     Raises:
-        ModelError: a checkpoint that cannot be read, or cannot be quantised as asked.
+        ModelError: a checkpoint cannot be quantised as asked.
         EngineError: "config": a GPU is asked for and cannot be used. "memory": the pair does not fit.
     """
     machine = machine or this_machine(pair)
@@ -83,7 +86,7 @@ def place(pair: PairSpec, target: Path, draft: Path | None, context: int, machin
             raise EngineError(
                 "config", f'{source.label} asks for device = "cuda": {machine.gpu}. Say device = "auto" or "cpu".'
             )
-    models = [_model(source, folder) for source, folder in sources]
+    models = [_model(source, checkpoint) for source, checkpoint in sources]
 
     beyond = next((words for model in models if (words := beyond_the_kernels(model.config))), "")
 
@@ -132,19 +135,16 @@ def _placed(device: Device, otherwise: Place) -> Place:
     return otherwise if device == "auto" else device
 
 
-def _model(source: ModelSource, folder: Path) -> Model:
-    config = load_config(folder)
-    quant, fixed = settled(folder, source.quant), stored_quant(folder) is not None
+def _model(source: ModelSource, checkpoint: Checkpoint) -> Model:
+    quant, fixed = checkpoint.kept(source.quant), checkpoint.quant is not None
     if quant is not None and not fixed and find_spec("bitsandbytes") is None:
         raise ModelError(
             f'{source.label}: quant = "{quant}" needs the package bitsandbytes, which is not installed. '
             "Install it, or leave quant out."
         )
-    return Model(config, "cpu", quant, fixed, nested_scales(folder), half_on_cpu(folder))
+    return Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, half_on_cpu(checkpoint))
 
 
-def half_on_cpu(folder: Path) -> bool:
+def half_on_cpu(checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint has 16 bits a weight and this torch multiplies those on the CPU."""
-    raw = read_json(folder / "config.json")
-    stored = raw.get("dtype", raw.get("torch_dtype"))
-    return stored in ("float16", "bfloat16") and half_works()
+    return checkpoint.dtype in (torch.float16, torch.bfloat16) and half_works()

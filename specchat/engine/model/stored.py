@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Container
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,59 +10,16 @@ from torch import Tensor
 from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested
-from specchat.engine.model.files import parsed, read_json
+from specchat.engine.model.checkpoint import DTYPES
+from specchat.engine.model.files import parsed
 from specchat.engine.model.quantise import NESTED_BLOCK, RUNNING, across_rows, code_table
 
 STATE = "quant_state.bitsandbytes__"
 """The prefix of "nf4" or "fp4" in the name of the tensor that holds a 4-bit matrix's settings as JSON."""
 
 STORED_BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 Read = Callable[[str], Tensor]
-
-
-def stored_quant(folder: Path) -> Quant | None:
-    """How config.json says that the checkpoint is quantised; None: it is not.
-
-    Raises:
-        ModelError: by a method other than bitsandbytes' nf4, fp4 and int8.
-    """
-    path = folder / "config.json"
-    settings = read_json(path).get("quantization_config")
-    if settings is None:
-        return None
-    method = settings.get("quant_method", "bitsandbytes") if isinstance(settings, dict) else settings
-    if isinstance(settings, dict) and method == "bitsandbytes":
-        if settings.get("load_in_8bit"):
-            return "int8"
-        if settings.get("load_in_4bit"):
-            kind = settings.get("bnb_4bit_quant_type", "fp4")
-            if kind in ("nf4", "fp4"):
-                return kind  # type: ignore[no-any-return]
-            method = f"bitsandbytes {kind}"
-    raise ModelError(
-        f"{path}: the checkpoint is quantised with {method}, which specchat cannot run; it runs bitsandbytes nf4, fp4 "
-        "and int8. Use the unquantised checkpoint with quant in models.toml."
-    )
-
-
-def nested_scales(folder: Path) -> bool:
-    """Whether the scales of 4-bit weights are quantised themselves: config.json says so, or they are yet to be made."""
-    settings = read_json(folder / "config.json").get("quantization_config")
-    return bool(settings.get("bnb_4bit_use_double_quant")) if isinstance(settings, dict) else True
-
-
-def settled(folder: Path, asked: Quant | None) -> Quant | None:
-    """How the layers' matrices will be kept: as the checkpoint has them, or quantised at load as `asked`.
-
-    Raises:
-        ModelError: the two contradict each other, or the checkpoint is quantised by another method.
-    """
-    there = stored_quant(folder)
-    if there is not None and asked is not None and there != asked:
-        raise ModelError(f"{folder} is quantised as {there} already and cannot become {asked}. Leave quant out.")
-    return there or asked
 
 
 def kind_of(name: str, names: Container[str], dtype: torch.dtype) -> Quant | None:

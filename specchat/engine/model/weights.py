@@ -1,4 +1,4 @@
-"""Tensors of a checkpoint folder: safetensors only, one file or sharded, every shape checked."""
+"""Tensors of a checkpoint: safetensors only, one file or sharded, every shape checked."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,28 +12,27 @@ from torch import Tensor
 from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import Weight
-from specchat.engine.model.files import found, read_json
-from specchat.engine.model.stored import Stored, kind_of, stored_quant
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.stored import Stored, kind_of
 
 DENSE = (torch.float32, torch.float16, torch.bfloat16)
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 class Weights:
     """Reads tensors by name; a context manager that holds the files open (memory-mapped) meanwhile."""
 
-    def __init__(self, folder: Path) -> None:
-        """Find the safetensors files.
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        """Open the safetensors files.
 
         Raises:
-            ModelError: no weights, only pickled ones, a shard missing, a file cut short, or an unknown quantisation.
+            ModelError: a file is damaged or cut short.
         """
-        self.folder = folder
-        self._quant = stored_quant(folder)
+        self.folder = checkpoint.folder
+        self._quant = checkpoint.quant
         self._stack = ExitStack()
         self._home: dict[str, tuple[Path, Any]] = {}
         try:
-            for file in _files(folder):
+            for file in checkpoint.shards:
                 try:
                     handle = self._stack.enter_context(safe_open(file, framework="pt", device="cpu"))
                 except (SafetensorError, OSError) as error:
@@ -129,27 +128,3 @@ class Weights:
         """A part of a quantised matrix; its packed bytes may pass for any dtype."""
         tensor = self._read(name)
         return tensor if name.endswith(".weight") or tensor.dtype not in DENSE else self._finite(name, tensor)
-
-
-def _files(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
-    index = folder / "model.safetensors.index.json"
-    if found(index):
-        named = read_json(index).get("weight_map")
-        if not isinstance(named, dict):
-            raise ModelError(f"{index}: weight_map is not an object. Download the checkpoint again.")
-        shards = sorted({folder / str(name) for name in named.values()})
-        for shard in shards:
-            if shard.parent != folder or not found(shard):
-                raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
-        return shards
-    single = folder / "model.safetensors"
-    if found(single):
-        return [single]
-    pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
-    if pickled is not None:
-        raise ModelError(
-            f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with model.safetensors."
-        )
-    raise ModelError(f"{folder} holds no model.safetensors. Give the folder of a complete checkpoint.")

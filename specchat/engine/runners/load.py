@@ -1,26 +1,25 @@
-"""From checkpoint folders to a runner, each model on the device that was decided for it."""
+"""From checkpoints to a runner, each model on the device that was decided for it."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
 from specchat.engine.api import PairSpec
 from specchat.engine.errors import EngineError
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
-from specchat.engine.model.files import read_json
 from specchat.engine.model.plan import Model, Plan
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
 
 
 def load_runner(
-    pair: PairSpec, target: Path, draft: Path | None, plan: Plan, about_draft: Callable[[], None]
+    pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, plan: Plan, about_draft: Callable[[], None]
 ) -> Runner:
     """Load the models as `plan` says; `about_draft` is called between the two.
 
     Raises:
-        EngineError: files that cannot be used, or a draft on the GPU for a target on the CPU.
+        EngineError: weights that cannot be used, or a draft on the GPU for a target on the CPU.
     """
     if plan.target.place == "cpu":
         if plan.draft is not None and plan.draft.place == "cuda":
@@ -33,7 +32,7 @@ def load_runner(
     return _on_gpu(target, draft, plan, about_draft)
 
 
-def _on_host(target: Path, draft: Path | None, plan: Plan, about_draft: Callable[[], None]) -> Runner:
+def _on_host(target: Checkpoint, draft: Checkpoint | None, plan: Plan, about_draft: Callable[[], None]) -> Runner:
     big = Decoder(target, plan.context, plan.target.quant)
     small = None
     if draft is not None and plan.draft is not None:
@@ -42,7 +41,7 @@ def _on_host(target: Path, draft: Path | None, plan: Plan, about_draft: Callable
     return host_runner(big, small)
 
 
-def _on_gpu(target: Path, draft: Path | None, plan: Plan, about_draft: Callable[[], None]) -> Runner:
+def _on_gpu(target: Checkpoint, draft: Checkpoint | None, plan: Plan, about_draft: Callable[[], None]) -> Runner:
     # Only here: Triton and the kernels take a while to import, and are not there on every system.
     from specchat.engine.device.decoder import DeviceDecoder
     from specchat.engine.device.weights import load
@@ -50,9 +49,9 @@ def _on_gpu(target: Path, draft: Path | None, plan: Plan, about_draft: Callable[
 
     device = torch.device("cuda")
 
-    def model(folder: Path, chosen: Model) -> DeviceDecoder:
-        dtype = compute_dtype(folder)
-        weights = load(folder, chosen.config, chosen.quant, device, dtype)
+    def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
+        dtype = compute_dtype(checkpoint)
+        weights = load(checkpoint, chosen.quant, device, dtype)
         return DeviceDecoder(chosen.config, weights, plan.context, device, dtype)
 
     big = model(target, plan.target)
@@ -64,7 +63,6 @@ def _on_gpu(target: Path, draft: Path | None, plan: Plan, about_draft: Callable[
     return device_runner(big, small, big.config.vocab, device)
 
 
-def compute_dtype(folder: Path) -> torch.dtype:
+def compute_dtype(checkpoint: Checkpoint) -> torch.dtype:
     """The precision on a GPU: float16 where the checkpoint is float16, else bfloat16, whose range is float32's."""
-    config = read_json(folder / "config.json")
-    return torch.float16 if config.get("dtype", config.get("torch_dtype")) == "float16" else torch.bfloat16
+    return torch.float16 if checkpoint.dtype == torch.float16 else torch.bfloat16

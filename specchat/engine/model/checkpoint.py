@@ -1,0 +1,121 @@
+"""What the folder of a checkpoint holds: its settings are read and checked once, then handed on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specchat.engine.api import Quant
+from specchat.engine.errors import ModelError
+from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.model.files import found, read_json
+from specchat.engine.model.tokenizer import Tokenizer
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was found; its tensors are read by `weights.Weights`.
+
+    Attributes:
+        dtype: of the unquantised weights; None where config.json names none of float32, float16 and bfloat16.
+        quant: how bitsandbytes quantised the layers' matrices; None: it did not.
+        nested: whether the scales of 4-bit weights are quantised themselves, in the files or once they are made.
+        shards: the safetensors files.
+    """
+
+    folder: Path
+    config: ModelConfig
+    dtype: torch.dtype | None
+    quant: Quant | None
+    nested: bool
+    shards: tuple[Path, ...]
+
+    @classmethod
+    def open(cls, folder: Path) -> "Checkpoint":
+        """Read and check the settings in `folder`, and find its weights.
+
+        Raises:
+            ModelError: files missing, damaged, pickled, or of a model or a quantisation that is not known.
+        """
+        path = folder / "config.json"
+        raw = read_json(path)
+        config = parse_config(folder, raw)
+        settings = raw.get("quantization_config")
+        quant = None if settings is None else _stored_quant(path, settings)
+        return cls(
+            folder=folder,
+            config=config,
+            dtype=DTYPES.get(str(raw.get("dtype", raw.get("torch_dtype")))),
+            quant=quant,
+            nested=bool(settings.get("bnb_4bit_use_double_quant")) if isinstance(settings, dict) else True,
+            shards=_shards(folder),
+        )
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer beside the weights.
+
+        Raises:
+            ModelError: it is missing or damaged, or has more tokens than the model has embeddings.
+        """
+        tokenizer = Tokenizer(self.folder)
+        if tokenizer.size > self.config.vocab:
+            raise ModelError(
+                f"{self.folder}: the tokenizer has {tokenizer.size} tokens, the model only {self.config.vocab} "
+                "(vocab_size in config.json). Download the checkpoint again."
+            )
+        return tokenizer
+
+    def kept(self, asked: Quant | None) -> Quant | None:
+        """How the layers' matrices will be kept: as they are stored, or quantised at load as `asked`.
+
+        Raises:
+            ModelError: the two contradict each other.
+        """
+        if self.quant is not None and asked is not None and self.quant != asked:
+            raise ModelError(
+                f"{self.folder} is quantised as {self.quant} already and cannot become {asked}. Leave quant out."
+            )
+        return self.quant or asked
+
+
+def _stored_quant(path: Path, settings: Any) -> Quant:
+    """The quantisation that `settings`, "quantization_config" in `path`, tell of."""
+    method = settings.get("quant_method", "bitsandbytes") if isinstance(settings, dict) else settings
+    if isinstance(settings, dict) and method == "bitsandbytes":
+        if settings.get("load_in_8bit"):
+            return "int8"
+        if settings.get("load_in_4bit"):
+            kind = settings.get("bnb_4bit_quant_type", "fp4")
+            if kind in ("nf4", "fp4"):
+                return kind  # type: ignore[no-any-return]
+            method = f"bitsandbytes {kind}"
+    raise ModelError(
+        f"{path}: the checkpoint is quantised with {method}, which specchat cannot run; it runs bitsandbytes nf4, fp4 "
+        "and int8. Use the unquantised checkpoint with quant in models.toml."
+    )
+
+
+def _shards(folder: Path) -> tuple[Path, ...]:
+    index = folder / "model.safetensors.index.json"
+    if found(index):
+        named = read_json(index).get("weight_map")
+        if not isinstance(named, dict):
+            raise ModelError(f"{index}: weight_map is not an object. Download the checkpoint again.")
+        shards = sorted({folder / str(name) for name in named.values()})
+        for shard in shards:
+            if shard.parent != folder or not found(shard):
+                raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
+        return tuple(shards)
+    single = folder / "model.safetensors"
+    if found(single):
+        return (single,)
+    pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
+    if pickled is not None:
+        raise ModelError(
+            f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with model.safetensors."
+        )
+    raise ModelError(f"{folder} holds no model.safetensors. Give the folder of a complete checkpoint.")

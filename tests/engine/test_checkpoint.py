@@ -1,0 +1,71 @@
+"""What a folder of a checkpoint says of itself, and that it is asked once."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from specchat.engine.api import PairSpec
+from specchat.engine.loading import load
+from specchat.engine.model import files
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.devices import half_on_cpu
+from specchat.engine.model.rows import half_works
+from specchat.engine.runners.load import compute_dtype
+from tests.engine.tiny import checkpoint, on_cpu, perturbed
+
+
+def with_dtype(folder: Path, **keys: object) -> Checkpoint:
+    path = checkpoint(folder) / "config.json"
+    config = json.loads(path.read_text())
+    del config["torch_dtype"]
+    path.write_text(json.dumps(config | keys))
+    return Checkpoint.open(folder)
+
+
+@pytest.mark.parametrize(
+    ("keys", "dtype", "computed"),
+    [
+        ({"torch_dtype": "float16"}, torch.float16, torch.float16),
+        ({"dtype": "bfloat16", "torch_dtype": "float16"}, torch.bfloat16, torch.bfloat16),
+        ({"dtype": "float32"}, torch.float32, torch.bfloat16),
+        ({"dtype": "float8_e4m3fn"}, None, torch.bfloat16),
+        ({"dtype": ["float16"]}, None, torch.bfloat16),
+        ({}, None, torch.bfloat16),
+    ],
+)
+def test_the_dtype_decides_what_is_computed_in(
+    keys: dict[str, object], dtype: torch.dtype | None, computed: torch.dtype, tmp_path: Path
+) -> None:
+    opened = with_dtype(tmp_path, **keys)
+    assert opened.dtype == dtype
+    assert compute_dtype(opened) == computed
+    assert half_on_cpu(opened) == (dtype in (torch.float16, torch.bfloat16) and half_works())
+
+
+def test_every_file_is_read_once_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = checkpoint(tmp_path / "target")
+    (target / "generation_config.json").write_text("{}")
+    draft = perturbed(tmp_path / "draft", target, 0.1)
+    read: Counter[Path] = Counter()
+    whole = files.read_text
+
+    def counted(path: Path) -> str:
+        read[path] += 1
+        return whole(path)
+
+    monkeypatch.setattr(files, "read_text", counted)
+    load(PairSpec("p", "P", on_cpu(target), on_cpu(draft)), lambda _: None)
+    settings = {"config.json", "generation_config.json", "tokenizer_config.json"}
+    assert read == {folder / name: 1 for folder in (target, draft) for name in settings}
+
+
+def test_the_pair_before_is_kept_where_there_are_no_weights(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    (folder / "model.safetensors").unlink()
+    given_up: list[bool] = []
+    with pytest.raises(Exception, match=r"holds no model\.safetensors"):
+        load(PairSpec("p", "P", on_cpu(folder)), lambda _: None, lambda: given_up.append(True))
+    assert not given_up
