@@ -16,6 +16,7 @@ from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
 from specchat.engine.model.plan import GIB, Model, Place, fits, plan
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
@@ -93,30 +94,19 @@ def _drawn(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Ten
 
 def _outside(c: ModelConfig) -> dict[str, tuple[int, ...]]:
     table = (c.vocab, c.hidden)
-    head = {} if c.tied else {"lm_head.weight": table}
-    return {"model.embed_tokens.weight": table, "model.norm.weight": (c.hidden,)} | head
+    head = {} if c.tied else {f"{HEAD}.weight": table}
+    return {f"{EMBEDDING}.weight": table, f"{LAST_NORM}.weight": (c.hidden,)} | head
 
 
 def _layer(c: ModelConfig, index: int) -> dict[str, tuple[int, ...]]:
-    query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
-    matrices = {
-        "self_attn.q_proj": (query, c.hidden, c.qkv_bias),
-        "self_attn.k_proj": (key, c.hidden, c.qkv_bias),
-        "self_attn.v_proj": (key, c.hidden, c.qkv_bias),
-        "self_attn.o_proj": (c.hidden, query, c.out_bias),
-        "mlp.gate_proj": (c.intermediate, c.hidden, c.mlp_bias),
-        "mlp.up_proj": (c.intermediate, c.hidden, c.mlp_bias),
-        "mlp.down_proj": (c.hidden, c.intermediate, c.mlp_bias),
-    }
-    vectors = {"input_layernorm": c.hidden, "post_attention_layernorm": c.hidden}
-    if c.qk_norm:
-        vectors |= {"self_attn.q_norm": c.head_dim, "self_attn.k_norm": c.head_dim}
-    shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (size,) for name, size in vectors.items()}
-    for name, (outputs, inputs, bias) in matrices.items():
-        shapes[f"{name}.weight"] = (outputs, inputs)
-        if bias:
-            shapes[f"{name}.bias"] = (outputs,)
-    return {f"model.layers.{index}.{name}": shape for name, shape in shapes.items()}
+    layer = block(c, index)
+    shapes: dict[str, tuple[int, ...]] = {f"{norm.name}.weight": (norm.size,) for norm in layer.norms}
+    for matrix in layer.products:
+        for name, outputs in matrix.parts:
+            shapes[f"{name}.weight"] = (outputs, matrix.inputs)
+            if matrix.bias:
+                shapes[f"{name}.bias"] = (outputs,)
+    return shapes
 
 
 def _published(c: ModelConfig) -> dict[str, Any]:

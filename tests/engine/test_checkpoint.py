@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from specchat.engine.api import PairSpec
 from specchat.engine.loading import load
 from specchat.engine.model import files
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import half_on_cpu
+from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
 from specchat.engine.model.rows import half_works
 from specchat.engine.runners.load import compute_dtype
-from tests.engine.tiny import checkpoint, on_cpu, perturbed
+from tests.engine.tiny import FAMILY, checkpoint, on_cpu, perturbed
 
 
 def with_dtype(folder: Path, **keys: object) -> Checkpoint:
@@ -69,3 +71,19 @@ def test_the_pair_before_is_kept_where_there_are_no_weights(tmp_path: Path) -> N
     with pytest.raises(Exception, match=r"holds no model\.safetensors"):
         load(PairSpec("p", "P", on_cpu(folder)), lambda _: None, lambda: given_up.append(True))
     assert not given_up
+
+
+@pytest.mark.parametrize("family", FAMILY)
+def test_the_table_of_names_is_what_a_checkpoint_holds(family: str, tmp_path: Path) -> None:
+    c = Checkpoint.open(checkpoint(tmp_path, **FAMILY[family])).config
+    named = {f"{EMBEDDING}.weight": (c.vocab, c.hidden), f"{LAST_NORM}.weight": (c.hidden,)}
+    if not c.tied:
+        named[f"{HEAD}.weight"] = (c.vocab, c.hidden)
+    for layer in (block(c, index) for index in range(c.layers)):
+        named |= {f"{norm.name}.weight": (norm.size,) for norm in layer.norms}
+        for matrix in layer.products:
+            named |= {f"{name}.weight": (outputs, matrix.inputs) for name, outputs in matrix.parts}
+            named |= {f"{name}.bias": (outputs,) for name, outputs in matrix.parts if matrix.bias}
+    stored = load_file(tmp_path / "model.safetensors")
+    assert named == {name: tuple(tensor.shape) for name, tensor in stored.items()}
+    assert len(block(c).norms) == (4 if family == "qwen3" else 2)

@@ -13,6 +13,7 @@ from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig, Rope
+from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, Matrix, Norm, block
 from specchat.engine.model.quantise import dequantised, quantise
 from specchat.engine.model.weights import Weights
 
@@ -22,15 +23,20 @@ Width = Literal["f32", "f16"]
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """Our families by llama.cpp's names."""
 
-MATRICES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+NAMES = {
+    "q_proj": "attn_q",
+    "k_proj": "attn_k",
+    "v_proj": "attn_v",
+    "o_proj": "attn_output",
+    "gate_proj": "ffn_gate",
+    "up_proj": "ffn_up",
+    "down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
 }
+"""llama.cpp's names of a layer's parts by the last word of ours."""
 
 
 def export(checkpoint: Checkpoint, file: Path, width: Width, quant: Quant | None = None) -> None:
@@ -92,40 +98,28 @@ class _Tensors:
 
     def add(self) -> None:
         c = self._config
-        self._put("token_embd.weight", self._weights.get("model.embed_tokens.weight", c.vocab, c.hidden))
-        self._put("output_norm.weight", self._weights.get("model.norm.weight", c.hidden))
+        self._put("token_embd.weight", self._weights.get(f"{EMBEDDING}.weight", c.vocab, c.hidden))
+        self._put("output_norm.weight", self._weights.get(f"{LAST_NORM}.weight", c.hidden))
         if not c.tied:
-            self._put("output.weight", self._weights.get("lm_head.weight", c.vocab, c.hidden))
+            self._put("output.weight", self._weights.get(f"{HEAD}.weight", c.vocab, c.hidden))
         if c.rope.kind == "llama3":
             self._put("rope_freqs.weight", llama3_factors(c.rope, c.head_dim))
         for index in range(c.layers):
-            self._layer(f"model.layers.{index}.", f"blk.{index}.")
+            self._layer(block(c, index), f"blk.{index}.")
 
-    def _layer(self, ours: str, theirs: str) -> None:
+    def _layer(self, layer: Block[Matrix, Norm], theirs: str) -> None:
         c = self._config
-        query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
-        shapes = {
-            "attn_q": (query, c.hidden),
-            "attn_k": (key, c.hidden),
-            "attn_v": (key, c.hidden),
-            "attn_output": (c.hidden, query),
-            "ffn_gate": (c.intermediate, c.hidden),
-            "ffn_up": (c.intermediate, c.hidden),
-            "ffn_down": (c.hidden, c.intermediate),
-        }
         heads = {"attn_q": c.heads, "attn_k": c.kv_heads} if ARCHITECTURES[c.family] == "llama" else {}
-        for name, written in MATRICES.items():
-            matrix = self._matrix(ours + name, *shapes[written])
-            self._put(f"{theirs}{written}.weight", pairwise(matrix, heads.get(written)))
-            if f"{ours}{name}.bias" in self._weights:
-                bias = self._weights.get(f"{ours}{name}.bias", shapes[written][0])
-                self._put(f"{theirs}{written}.bias", pairwise(bias, heads.get(written)))
-        self._put(f"{theirs}attn_norm.weight", self._weights.get(f"{ours}input_layernorm.weight", c.hidden))
-        self._put(f"{theirs}ffn_norm.weight", self._weights.get(f"{ours}post_attention_layernorm.weight", c.hidden))
-        if c.qk_norm:
-            for name in ("q_norm", "k_norm"):
-                norm = self._weights.get(f"{ours}self_attn.{name}.weight", c.head_dim)
-                self._put(f"{theirs}attn_{name}.weight", norm)
+        for matrix in layer.products:
+            for name, outputs in matrix.parts:
+                written = NAMES[_last(name)]
+                weight = self._matrix(name, outputs, matrix.inputs)
+                self._put(f"{theirs}{written}.weight", pairwise(weight, heads.get(written)))
+                if matrix.bias:
+                    bias = self._weights.get(f"{name}.bias", outputs)
+                    self._put(f"{theirs}{written}.bias", pairwise(bias, heads.get(written)))
+        for norm in layer.norms:
+            self._put(f"{theirs}{NAMES[_last(norm.name)]}.weight", self._weights.get(f"{norm.name}.weight", norm.size))
 
     def _matrix(self, name: str, outputs: int, inputs: int) -> Tensor:
         weight = self._weights.linear(name, outputs, inputs)
@@ -137,6 +131,10 @@ class _Tensors:
         stored = tensor.to(self._type) if tensor.dim() == 2 else tensor.to(torch.float32)
         array: NDArray[np.generic] = stored.contiguous().numpy()
         self._writer.add_tensor(name, array)
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def pairwise(rows: Tensor, heads: int | None) -> Tensor:

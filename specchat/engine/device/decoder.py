@@ -80,17 +80,17 @@ class DeviceDecoder:
             no_attention, no_mlp = skip.of(index) if skip else (None, None)
             keys, values = self.keys[index], self.values[index]
             add_rms_norm(b.residual, partials, layer.attention_norm, eps, b.x, rows, skipped)
-            multiply(b.x, layer.qkv, layer.qkv_bias, b.qkv, rows, no_attention)
+            multiply(b.x, *layer.qkv, b.qkv, rows, no_attention)
             rope_and_write(
                 b.qkv, layer.query_norm, layer.key_norm, eps, self.cos, self.sin, length, b.offsets, b.query, keys,
                 values, rows, no_attention,
             )  # fmt: skip
             attend(b.query, keys, values, length, None, b.attention, b.mixed, rows, no_attention)
-            multiply(b.mixed, layer.out, layer.out_bias, b.out, rows, no_attention)
+            multiply(b.mixed, *layer.out, b.out, rows, no_attention)
             add_rms_norm(b.residual, b.out, layer.mlp_norm, eps, b.x, rows, no_attention)
-            multiply(b.x, layer.gate_up, layer.gate_up_bias, b.gate_up, rows, no_mlp)
+            multiply(b.x, *layer.gate_up, b.gate_up, rows, no_mlp)
             silu_mul(b.gate_up, b.act, rows, no_mlp)
-            multiply(b.act, layer.down, layer.down_bias, b.down, rows, no_mlp)
+            multiply(b.act, *layer.down, b.down, rows, no_mlp)
             partials, skipped = b.down, no_mlp
         add_rms_norm(b.residual, partials, self.weights.norm, eps, b.x, rows, skipped)
 

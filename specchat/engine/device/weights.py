@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,26 +11,20 @@ from specchat.engine.api import Quant
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, Matrix, Norm, block
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.weights import Weights
 
 
-@dataclass(frozen=True)
-class LayerWeights:
-    """One transformer block; norms float32, biases in the compute dtype; q, k, v and gate, up are one matrix each."""
+class Product(NamedTuple):
+    """A matrix and its bias, float32 [outputs]."""
 
-    attention_norm: Tensor
-    qkv: Weight
-    qkv_bias: Tensor | None
-    query_norm: Tensor | None
-    key_norm: Tensor | None
-    out: Weight
-    out_bias: Tensor | None
-    mlp_norm: Tensor
-    gate_up: Weight
-    gate_up_bias: Tensor | None
-    down: Weight
-    down_bias: Tensor | None
+    weight: Weight
+    bias: Tensor | None
+
+
+LayerWeights = Block[Product, Tensor]
+"""One transformer block; the norms are float32."""
 
 
 @dataclass(frozen=True)
@@ -82,55 +77,29 @@ def random(
 def _assemble(
     c: ModelConfig, quant: Quant | None, device: torch.device, dtype: torch.dtype, read: Read, vector: ReadVector
 ) -> ModelWeights:
-    query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
-
-    def dense(name: str, outputs: int, inputs: int) -> Tensor:
-        weight = read(name, outputs, inputs)
+    def dense(name: str) -> Tensor:
+        weight = read(name, c.vocab, c.hidden)
         if not isinstance(weight, Tensor):
             raise TypeError(f"{name} is quantised; embeddings and heads are not")
         return weight.to(device, dtype)
 
-    def norm(name: str, size: int) -> Tensor:
-        return vector(f"{name}.weight", size).to(device, torch.float32)
+    def norm(one: Norm) -> Tensor:
+        return vector(f"{one.name}.weight", one.size).to(device, torch.float32)
 
-    def matrix(prefix: str, names: tuple[str, ...], outputs: tuple[int, ...], inputs: int) -> Weight:
-        parts = [read(f"{prefix}{n}", o, inputs) for n, o in zip(names, outputs, strict=True)]
+    def product(matrix: Matrix) -> Product:
+        parts = [read(name, outputs, matrix.inputs) for name, outputs in matrix.parts]
         ready = [p.to(device, dtype) if isinstance(p, Tensor) else moved(p, device) for p in parts]
         if quant is not None:
             ready = [quantise(p, quant) if isinstance(p, Tensor) else p for p in ready]
-        return fused(ready)
+        biases = [vector(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
+        return Product(fused(ready), torch.cat(biases).to(device, torch.float32) if biases else None)
 
-    def bias(prefix: str, names: tuple[str, ...], outputs: tuple[int, ...], there: bool) -> Tensor | None:
-        if not there:
-            return None
-        parts = [vector(f"{prefix}{n}.bias", o) for n, o in zip(names, outputs, strict=True)]
-        return torch.cat(parts).to(device, torch.float32)
-
-    def layer(index: int) -> LayerWeights:
-        prefix = f"model.layers.{index}."
-        qkv, qkv_sizes = tuple(f"self_attn.{n}_proj" for n in "qkv"), (query, key, key)
-        gate_up, gate_up_sizes = ("mlp.gate_proj", "mlp.up_proj"), (c.intermediate, c.intermediate)
-        return LayerWeights(
-            attention_norm=norm(f"{prefix}input_layernorm", c.hidden),
-            qkv=matrix(prefix, qkv, qkv_sizes, c.hidden),
-            qkv_bias=bias(prefix, qkv, qkv_sizes, c.qkv_bias),
-            query_norm=norm(f"{prefix}self_attn.q_norm", c.head_dim) if c.qk_norm else None,
-            key_norm=norm(f"{prefix}self_attn.k_norm", c.head_dim) if c.qk_norm else None,
-            out=matrix(prefix, ("self_attn.o_proj",), (c.hidden,), query),
-            out_bias=bias(prefix, ("self_attn.o_proj",), (c.hidden,), c.out_bias),
-            mlp_norm=norm(f"{prefix}post_attention_layernorm", c.hidden),
-            gate_up=matrix(prefix, gate_up, gate_up_sizes, c.hidden),
-            gate_up_bias=bias(prefix, gate_up, gate_up_sizes, c.mlp_bias),
-            down=matrix(prefix, ("mlp.down_proj",), (c.hidden,), c.intermediate),
-            down_bias=bias(prefix, ("mlp.down_proj",), (c.hidden,), c.mlp_bias),
-        )
-
-    embed = dense("model.embed_tokens", c.vocab, c.hidden)
+    embed = dense(EMBEDDING)
     return ModelWeights(
         embed=embed,
-        layers=[layer(i) for i in range(c.layers)],
-        norm=norm("model.norm", c.hidden),
-        head=embed if c.tied else dense("lm_head", c.vocab, c.hidden),
+        layers=[block(c, index).made(product, norm) for index in range(c.layers)],
+        norm=norm(Norm(LAST_NORM, c.hidden)),
+        head=embed if c.tied else dense(HEAD),
     )
 
 
@@ -150,17 +119,18 @@ def held_bytes(weights: ModelWeights) -> int:
     if weights.head is not weights.embed:
         tensors.append(weights.head)
     for layer in weights.layers:
-        for part in vars(layer).values():
-            tensors += _tensors(part)
+        tensors += layer.norms
+        for product in layer.products:
+            tensors += [*_tensors(product.weight), product.bias]
     return sum(t.numel() * t.element_size() for t in tensors if t is not None)
 
 
-def _tensors(part: Weight | None) -> list[Tensor | None]:
-    match part:
+def _tensors(weight: Weight) -> list[Tensor]:
+    match weight:
         case FourBit(packed, scales, code, _, nested):
             inner = [nested.code, nested.absmax, nested.offset] if nested else []
             return [packed, scales, code, *inner]
         case EightBit(values, scales):
             return [values, scales]
         case _:
-            return [part]
+            return [weight]

@@ -17,6 +17,7 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.layers import blocks, scripted
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.padding import joined
+from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, Matrix, Norm, block
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear, linear_of
 from specchat.engine.model.rope import tables
@@ -41,18 +42,7 @@ STASH_ROWS = 64
 Product = Linear | QuantisedLinear
 
 
-@dataclass
-class Layer:
-    """Weights of one transformer block; q, k, v and gate, up are fused into one product each."""
-
-    attention_norm: RMSNorm
-    qkv: Product
-    query_norm: RMSNorm | None
-    key_norm: RMSNorm | None
-    out: Product
-    mlp_norm: RMSNorm
-    gate_up: Product
-    down: Product
+Layer = Block[Product, RMSNorm]
 
 
 class Decoder:
@@ -72,11 +62,11 @@ class Decoder:
         self.config = config = checkpoint.config
         self.context = min(config.context, context or config.context)
         with Weights(checkpoint) as weights:
-            self.embed = weights.get("model.embed_tokens.weight", config.vocab, config.hidden)
+            self.embed = weights.get(f"{EMBEDDING}.weight", config.vocab, config.hidden)
             asked = quant if weights.quant is None else None
             self.layers = [_layer(weights, config, i, asked, drafting) for i in range(config.layers)]
-            self.norm = RMSNorm(weights.get("model.norm.weight", config.hidden), config.norm_eps)
-            head = self.embed if config.tied else weights.get("lm_head.weight", config.vocab, config.hidden)
+            self.norm = RMSNorm(weights.get(f"{LAST_NORM}.weight", config.hidden), config.norm_eps)
+            head = self.embed if config.tied else weights.get(f"{HEAD}.weight", config.vocab, config.hidden)
             self.head = Linear(head, drafting=drafting)
         self.cache = KVCache(config.layers, config.kv_heads, config.head_dim, self.context)
         self._stashes: list[Tensor] = []
@@ -198,36 +188,23 @@ class Decoder:
         )
 
     def _products(self) -> list[Product]:
-        return [self.head, *(p for layer in self.layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down))]
+        return [self.head, *(p for layer in self.layers for p in layer.products)]
 
 
 def _layer(weights: Weights, c: ModelConfig, index: int, quant: Quant | None, drafting: bool) -> Layer:
-    prefix = f"model.layers.{index}."
-    query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
-
-    def matrix(name: str, outputs: int, inputs: int) -> Weight:
+    def stored(name: str, outputs: int, inputs: int) -> Weight:
         weight = weights.linear(name, outputs, inputs)
         return quantise(weight, quant) if quant is not None and isinstance(weight, Tensor) else weight
 
-    def product(names: tuple[str, ...], outputs: tuple[int, ...], inputs: int, bias: bool) -> Product:
-        parts = [matrix(f"{prefix}{n}", o, inputs) for n, o in zip(names, outputs, strict=True)]
-        offsets = [weights.get(f"{prefix}{n}.bias", o) for n, o in zip(names, outputs, strict=True)] if bias else None
-        return linear_of(fused(parts), torch.cat(offsets) if offsets else None, drafting)
+    def product(matrix: Matrix) -> Product:
+        weight = fused([stored(name, outputs, matrix.inputs) for name, outputs in matrix.parts])
+        biases = [weights.get(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
+        return linear_of(weight, torch.cat(biases) if biases else None, drafting)
 
-    def norm(name: str, size: int) -> RMSNorm:
-        return RMSNorm(weights.get(f"{prefix}{name}.weight", size), c.norm_eps)
+    def norm(one: Norm) -> RMSNorm:
+        return RMSNorm(weights.get(f"{one.name}.weight", one.size), c.norm_eps)
 
-    projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-    return Layer(
-        attention_norm=norm("input_layernorm", c.hidden),
-        qkv=product(projections, (query, key, key), c.hidden, c.qkv_bias),
-        query_norm=norm("self_attn.q_norm", c.head_dim) if c.qk_norm else None,
-        key_norm=norm("self_attn.k_norm", c.head_dim) if c.qk_norm else None,
-        out=product(("self_attn.o_proj",), (c.hidden,), query, c.out_bias),
-        mlp_norm=norm("post_attention_layernorm", c.hidden),
-        gate_up=product(("mlp.gate_proj", "mlp.up_proj"), (c.intermediate, c.intermediate), c.hidden, c.mlp_bias),
-        down=product(("mlp.down_proj",), (c.hidden,), c.intermediate, c.mlp_bias),
-    )
+    return block(c, index).made(product, norm)
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -9,6 +9,7 @@ from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError
 from specchat.engine.kernels.tiles import PROCESSORS, SPLIT, tiling
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.parts import Matrix, block
 from specchat.engine.model.quantise import BLOCK, NESTED_BLOCK
 
 Place = Literal["cpu", "cuda"]
@@ -178,33 +179,18 @@ def _kept(quant: Quant | None, inputs: int) -> Quant | None:
     return None if quant in ("nf4", "fp4") and inputs % BLOCK else quant
 
 
-def _matrices(c: ModelConfig) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """(outputs of the parts, inputs) of a layer's matrices; parts are fused into one matrix each."""
-    query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
-    return (
-        ((query, key, key), c.hidden),
-        ((c.hidden,), query),
-        ((c.intermediate, c.intermediate), c.hidden),
-        ((c.hidden,), c.intermediate),
-    )
-
-
 def _weights(model: Model) -> int:
     c, on_cpu = model.config, model.place == "cpu"
     dense = 4 if on_cpu else 2
-    biases = [c.qkv_bias, c.out_bias, c.mlp_bias, c.mlp_bias]
-    layer = sum(
-        _matrix(model, parts, inputs) + (4 * sum(parts) if bias else 0)
-        for (parts, inputs), bias in zip(_matrices(c), biases, strict=True)
-    )
-    norms = 4 * (2 * c.hidden + (2 * c.head_dim if c.qk_norm else 0))
+    layer = sum(_matrix(model, m) + (4 * sum(m.outputs) if m.bias else 0) for m in block(c).products)
+    norms = 4 * sum(norm.size for norm in block(c).norms)
     # The CPU looks a tied table up as it is and multiplies with a copy that is laid out for that.
     tables = (dense + (2 if model.half else 4)) if on_cpu else dense if c.tied else 2 * dense
     return c.layers * (layer + norms) + 4 * c.hidden + tables * c.vocab * c.hidden
 
 
-def _matrix(model: Model, parts: tuple[int, ...], inputs: int) -> int:
-    outputs, on_cpu = sum(parts), model.place == "cpu"
+def _matrix(model: Model, matrix: Matrix) -> int:
+    outputs, inputs, on_cpu = sum(matrix.outputs), matrix.inputs, model.place == "cpu"
     quant = _kept(model.quant, inputs)
     if quant is None:
         return outputs * inputs * (4 if on_cpu and not model.half else 2)
@@ -213,7 +199,7 @@ def _matrix(model: Model, parts: tuple[int, ...], inputs: int) -> int:
     blocks = inputs // BLOCK
     packed, scales = outputs * inputs // 2, outputs * blocks
     # `quantise.fused` drops the nesting where a part does not fill its last block of scales.
-    aligned = all(part * blocks % NESTED_BLOCK == 0 for part in parts[:-1])
+    aligned = all(part * blocks % NESTED_BLOCK == 0 for part in matrix.outputs[:-1])
     if on_cpu or not model.nested or not aligned:
         return packed + 4 * scales
     return packed + scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
@@ -224,7 +210,7 @@ def _cpu_workspace(model: Model, capacity: int) -> int:
     wide = max(2 * c.intermediate, (c.heads + 2 * c.kv_heads) * c.head_dim)
     passing = CPU_ROWS * (3 * wide + 4 * c.hidden) + 3 * VERIFY_ROWS * c.vocab
     fixed = capacity * (2 * c.head_dim + CACHE_BLOCK)
-    largest = max(c.vocab * c.hidden, *(sum(parts) * inputs for parts, inputs in _matrices(c)))
+    largest = max(c.vocab * c.hidden, *(sum(m.outputs) * m.inputs for m in block(c).products))
     return CPU_HEAP + 4 * max(passing + fixed, largest)
 
 
@@ -232,8 +218,8 @@ def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     c = model.config
     bits = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}
     partials = sum(
-        sum(parts) * tiling(sum(parts), inputs, bits[_kept(model.quant, inputs)], processors).splits
-        for parts, inputs in _matrices(c)
+        sum(m.outputs) * tiling(sum(m.outputs), m.inputs, bits[_kept(model.quant, m.inputs)], processors).splits
+        for m in block(c).products
     )
     active = GPU_ROWS * (4 * (c.hidden + partials) + 2 * (c.hidden + 2 * c.heads * c.head_dim + c.intermediate))
     attention = 4 * prod((-(-capacity // SPLIT), GPU_ROWS, c.heads, c.head_dim + 2))
