@@ -158,7 +158,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         lengths={name: options["length"] for name, options in table.get("strategies", {}).items()},
         sampling=Sampling(**table.get("sampling", {})),
         requires=Requires(**table.get("requires", {})),
-        unsupported=_unsupported(spec, table.get("heads", ())),
+        unsupported=_unsupported(table.get("heads", ())),
     )
 
 
@@ -176,9 +176,7 @@ def _source(table: Mapping[str, Any], folder: Path) -> ModelSource:
     return ModelSource(path, **places)
 
 
-def _unsupported(spec: PairSpec, heads: Iterable[str]) -> str:
-    if spec.backend != "native":
-        return f"backend {spec.backend} is not built in yet; only native is"
+def _unsupported(heads: Iterable[str]) -> str:
     if names := ", ".join(sorted(heads)):
         return f"drafting heads ({names}) cannot be run yet"
     return ""

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from specchat.config.checks import Table, matching
 from specchat.config.errors import nearest
 from specchat.engine.api import Acceptance, Device, Quant
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
@@ -17,7 +18,14 @@ def _known_strategy(name: str) -> str:
     return name
 
 
+def _known_backend(name: str) -> str:
+    if name not in BACKENDS:
+        raise ValueError(f'there is no backend "{name}" ({", ".join(BACKENDS)}).{nearest(name, BACKENDS)}')
+    return name
+
+
 Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra={"enum": list(STRATEGIES)})]
+Backend = Annotated[str, AfterValidator(_known_backend), Field(json_schema_extra={"enum": list(BACKENDS)})]
 Name = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters and digits, with . _ - between")]
 Repo = Annotated[str, matching(r"[\w.-]+/[\w.-]+", "OWNER/NAME as on huggingface.co")]
 Gib = Annotated[float, Field(gt=0)]
@@ -75,7 +83,7 @@ class PairTable(Table):
     id: Name
     name: str | None = None
     aliases: list[Name] = Field(default_factory=list)
-    backend: Literal["native", "hf", "gguf", "remote"] = "native"
+    backend: Backend = DEFAULT_BACKEND
     target: ModelTable
     draft: ModelTable | None = None
     heads: dict[str, ModelTable] = Field(default_factory=dict)

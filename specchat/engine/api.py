@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import ErrorKind
 from specchat.engine.strategies import STRATEGIES
 
@@ -109,7 +110,7 @@ class PairSpec:
     name: str
     target: ModelSource
     draft: ModelSource | None = None
-    backend: str = "native"
+    backend: str = DEFAULT_BACKEND
     context: int | None = None
 
 

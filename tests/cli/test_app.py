@@ -45,9 +45,9 @@ def test_options_and_settings_arrive(run: Run, home: Path, launches: list[Launch
 
 
 def test_a_pair_that_cannot_be_run_yet_is_left_to_the_app(run: Run, home: Path, launches: list[Launch]) -> None:
-    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\nbackend = "gguf"\ntarget.path = "/t"\n')
+    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\nheads.eagle3.path = "/h"\ntarget.path = "/t"\n')
     assert run("--pair", "mine").exit_code == 0
-    assert "gguf" in launches[0].pair.unsupported
+    assert "eagle3" in launches[0].pair.unsupported
 
 
 def test_own_themes_are_found_and_bad_ones_told(run: Run, home: Path, launches: list[Launch]) -> None:

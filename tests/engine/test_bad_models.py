@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.api import Finished, Generate, Limits, Message, ModelSource, PairSpec, Sampling, Speculation
+from specchat.engine.backends import BACKENDS
 from specchat.engine.errors import ContextError, EngineError, ModelError
 from specchat.engine.loading import load
 from specchat.engine.model.tokenizer import Tokenizer
@@ -342,9 +344,14 @@ def test_a_chat_longer_than_the_context_is_refused_with_the_numbers(session: Ses
         next(session.generate(Generate(1, (Message("user", "x" * 300),))))
 
 
-def test_backends_to_come_are_refused_by_name(tmp_path: Path) -> None:
-    spec = replace(pair(tmp_path), backend="gguf")
-    assert "'gguf'" in refusal(spec)
+def test_a_backend_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    assert refusal(replace(pair(tmp_path), backend="gguf")) == 'p: there is no backend "gguf" (native).'
+
+
+def test_every_backend_has_a_loader() -> None:
+    for place in BACKENDS.values():
+        module, _, function = place.partition(":")
+        assert callable(getattr(import_module(module), function))
 
 
 def test_a_repository_that_cannot_be_had_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

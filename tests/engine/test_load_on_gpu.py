@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specchat.engine import loading
 from specchat.engine.api import Device, Loading, ModelSource, PairSpec
+from specchat.engine.loading import load, native
 from specchat.engine.model import devices
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import Gpu
@@ -44,14 +44,14 @@ def on(device: Device, pair: PairSpec) -> PairSpec:
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> BrokenGpu:
     made = BrokenGpu(RuntimeError("CUDA error: an illegal memory access was encountered\nmore"))
-    monkeypatch.setattr(loading, "load_runner", made)
+    monkeypatch.setattr(native, "load_runner", made)
     monkeypatch.setattr(devices, "this_machine", lambda _: ROOMY)
     return made
 
 
 def test_a_pair_that_may_run_anywhere_goes_to_the_cpu(broken: BrokenGpu, pair: PairSpec) -> None:
     told: list[Loading] = []
-    loaded = loading.load(pair, told.append)
+    loaded = load(pair, told.append)
     assert broken.places == ["cuda", "cpu"]
     assert loaded.info.device.startswith("cpu")
     assert loaded.info.note == "the GPU failed: CUDA error: an illegal memory access was encountered"
@@ -60,18 +60,18 @@ def test_a_pair_that_may_run_anywhere_goes_to_the_cpu(broken: BrokenGpu, pair: P
 
 def test_a_pair_that_asks_for_the_gpu_fails(broken: BrokenGpu, pair: PairSpec) -> None:
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        loading.load(on("cuda", pair), lambda _: None)
+        load(on("cuda", pair), lambda _: None)
     assert broken.places == ["cuda"]
 
 
 def test_memory_that_runs_out_is_said_and_not_gone_around(broken: BrokenGpu, pair: PairSpec) -> None:
     broken.error = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
     with pytest.raises(RuntimeError, match="out of memory"):
-        loading.load(pair, lambda _: None)
+        load(pair, lambda _: None)
     assert broken.places == ["cuda"]
 
 
 def test_what_the_device_lacks_is_noted(pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "this_machine", lambda _: Machine("no NVIDIA GPU is found", 64 * GIB))
-    assert loading.load(pair, lambda _: None).info.note == "no NVIDIA GPU is found"
-    assert loading.load(on("cpu", pair), lambda _: None).info.note == ""
+    assert load(pair, lambda _: None).info.note == "no NVIDIA GPU is found"
+    assert load(on("cpu", pair), lambda _: None).info.note == ""

@@ -1,4 +1,4 @@
-"""From a pair's description to a session: files are found, placed, read, and the pair is measured."""
+"""Pairs that our own decoder runs: files are found, placed and read, and the pair is measured."""
 
 import logging
 from collections.abc import Callable
@@ -20,16 +20,8 @@ DEFAULT_CONTEXT = 8192
 """Tokens a cache is made for where the pair does not say: published contexts of 128 k would take all memory."""
 
 
-def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] = lambda: None) -> Session:
-    """Load a pair and measure it.
-
-    `make_room` is called once all files are there and fit together, before they are read into memory.
-
-    Raises:
-        EngineError: a model that cannot be found, read, or run by this version.
-    """
-    if pair.backend != "native":
-        raise ModelError(f'{pair.id}: backend {pair.backend!r} is not built in yet; only "native" is.')
+def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:
+    """As `loading.load`."""
     started = perf_counter()
     leave_one_core()
     target, draft = Checkpoint.open(locate(pair.target, progress)), None
