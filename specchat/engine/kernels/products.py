@@ -4,6 +4,9 @@ Rows go through the tensor cores in tiles of 16, padded, so one row takes the sa
 sixteen; while the weights come from memory that costs nothing. More rows are more tiles against the same weights.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 
 import torch
@@ -213,10 +216,25 @@ def _tiling(weight: Weight) -> Tiling:
     return tiling(outputs, inputs, bits, processors(place.device))
 
 
-@cache
+_OF_HOST = ContextVar("processors", default=PROCESSORS)
+
+
 def processors(device: torch.device) -> int:
     """Multiprocessors of a GPU; PROCESSORS where kernels are interpreted."""
-    if device.type != "cuda":
-        return PROCESSORS
+    return _counted(device) if device.type == "cuda" else _OF_HOST.get()
+
+
+@contextmanager
+def as_with(count: int) -> Iterator[None]:
+    """Cut products in main memory as for a GPU of `count` multiprocessors."""
+    token = _OF_HOST.set(count)
+    try:
+        yield
+    finally:
+        _OF_HOST.reset(token)
+
+
+@cache
+def _counted(device: torch.device) -> int:
     found: int = torch.cuda.get_device_properties(device).multi_processor_count
     return found

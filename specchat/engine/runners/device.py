@@ -1,16 +1,22 @@
 """A pair on a GPU: Triton kernels, captured graphs, one copy to the host a step."""
 
+import logging
+from collections.abc import Callable
 from functools import partial
 
 import torch
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Role
+from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor, DraftsOnHost
+from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.prepare import prepare
+from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.drafters.registry import DraftModel, drafters_for
+from specchat.engine.kernels.products import as_with, processors
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.runners.runner import Runner
 
@@ -21,12 +27,13 @@ def device_runner(
     vocab: int,
     device: torch.device,
     captured: bool = True,
+    graphs: type[Graphs] = Graphs,
 ) -> Runner:
     """The Triton decoder; `vocab` tokens may be chosen, a draft may also run on the host; `captured` as in `Graphs`."""
     models: dict[Role, DeviceDecoder] = {"target": target}
     if isinstance(draft, DeviceDecoder):
         models["draft"] = draft
-    executor = DeviceExecutor(models, vocab, device, captured)
+    executor = DeviceExecutor(models, vocab, device, captured, graphs)
     cached = {
         role: CachedModel(DeviceModel(model, role, vocab, executor.graphs, device)) for role, model in models.items()
     }
@@ -37,6 +44,11 @@ def device_runner(
     elif "draft" in cached:
         drafting = DraftModel(cached["draft"], executor, ahead=True)
     drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafting)
+
+    def ready(told: Callable[[str], None]) -> None:
+        if device.type == "cuda":
+            compile_ahead(target, draft, vocab, device, told)
+        prepare(executor, cached["target"], drafters, told)
 
     def memory() -> int:
         return executor.memory() + target.memory() + (draft.memory() if draft is not None else 0)
@@ -53,5 +65,30 @@ def device_runner(
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "interpreted kernels",
         exactness="row-invariant kernels" + (", captured graphs" if executor.graphs.captured else ""),
         memory=memory,
-        prepare=partial(prepare, executor, cached["target"], drafters),
+        prepare=ready,
     )
+
+
+def compile_ahead(
+    target: DeviceDecoder,
+    draft: DeviceDecoder | Decoder | None,
+    vocab: int,
+    device: torch.device,
+    told: Callable[[str], None],
+) -> None:
+    """Compile all kernels of a pair at a time; without, each would be compiled at its first launch."""
+    told("kernels")
+    try:
+        with as_with(processors(device)):
+            compile_all(rehearsed(partial(rehearse, target, draft, vocab)), told)
+    except Exception:
+        logging.getLogger(__name__).warning("kernels will be compiled one after the other", exc_info=True)
+
+
+def rehearse(target: DeviceDecoder, draft: DeviceDecoder | Decoder | None, vocab: int) -> None:
+    """Launch in main memory what a pair of these launches when it is prepared."""
+    stand_in = blank(draft) if isinstance(draft, DeviceDecoder) else draft
+    runner = device_runner(blank(target), stand_in, vocab, HOST, graphs=Rehearsed)
+    assert isinstance(runner.executor, DeviceExecutor)
+    runner.executor.pretend()
+    runner.prepare(lambda _: None)

@@ -1,0 +1,81 @@
+"""What stands for a decoder and its graphs while it is found out which kernels they launch."""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.weights import LayerWeights, ModelWeights, Product
+from specchat.engine.drafters.registry import SWIFT_LAYERS
+from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+
+HOST = torch.device("cpu")
+
+
+class Rehearsed(Graphs):
+    """Bodies run as they would before they are captured, with the rows that they would be captured with."""
+
+    def __init__(self, device: torch.device, state: Sequence[Tensor], captured: bool = True) -> None:
+        super().__init__(device, state, False)
+        self.captured = captured
+
+    def run(self, key: Hashable, body: Callable[[], None]) -> None:
+        body()
+
+
+def blank(decoder: DeviceDecoder) -> DeviceDecoder:
+    """A decoder in main memory with the shapes and formats of `decoder`, of no values, and few layers.
+
+    The system gives memory once it is written to, so this one takes hardly any.
+    """
+    weights = decoder.weights
+    head = empty(weights.head)
+    kept = [*_distinct(weights.layers)]
+    layers = [layer.made(lambda p: Product(_like(p.weight), _or_none(p.bias)), empty) for layer in kept]
+    embed = head if weights.embed is weights.head else empty(weights.embed)
+    config = replace(decoder.config, layers=len(layers))
+    made = ModelWeights(embed=embed, layers=layers, norm=empty(weights.norm), head=head)
+    return DeviceDecoder(config, made, decoder.context, HOST, weights.embed.dtype)
+
+
+def empty(tensor: Tensor) -> Tensor:
+    """A tensor in main memory of the same shape and dtype."""
+    return torch.empty_like(tensor, device=HOST)
+
+
+def _or_none(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else empty(tensor)
+
+
+def _like(weight: Weight) -> Weight:
+    match weight:
+        case FourBit(packed, scales, code, block, nested):
+            inner = nested and Nested(empty(nested.code), empty(nested.absmax), empty(nested.offset))
+            return FourBit(empty(packed), empty(scales), empty(code), block, inner)
+        case EightBit(values, scales):
+            return EightBit(empty(values), empty(scales))
+        case _:
+            return empty(weight)
+
+
+def _distinct(layers: list[LayerWeights]) -> Iterator[LayerWeights]:
+    """As many layers as any strategy needs, and of the others one of each form: some may have been left dense."""
+    seen = set()
+    for index, layer in enumerate(layers):
+        form = layer.made(lambda p: (_form(p.weight), p.bias is None), lambda _: None)
+        if index < SWIFT_LAYERS or form not in seen:
+            yield layer
+        seen.add(form)
+
+
+def _form(weight: Weight) -> tuple[object, ...]:
+    match weight:
+        case FourBit(_, scales, _, block, nested):
+            return "4 bits", scales.dtype, block, nested is None
+        case EightBit():
+            return ("8 bits",)
+        case _:
+            return "dense", weight.dtype

@@ -1,0 +1,88 @@
+"""Finds and compiles the kernels of a tiny pair for a GPU that is not here; prints what came of it as JSON.
+
+Runs in a process of its own, without the interpreter, for the cache of Triton is that of the process.
+"""
+
+import json
+import pkgutil
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.runtime import JITFunction, driver
+
+from specchat.engine import kernels
+from specchat.engine.device.compile import Absent, compile_all, rehearsed
+from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.rehearsal import HOST
+from specchat.engine.device.weights import load
+from specchat.engine.kernels.products import as_with
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.runners.device import rehearse
+
+QUICK = ("_embed", "_silu_mul", "_combine")
+"""Kernels that take little time to compile."""
+
+
+def decoder(folder: str) -> DeviceDecoder:
+    opened = Checkpoint.open(Path(folder))
+    return DeviceDecoder(opened.config, load(opened, None, HOST, torch.bfloat16), 128, HOST, torch.bfloat16)
+
+
+def launched() -> set[str]:
+    """Names of the kernels that the host launches; others are called by these."""
+    modules = [import_module(f"{kernels.__name__}.{m.name}") for m in pkgutil.iter_modules(kernels.__path__)]
+    source = "".join(Path(str(module.__file__)).read_text() for module in modules)
+    names = {name for module in modules for name, one in vars(module).items() if isinstance(one, JITFunction)}
+    return {name for name in names if f" {name}[" in source}
+
+
+def main() -> None:
+    target, draft = decoder(sys.argv[1]), decoder(sys.argv[2])
+    driver.set_active(Absent(GPUTarget("cuda", 80, 32)))
+
+    def replies() -> None:
+        rehearse(target, draft, target.config.vocab)
+
+    found = rehearsed(replies)
+    with as_with(8):
+        smaller = rehearsed(replies)
+    on_host = rehearsed(lambda: rehearse(target, Decoder(Checkpoint.open(Path(sys.argv[2]))), target.config.vocab))
+    quick, told, hits = [kernel for kernel in found if kernel.name in QUICK], list[str](), list[bool]()
+
+    def compiled(*, cache_hit: bool, **_: object) -> None:
+        hits.append(cache_hit)
+
+    compile_all(quick, told.append, 2)
+    knobs.compilation.listener = compiled
+    run = JITFunction.run
+
+    def really(self: Any, *args: Any, grid: Any, **options: Any) -> Any:
+        """Compile as a launch does, and do not launch."""
+        options["warmup"] = True
+        return run(self, *args, grid=grid, **options) if self.fn.__name__ in QUICK else None
+
+    JITFunction.run = really
+    replies()
+    print(
+        json.dumps(
+            {
+                "found": sorted(kernel.name for kernel in found),
+                "launched": sorted(launched()),
+                "no more": set() < {kernel.wanted for kernel in on_host} <= {kernel.wanted for kernel in found},
+                "differ": {kernel.wanted for kernel in found} != {kernel.wanted for kernel in smaller},
+                "compiled": len(quick),
+                "told": told,
+                "hits": hits,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
