@@ -119,9 +119,13 @@ class PairSpec:
 
 @dataclass(frozen=True)
 class Load:
-    """Load a pair in the place of the one before, which is kept where files are missing or do not fit together."""
+    """Load a pair in the place of the one before, which is kept where files are missing or do not fit together.
+
+    `failed` says how the GPU failed while a worker before loaded the pair: this one is to load it on the CPU.
+    """
 
     pair: PairSpec
+    failed: str = ""
 
 
 @dataclass(frozen=True)

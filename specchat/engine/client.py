@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import BinaryIO
 
 from specchat.engine import wire
-from specchat.engine.api import Count, Event, Failed, Finished, Generate, Load, Request, Shutdown
+from specchat.engine.api import Count, Event, Failed, Finished, Generate, Load, Loaded, Loading, Request, Shutdown
+from specchat.engine.gpu_failure import LoadAgain
 from specchat.private import opener
 
 LOADER = "specchat.engine.loading:load"
@@ -35,7 +37,7 @@ class _Process:
         self.popen = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
-        self.events: SimpleQueue[Event | _Gone] = SimpleQueue()
+        self.events: SimpleQueue[Event | LoadAgain | _Gone] = SimpleQueue()
         self._requests: SimpleQueue[Request] = SimpleQueue()
         Thread(target=self._write, name="engine requests", daemon=True).start()
         Thread(target=self._read, name="engine events", daemon=True).start()
@@ -88,6 +90,8 @@ class EngineClient:
         self._own: SimpleQueue[Failed] = SimpleQueue()
         self._pair: Load | None = None
         self._replies: list[int] = []
+        self._unloaded: list[Request] = []
+        """The loads that are not answered, in order, and all that was sent after the first of them."""
 
     @property
     def alive(self) -> bool:
@@ -118,6 +122,8 @@ class EngineClient:
         if isinstance(request, Load):
             self._pair = request
         if self._process is not None:
+            if isinstance(request, Load) or self._unloaded:
+                self._unloaded.append(request)
             if isinstance(request, Generate):
                 self._replies.append(request.id)
             self._process.send(request)
@@ -158,6 +164,7 @@ class EngineClient:
         self._process = None
         self._own = SimpleQueue()
         self._replies.clear()
+        self._unloaded.clear()
 
     def _next(self, timeout: float | None) -> Event:
         """The next event, waited for up to `timeout` seconds while a worker runs; raises Empty.
@@ -171,11 +178,29 @@ class EngineClient:
         if isinstance(event, _Gone):
             event = Failed(self._replies[0] if self._replies else None, "died", self._obituary(process))
             self._forget()
+        elif isinstance(event, LoadAgain):
+            event = self._loading_again(event.failed)
         elif isinstance(event, Failed) and event.kind == "died":  # it says why it ends
             self._forget()
+        elif isinstance(event, Loaded) or (isinstance(event, Failed) and event.id is None):
+            later = (i for i, request in enumerate(self._unloaded) if i and isinstance(request, Load))
+            del self._unloaded[: next(later, len(self._unloaded))]
         elif isinstance(event, Finished | Failed) and event.id in self._replies:
             self._replies.remove(event.id)
         return event
+
+    def _loading_again(self, failed: str) -> Event:
+        """Let a fresh worker load on the CPU what this one lost its GPU over, and do all that was asked since."""
+        first, *others = self._unloaded
+        assert isinstance(first, Load)
+        self._process = None
+        self.start()
+        if self._process is None:
+            return self._own.get_nowait()
+        self._unloaded[0] = again = replace(first, failed=failed)
+        for request in (again, *others):
+            self._process.send(request)
+        return Loading("the GPU failed; going to the CPU", 0.1)
 
     def _obituary(self, process: _Process) -> str:
         code = process.popen.returncode

@@ -4,13 +4,39 @@ An error of a kernel leaves the process's CUDA context unusable: every later cal
 "sticky" errors).
 """
 
-from specchat.engine.api import Count, Generate, Load
+from dataclasses import dataclass, replace
+
+from specchat.engine.api import Count, Generate, Load, PairSpec
+from specchat.engine.errors import EngineError
 from specchat.engine.out_of_memory import ran_out, under_way
 
 SAYINGS = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]")
 """Words of torch and Triton, in RuntimeErrors."""
 EXIT_CODE = 70
 """How a process ends whose GPU failed (sysexits.h: EX_SOFTWARE)."""
+
+
+@dataclass(frozen=True)
+class LoadAgain:
+    """From a worker that lost its GPU while it loaded and ends now, to the client: let a fresh one load on the CPU."""
+
+    failed: str
+
+
+class GpuLost(EngineError):
+    """The GPU failed while a pair was loaded that may as well run on the CPU, in another process."""
+
+    def __init__(self, pair: PairSpec, failed: str) -> None:
+        super().__init__(
+            "died", f'The GPU failed ({failed}) while {pair.name} was being loaded. Try again, or say device = "cpu".'
+        )
+        self.failed = failed
+
+
+def without_gpu(pair: PairSpec) -> PairSpec:
+    """`pair` with all its models on the CPU."""
+    draft = pair.draft and replace(pair.draft, device="cpu")
+    return replace(pair, target=replace(pair.target, device="cpu"), draft=draft)
 
 
 def is_one(error: Exception) -> bool:
@@ -24,5 +50,9 @@ def is_one(error: Exception) -> bool:
 
 def told(error: Exception, request: Load | Generate | Count, log: str) -> str:
     """The work under way and the error's first line, in a sentence; `log` has the rest."""
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
-    return f"The GPU failed ({first}) {under_way(request)}; see {log}."
+    return f"The GPU failed ({first_line(error)}) {under_way(request)}; see {log}."
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")

@@ -3,7 +3,8 @@
 Cancel and Change reach the running reply between steps; everything else waits its turn, so a Count sent during a
 reply is answered after it. When the app goes away, or says Shutdown, the process ends at once, in the middle of a step
 if need be: nothing it holds needs saving. After an error of the GPU it says so and ends, for a process has no use of a
-GPU any more that failed it once; the next process has.
+GPU any more that failed it once; the next process has. Where that happens while a pair is loaded that may run on the
+CPU, the client lets the next process load it there.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from io import TextIOWrapper
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -142,7 +144,7 @@ class Worker:
             case Load() | Count():
                 self._inbox.put(request)
 
-    def _emit(self, event: Event) -> None:
+    def _emit(self, event: Event | gpu_failure.LoadAgain) -> None:
         """Send an event; called by downloading threads too. Without a reader there is nothing left to do."""
         try:
             with self._writing:
@@ -155,11 +157,14 @@ class Worker:
         try:
             match request:
                 case Load():
-                    self._load(request.pair)
+                    self._load(request)
                 case Generate():
                     self._generate(request)
                 case Count():
                     self._emit(self._loaded().count(request))
+        except gpu_failure.GpuLost as error:
+            self._emit(gpu_failure.LoadAgain(error.failed))
+            os._exit(gpu_failure.EXIT_CODE)
         except EngineError as error:
             self._emit(Failed(reply, error.kind, error.message))
         except Exception as error:
@@ -172,10 +177,14 @@ class Worker:
                 os._exit(gpu_failure.EXIT_CODE)
             self._emit(Failed(reply, *self._explained(error, request)))
 
-    def _load(self, pair: PairSpec) -> None:
-        """Load `pair` unless it is loaded; the one before is kept where files are missing or do not fit together."""
+    def _load(self, request: Load) -> None:
+        """Load a pair unless it is loaded; the one before is kept where files are missing or do not fit together."""
+        pair = request.pair
         if self._session is None or pair != self._pair:
-            session = self._find_loader()(pair, self._emit, self._make_room)
+            wanted = gpu_failure.without_gpu(pair) if request.failed else pair
+            session = self._find_loader()(wanted, self._emit, self._make_room)
+            if request.failed:
+                session.info = replace(session.info, note=f"the GPU failed: {request.failed}")
             self._session, self._pair = session, pair
         self._emit(Loaded(self._session.info))
 

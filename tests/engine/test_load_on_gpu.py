@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from specchat.engine.api import Device, Loading, ModelSource, PairSpec
+from specchat.engine.gpu_failure import GpuLost
 from specchat.engine.loading import load, native
 from specchat.engine.model import devices
 from specchat.engine.model.devices import Machine
@@ -15,6 +16,7 @@ from specchat.engine.model.plan import GIB
 from specchat.engine.runners.load import load_runner
 from tests.engine.tiny import checkpoint
 
+ILLEGAL = RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
 ROOMY = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)
 
 
@@ -43,7 +45,7 @@ def on(device: Device, pair: PairSpec) -> PairSpec:
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> BrokenGpu:
-    made = BrokenGpu(RuntimeError("CUDA error: an illegal memory access was encountered\nmore"))
+    made = BrokenGpu(RuntimeError("PassManager::run failed\nmore"))
     monkeypatch.setattr(native, "load_runner", made)
     monkeypatch.setattr(devices, "this_machine", lambda _: ROOMY)
     return made
@@ -54,11 +56,22 @@ def test_a_pair_that_may_run_anywhere_goes_to_the_cpu(broken: BrokenGpu, pair: P
     loaded = load(pair, told.append)
     assert broken.places == ["cuda", "cpu"]
     assert loaded.info.device.startswith("cpu")
-    assert loaded.info.note == "the GPU failed: CUDA error: an illegal memory access was encountered"
+    assert loaded.info.note == "the GPU failed: PassManager::run failed"
     assert any("going to the CPU" in loading.what for loading in told)
 
 
+def test_an_error_that_lasts_is_left_to_another_process(broken: BrokenGpu, pair: PairSpec) -> None:
+    """This one could not use the GPU again, neither for this pair nor for others."""
+    broken.error = ILLEGAL
+    with pytest.raises(GpuLost) as caught:
+        load(pair, lambda _: None)
+    assert broken.places == ["cuda"]
+    assert caught.value.failed == "CUDA error: an illegal memory access was encountered"
+    assert "while P was being loaded" in caught.value.message
+
+
 def test_a_pair_that_asks_for_the_gpu_fails(broken: BrokenGpu, pair: PairSpec) -> None:
+    broken.error = ILLEGAL
     with pytest.raises(RuntimeError, match="illegal memory access"):
         load(on("cuda", pair), lambda _: None)
     assert broken.places == ["cuda"]

@@ -24,6 +24,7 @@ from specchat.engine.api import (
 )
 from specchat.engine.control import Control
 from specchat.engine.errors import ContextError, ModelError
+from specchat.engine.gpu_failure import GpuLost
 from specchat.engine.worker import Session
 
 STEP_S = 0.02
@@ -115,6 +116,8 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
     if pair.id == "gpu":
         raise RuntimeError("Triton Error [CUDA]: an illegal instruction was encountered")
+    if pair.id == "gpu or cpu" and pair.target.device != "cpu":
+        raise GpuLost(pair, "CUDA error: an illegal memory access was encountered")
     if pair.name == "slow":
         print("loading")
         time.sleep(3600)

@@ -202,6 +202,38 @@ def test_a_gpu_that_fails_at_load_ends_the_engine(engine: EngineClient, log: Pat
     assert isinstance(until(engine, lambda event: isinstance(event, Loaded))[-1], Loaded)
 
 
+def test_a_pair_that_loses_the_gpu_is_loaded_on_the_cpu_by_a_fresh_engine(loaded: EngineClient) -> None:
+    """Which does what was asked since, and tries the GPU again for the next pair."""
+    before = loaded.pid
+    lost = replace(PAIR, id="gpu or cpu", draft=PAIR.target)
+    loaded.send(Load(lost))
+    loaded.send(ask("hello", 5))
+    events = until(loaded, over)
+    assert loaded.pid != before
+    assert not [event for event in events if isinstance(event, Failed)]
+    (info,) = [event.info for event in events if isinstance(event, Loaded)]
+    assert info.note == "the GPU failed: CUDA error: an illegal memory access was encountered"
+    assert Loading("the GPU failed; going to the CPU", 0.1) in events
+    assert isinstance(events[-1], Finished)
+    assert events[-1].id == 5
+    fresh = loaded.pid
+    loaded.send(Load(replace(lost, name="Other")))
+    until(loaded, lambda event: isinstance(event, Loaded))
+    assert loaded.pid != fresh, "the GPU was tried again"
+    loaded.send(Load(PAIR))
+    *_, last = until(loaded, lambda event: isinstance(event, Loaded))
+    assert isinstance(last, Loaded)
+    assert last.info.note == ""
+
+
+def test_another_pair_asked_for_meanwhile_is_loaded_as_asked(loaded: EngineClient) -> None:
+    loaded.send(Load(replace(PAIR, id="gpu or cpu")))
+    loaded.send(Load(replace(PAIR, id="other")))
+    events = until(loaded, lambda event: isinstance(event, Loaded) and event.info.id == "other")
+    notes = {event.info.id: event.info.note for event in events if isinstance(event, Loaded)}
+    assert notes == {"gpu or cpu": "the GPU failed: CUDA error: an illegal memory access was encountered", "other": ""}
+
+
 def test_a_pair_that_cannot_be_loaded_fails_without_an_id(engine: EngineClient) -> None:
     engine.send(Load(PAIR.__class__("missing", "Missing", PAIR.target)))
     assert until(engine, over)[-1] == Failed(None, "model", "There is no such folder.")

@@ -6,6 +6,7 @@ from time import perf_counter
 
 from specchat.engine.api import Loading, PairSpec
 from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.gpu_failure import GpuLost, first_line, is_one
 from specchat.engine.hub import locate
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import place
@@ -54,6 +55,8 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         if placement.otherwise is None or ran_out(error):
             raise
         logging.getLogger(__name__).info("the GPU failed", exc_info=True)
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        first = first_line(error)
+        if is_one(error):
+            raise GpuLost(pair, first) from None
     progress(Loading("the GPU failed; going to the CPU", 0.1))
     return loaded(placement.otherwise, f"the GPU failed: {first}")
