@@ -226,8 +226,8 @@ def _theirs(module: Any, session: "Session", pair: Any, sampling: Sampling, prog
     material = Material(
         target=locate(pair.target, quiet),
         draft=locate(pair.draft, quiet) if pair.draft else None,
-        target_quant=pair.target.quant,
-        draft_quant=pair.draft.quant if pair.draft else None,
+        target_quant=None if pair.target.quant == "none" else pair.target.quant,
+        draft_quant=pair.draft.quant if pair.draft and pair.draft.quant != "none" else None,
         on_gpu=session.runner.place == "cuda",
         eos=session.eos,
         sampling=sampling,

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from specchat.config.checks import Table, matching
 from specchat.config.errors import nearest
-from specchat.engine.api import Acceptance, Device, Quant
+from specchat.engine.api import Acceptance, Device, Wanted
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
@@ -45,7 +45,7 @@ class ModelTable(Table):
     path: Annotated[str, Field(min_length=1)] | None = None
     builtin: Literal["target", "draft"] | None = None
     revision: str | None = None
-    quant: Quant | None = None
+    quant: Wanted | None = None
     device: Device = "auto"
 
     @model_validator(mode="after")

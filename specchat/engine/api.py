@@ -12,8 +12,10 @@ Role = Literal["system", "user", "assistant"]
 Acceptance = Literal["coupled", "ratio"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 Quant = Literal["nf4", "fp4", "int8"]
-"""How the matrices of a model's layers are kept; embedding and head never are. nf4 and fp4 have blocks of 64 with
+"""How the matrices of a model's layers are kept. nf4 and fp4 have blocks of 64 with
 double-quantised scales (QLoRA), int8 one scale a row (the weights of LLM.int8, without its activations)."""
+Wanted = Quant | Literal["none"]
+"""What may be asked for; "none" takes the weights as they are stored."""
 Device = Literal["auto", "cpu", "cuda"]
 ContextPolicy = Literal["refuse", "drop-oldest", "keep-ends"]
 """Ways to deal with a chat that does not fit the context. "drop-oldest" leaves out the oldest turns, "keep-ends" those
@@ -88,13 +90,14 @@ class Speculation:
 class ModelSource:
     """Where a model's files are, a local folder (`path`) or a Hugging Face repository (`repo`), and how it is to run.
 
-    `quant` quantises an unquantised checkpoint while it is loaded; None takes the weights as they are stored.
+    `quant` quantises an unquantised checkpoint while it is loaded. None takes the weights as they are stored, but for a
+    draft on a GPU, for which the plan chooses.
     """
 
     path: str | None = None
     repo: str | None = None
     revision: str | None = None
-    quant: Quant | None = None
+    quant: Wanted | None = None
     device: Device = "auto"
 
     @property

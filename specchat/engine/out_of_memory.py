@@ -39,7 +39,7 @@ def under_way(request: Load | Generate | Count) -> str:
 def _advice(pair: PairSpec | None, context: int | None) -> str:
     if context is not None and context > LEAST_CONTEXT:
         return f"Set context = {max(LEAST_CONTEXT, context // 2)} for the pair in models.toml"
-    if pair is not None and pair.target.quant in (None, "int8"):
+    if pair is not None and pair.target.quant in (None, "none", "int8"):
         return 'Set quant = "nf4" for the target in models.toml'
     if pair is not None and pair.target.device != "cpu":
         return 'Set device = "cpu" for the target in models.toml'

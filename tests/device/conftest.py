@@ -32,9 +32,11 @@ SHAPE = {
 }
 
 
-def decoder(folder: Path, dtype: torch.dtype = torch.float32, quant: Quant | None = None) -> DeviceDecoder:
+def decoder(
+    folder: Path, dtype: torch.dtype = torch.float32, quant: Quant | None = None, head: Quant | None = None
+) -> DeviceDecoder:
     opened = Checkpoint.open(folder)
-    return DeviceDecoder(opened.config, load(opened, quant, DEVICE, dtype), CONTEXT, DEVICE, dtype)
+    return DeviceDecoder(opened.config, load(opened, quant, DEVICE, dtype, head), CONTEXT, DEVICE, dtype)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Replies in bfloat16 with nested 4-bit weights, as the large pairs are run."""
+"""Replies in bfloat16 with nested 4-bit weights and a draft of int8, as the large pairs are run."""
 
 import torch
 
@@ -10,7 +10,7 @@ from tests.engine.tiny import VOCAB
 
 def test_any_draft_writes_the_plain_text(shallow: Folders) -> None:
     target = decoder(shallow.target, torch.bfloat16, "nf4")
-    runner = device_runner(target, decoder(shallow.draft, torch.bfloat16), VOCAB, DEVICE)
+    runner = device_runner(target, decoder(shallow.draft, torch.bfloat16, "int8", "int8"), VOCAB, DEVICE)
     for sampling in (SAMPLINGS["greedy"], SAMPLINGS["filtered"]):
         plain = write(runner, "plain", 0, sampling)
         for strategy in sorted(runner.drafters.keys() - {"plain"}):

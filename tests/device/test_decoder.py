@@ -8,10 +8,12 @@ import torch
 from specchat.engine.api import Quant
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.weights import held_bytes
+from specchat.engine.kernels.formats import EightBit
 from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder, Skip
-from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from specchat.engine.model.plan import GPU_RUNTIME, Model, plan, quantised
+from specchat.engine.model.quantise import dequantised
 from specchat.engine.runners.device import device_runner
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint
@@ -92,10 +94,28 @@ def test_a_pair_takes_what_was_planned(quant: Quant | None, tmp_path: Path) -> N
     """In float16; big enough that the model outweighs what a plan rounds."""
     changes = SHAPE | {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8, "head_dim": 64}
     folder = checkpoint(tmp_path / "m", **changes)
-    big, small = decoder(folder, torch.float16, quant), decoder(folder, torch.float16)
-    pair = Model(big.config, "cuda", quant), Model(big.config, "cuda")
+    big = decoder(folder, torch.float16, quant)
+    draft = Model(big.config, "cuda")
+    if quant is None:
+        small = decoder(folder, torch.float16)
+    else:
+        small, draft = decoder(folder, torch.float16, quant, "int8"), quantised(draft, quant)
+    pair = Model(big.config, "cuda", quant), draft
     planned = plan(*pair, CONTEXT, processors(DEVICE)).need("cuda")
     runner = device_runner(big, small, VOCAB, DEVICE)
     assert planned.total - GPU_RUNTIME == pytest.approx(runner.memory(), rel=0.01)
     weights = held_bytes(big.weights) + held_bytes(small.weights)
     assert planned.weights == pytest.approx(weights, rel=0.005)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_quantised_head_gives_the_logits_of_what_it_dequantises_to(tied: bool, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", **SHAPE | {"tie_word_embeddings": tied})
+    dense, small = decoder(folder), decoder(folder, head="int8")
+    assert isinstance(small.weights.head, EightBit)
+    assert torch.equal(small.weights.embed, dense.weights.embed)
+    tokens = ids(4)
+    found = run(small, tokens, 0)
+    run(dense, tokens, 0)
+    head = dequantised(small.weights.head, torch.float32)
+    torch.testing.assert_close(found, dense.buffers.x[:4] @ head.T, atol=SLACK, rtol=SLACK)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.api import QUANTS, Device, ModelSource, PairSpec, Quant
+from specchat.engine.api import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
 from specchat.engine.errors import EngineError
-from specchat.engine.model import devices
+from specchat.engine.model import devices, draft_quant
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine, Placement, free_memory, place, this_machine
 from specchat.engine.model.gpu import Gpu
@@ -65,9 +65,10 @@ class Tiny:
         draft: Device | None = None,
         quant: Quant | None = None,
         context: int = 256,
+        draft_quant: Wanted | None = None,
     ) -> Placement:
         source = ModelSource(path=str(self.target), quant=quant, device=target)
-        other = ModelSource(path=str(self.draft), device=draft) if draft else None
+        other = ModelSource(path=str(self.draft), device=draft, quant=draft_quant) if draft else None
         pair = PairSpec("tiny", "Tiny", source, other)
         opened = Checkpoint.open(self.draft) if other else None
         return place(pair, Checkpoint.open(self.target), opened, context, machine)
@@ -189,3 +190,38 @@ def test_a_stored_quantisation_is_kept_and_planned_with(tmp_path: Path) -> None:
 def test_the_context_is_the_targets_at_most(tiny: Tiny) -> None:
     assert tiny.place(BIG, context=8192).plan.context == 256
     assert tiny.place(BIG, context=100).plan.context == 100
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [(None, ("int8", "int8")), ("none", (None, None)), ("nf4", ("nf4", "int8")), ("int8", ("int8",) * 2)],
+)
+def test_what_is_said_of_a_draft_decides(
+    asked: Wanted | None, kept: tuple[Quant | None, Quant | None], tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft_quant, "WORTH", 1)
+    draft = tiny.place(BIG, draft="auto", draft_quant=asked).plan.draft
+    assert draft is not None
+    assert (draft.quant, draft.head) == kept
+    there = tiny.place(NO_GPU, draft="auto", draft_quant=asked).plan.draft
+    assert there is not None
+    assert (there.quant, there.head) == (None if asked in (None, "none") else asked, None)
+
+
+def test_a_draft_stays_as_it_is_without_bitsandbytes(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draft_quant, "WORTH", 1)
+    monkeypatch.setattr(devices, "find_spec", lambda _: None)
+    placement = tiny.place(BIG, draft="auto")
+    assert placement.plan.draft is not None
+    assert placement.plan.draft.quant is None
+
+
+def test_a_draft_that_is_stored_quantised_stays_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("bitsandbytes")
+    from tests.engine.bnb import bnb_checkpoint
+
+    monkeypatch.setattr(draft_quant, "WORTH", 1)
+    folder = bnb_checkpoint(tmp_path, "nf4")
+    draft = Tiny(folder, folder).place(BIG, draft="auto").plan.draft
+    assert draft is not None
+    assert (draft.quant, draft.head, draft.fixed) == ("nf4", None, True)

@@ -17,7 +17,21 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.devices import half_on_cpu
-from specchat.engine.model.plan import GIB, GPU_RUNTIME, SPARE, Model, Need, Place, Plan, check_fits, need, plan
+from specchat.engine.model.draft_quant import WORTH, drafting
+from specchat.engine.model.plan import (
+    GIB,
+    GPU_RUNTIME,
+    SPARE,
+    Model,
+    Need,
+    Place,
+    Plan,
+    check_fits,
+    nearest,
+    need,
+    plan,
+    quantised,
+)
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear
 from tests.config.test_shipped_models import OVERHEAD_GIB, REAL, SHAPES, Shape
@@ -130,7 +144,7 @@ def test_shipped_needs_agree_with_the_plan(pair: Pair, shape: Callable[..., Mode
     sources = (pair.spec.target, pair.spec.draft)
     for place, stated in (("cuda", pair.requires.vram_gib), ("cpu", pair.requires.ram_gib)):
         target, draft = (Model(of(SHAPES[s.repo or ""], shape()), place, s.quant, half=True) for s in sources)
-        planned = plan(target, draft, pair.spec.context or 0).need(place)
+        planned = drafting(plan(target, draft, pair.spec.context or 0), {}).need(place)
         assert (planned.weights + planned.cache) / GIB + OVERHEAD_GIB == pytest.approx(stated, rel=0.02)
         if place == "cuda":
             assert planned.workspace / GIB < OVERHEAD_GIB
@@ -232,3 +246,60 @@ def test_scales_that_are_not_nested_cost_more(shape: Callable[..., ModelConfig])
     nested, plain = need(model, 64).weights, need(replace(model, nested=False), 64).weights
     layers = 32 * (4096 * 128 * (64 + 16) + 3 * 4096 * 14336)
     assert plain - nested == pytest.approx((0.5625 - 0.516) * layers, rel=0.05)
+
+
+def drafted(shape: Callable[..., ModelConfig], place: Place = "cuda", **changes: int) -> Plan:
+    """A large target with a draft of Qwen3-0.6B's shape, or as `changes` say, that nobody said anything of."""
+    small = of(SHAPES["Qwen/Qwen3-0.6B"], shape())
+    return plan(Model(shape(**LLAMA), place, "nf4"), Model(replace(small, **changes), place), 4096)
+
+
+def kept(planned: Plan) -> tuple[Quant | None, Quant | None]:
+    assert planned.draft is not None
+    return planned.draft.quant, planned.draft.head
+
+
+def test_a_draft_on_a_gpu_is_read_as_8_bits(shape: Callable[..., ModelConfig]) -> None:
+    assert kept(drafting(drafted(shape), {"cuda": 24 * GIB})) == ("int8", "int8")
+    assert kept(drafting(drafted(shape), {})) == ("int8", "int8")
+    assert kept(drafting(drafted(shape, "cpu"), {"cpu": 24 * GIB})) == (None, None)
+
+
+def test_a_small_draft_stays_as_it_is_while_it_fits(shape: Callable[..., ModelConfig]) -> None:
+    small = drafted(shape, layers=2, vocab=32_000)
+    assert small.draft is not None
+    assert small.draft.config.parameters() < WORTH
+    assert kept(drafting(small, {"cuda": 24 * GIB})) == (None, None)
+    needed = small.need("cuda").total
+    assert kept(drafting(small, {"cuda": int((needed - 1) / (1 - SPARE))})) == ("int8", "int8")
+
+
+def test_a_draft_goes_to_4_bits_where_the_pair_fits_no_other_way(shape: Callable[..., ModelConfig]) -> None:
+    wanted = drafted(shape)
+    eight = drafting(wanted, {})
+    short = {"cuda": int((eight.need("cuda").total - 1) / (1 - SPARE))}
+    assert kept(drafting(wanted, short)) == ("nf4", "int8")
+    assert kept(drafting(wanted, {"cuda": GIB})) == ("int8", "int8"), "what is refused is told with what was wanted"
+
+
+def test_a_quantised_head_counts_beside_its_embedding(shape: Callable[..., ModelConfig]) -> None:
+    wanted = drafted(shape).draft
+    assert wanted is not None
+    table = wanted.config.vocab * wanted.config.hidden
+    body = need(replace(wanted, quant="int8"), 64).weights
+    assert need(quantised(wanted, "int8"), 64).weights == body + table + 4 * wanted.config.vocab
+    untied = replace(wanted, config=replace(wanted.config, tied=False))
+    assert need(untied, 64).weights == need(wanted, 64).weights + 2 * table
+    on_cpu = replace(wanted, place="cpu")
+    assert need(quantised(on_cpu, "int8"), 64) == need(replace(on_cpu, quant="int8"), 64)
+
+
+def test_a_draft_that_goes_to_the_cpu_leaves_there_what_was_chosen_for_the_gpu(
+    shape: Callable[..., ModelConfig],
+) -> None:
+    chosen = drafting(drafted(shape), {})
+    assert kept(chosen.on("cpu")) == (None, None)
+    assert chosen.draft is not None
+    asked = replace(chosen, draft=replace(chosen.draft, chosen=False))
+    assert kept(asked.on("cpu"))[0] == "int8"
+    assert "for both" in nearest(replace(asked, target=replace(asked.target, fixed=True)), {"cuda": 7 * GIB, "cpu": 1})

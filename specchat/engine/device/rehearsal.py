@@ -32,10 +32,10 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
     The system gives memory once it is written to, so this one takes hardly any.
     """
     weights = decoder.weights
-    head = empty(weights.head)
+    head = _like(weights.head)
     kept = [*_distinct(weights.layers)]
     layers = [layer.made(lambda p: Product(_like(p.weight), _or_none(p.bias)), empty) for layer in kept]
-    embed = head if weights.embed is weights.head else empty(weights.embed)
+    embed = head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed)
     config = replace(decoder.config, layers=len(layers))
     made = ModelWeights(embed=embed, layers=layers, norm=empty(weights.norm), head=head)
     return DeviceDecoder(config, made, decoder.context, HOST, weights.embed.dtype)

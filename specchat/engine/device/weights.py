@@ -29,12 +29,12 @@ LayerWeights = Block[Product, Tensor]
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """All of a model: `embed` and `head` stay in the compute dtype, and are one tensor where they are tied."""
+    """All of a model: `embed` is in the compute dtype, as is `head` unless it is quantised; tied, they are one then."""
 
     embed: Tensor
     layers: list[LayerWeights]
     norm: Tensor
-    head: Tensor
+    head: Weight
 
 
 Read = Callable[[str, int, int], Weight]
@@ -42,7 +42,9 @@ Read = Callable[[str, int, int], Weight]
 ReadVector = Callable[[str, int], Tensor]
 
 
-def load(checkpoint: Checkpoint, quant: Quant | None, device: torch.device, dtype: torch.dtype) -> ModelWeights:
+def load(
+    checkpoint: Checkpoint, quant: Quant | None, device: torch.device, dtype: torch.dtype, head: Quant | None = None
+) -> ModelWeights:
     """Read a checkpoint layer by layer, so that no more than one unquantised layer is in main memory at once.
 
     Raises:
@@ -55,11 +57,16 @@ def load(checkpoint: Checkpoint, quant: Quant | None, device: torch.device, dtyp
 
         # What bitsandbytes left dense, or gives dense, stays so.
         asked = quant if checkpoint.quant is None else None
-        return _assemble(checkpoint.config, asked, device, dtype, weights.linear, vector)
+        return _assemble(checkpoint.config, asked, head, device, dtype, weights.linear, vector)
 
 
 def random(
-    config: ModelConfig, quant: Quant | None, device: torch.device, dtype: torch.dtype, seed: int = 0
+    config: ModelConfig,
+    quant: Quant | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    seed: int = 0,
+    head: Quant | None = None,
 ) -> ModelWeights:
     """Weights of the right shapes and no meaning, scaled so that activations stay finite."""
     generator = torch.Generator(device).manual_seed(seed)
@@ -71,11 +78,17 @@ def random(
     def vector(name: str, size: int) -> Tensor:
         return torch.zeros(size) if name.endswith(".bias") else torch.ones(size)
 
-    return _assemble(config, quant, device, dtype, matrix, vector)
+    return _assemble(config, quant, head, device, dtype, matrix, vector)
 
 
 def _assemble(
-    c: ModelConfig, quant: Quant | None, device: torch.device, dtype: torch.dtype, read: Read, vector: ReadVector
+    c: ModelConfig,
+    quant: Quant | None,
+    of_head: Quant | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    read: Read,
+    vector: ReadVector,
 ) -> ModelWeights:
     def dense(name: str) -> Tensor:
         weight = read(name, c.vocab, c.hidden)
@@ -95,11 +108,12 @@ def _assemble(
         return Product(fused(ready), torch.cat(biases).to(device, torch.float32) if biases else None)
 
     embed = dense(EMBEDDING)
+    head = embed if c.tied else dense(HEAD)
     return ModelWeights(
         embed=embed,
         layers=[block(c, index).made(product, norm) for index in range(c.layers)],
         norm=norm(Norm(LAST_NORM, c.hidden)),
-        head=embed if c.tied else dense(HEAD),
+        head=head if of_head is None else quantise(head, of_head),
     )
 
 
@@ -117,7 +131,7 @@ def held_bytes(weights: ModelWeights) -> int:
     """Bytes on the device, a tied table counted once."""
     tensors: list[Tensor | None] = [weights.embed, weights.norm]
     if weights.head is not weights.embed:
-        tensors.append(weights.head)
+        tensors += _tensors(weights.head)
     for layer in weights.layers:
         tensors += layer.norms
         for product in layer.products:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from specchat.engine.api import Quant
+from specchat.engine.api import Quant, Wanted
 from specchat.engine.errors import ModelError
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, read_json
@@ -69,7 +69,7 @@ class Checkpoint:
             )
         return tokenizer
 
-    def kept(self, asked: Quant | None) -> Quant | None:
+    def kept(self, asked: Wanted | None) -> Quant | None:
         """How the layers' matrices will be kept: as they are stored, or quantised at load as `asked`.
 
         Raises:
@@ -79,7 +79,7 @@ class Checkpoint:
             raise ModelError(
                 f"{self.folder} is quantised as {self.quant} already and cannot become {asked}. Leave quant out."
             )
-        return self.quant or asked
+        return self.quant or (None if asked == "none" else asked)
 
 
 def _stored_quant(path: Path, settings: Any) -> Quant:

@@ -14,8 +14,9 @@ from specchat.engine.kernels import limits
 from specchat.engine.kernels.tiles import PROCESSORS
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.gpu import Gpu, find_gpu
-from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, plan
+from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, plan, quantised
 from specchat.engine.model.rows import half_works
 
 
@@ -92,12 +93,19 @@ def place(
 
     processors = machine.gpu.processors if isinstance(machine.gpu, Gpu) else PROCESSORS
 
+    unsaid = pair.draft is not None and pair.draft.quant is None and models[-1].quant is None
+    free_to_choose = unsaid and find_spec("bitsandbytes") is not None
+
     def laid_out(target_place: Place) -> Plan:
         placed = [
             replace(model, place=_placed(source.device, target_place))
             for model, (source, _) in zip(models, sources, strict=True)
         ]
-        return plan(placed[0], placed[1] if len(placed) > 1 else None, context, processors)
+        big, small = placed[0], placed[1] if len(placed) > 1 else None
+        if small is not None and small.quant is not None and not small.fixed:
+            small = quantised(small, small.quant)
+        made = plan(big, small, context, processors)
+        return drafting(made, machine.available) if free_to_choose else made
 
     asked = any(source.device == "cuda" for source, _ in sources)
     if asked and beyond:

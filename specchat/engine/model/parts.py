@@ -83,6 +83,11 @@ class Block(Generic[P, N]):
         )
 
 
+def head_of(c: ModelConfig) -> Matrix:
+    """The matrix that gives logits; a tied model's is its embedding."""
+    return Matrix((EMBEDDING if c.tied else HEAD,), (c.vocab,), c.hidden, bias=False)
+
+
 def block(c: ModelConfig, layer: int = 0) -> Block[Matrix, Norm]:
     """What a checkpoint of shape `c` holds of layer number `layer`."""
     prefix = f"model.layers.{layer}."

@@ -9,7 +9,7 @@ from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError
 from specchat.engine.kernels.tiles import PROCESSORS, SPLIT, tiling
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.parts import Matrix, block
+from specchat.engine.model.parts import Matrix, block, head_of
 from specchat.engine.model.quantise import BLOCK, NESTED_BLOCK
 
 Place = Literal["cpu", "cuda"]
@@ -29,6 +29,8 @@ GPU_SCORES = 4
 """Arrays of 4 bytes a row and token that verifying keeps on a GPU: scores and candidates, of target and draft."""
 GPU_TOKEN = 9
 """Bytes a token of the vocabulary that penalties and bias take on a GPU."""
+HEAD: Quant = "int8"
+"""How the head of a quantised draft is kept: 4 bits would blur what it chooses."""
 GPU_RUNTIME = 256 << 20
 """What CUDA takes beside tensors once a pair runs: modules, loaded at their first launch, and captured graphs, of which
 each node keeps a kernel's arguments. Estimated, not measured; 5 % of a GPU of 8 GB would hold less than that."""
@@ -39,7 +41,9 @@ class Model:
     """One model as it is to be loaded; `fixed` says that the checkpoint itself is quantised so.
 
     `nested` tells whether the scales of 4-bit weights are quantised themselves; on the CPU they never are. `half` says
-    that the CPU multiplies with the dense weights as float16, which a checkpoint of 16 bits a weight allows.
+    that the CPU multiplies with the dense weights as float16, which a checkpoint of 16 bits a weight allows. `head` is
+    how the head is kept on a GPU, beside a dense embedding; None is dense, as every target's is. `chosen` says that
+    nobody asked for `quant`, which then is for a GPU alone.
     """
 
     config: ModelConfig
@@ -48,6 +52,8 @@ class Model:
     fixed: bool = False
     nested: bool = True
     half: bool = False
+    head: Quant | None = None
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,8 @@ class Plan:
     def on(self, place: Place) -> "Plan":
         """The same with both models on `place`."""
         moved = replace(self.draft, place=place) if self.draft else None
+        if moved and moved.chosen and place == "cpu":
+            moved = replace(moved, quant=None, head=None, chosen=False)
         return replace(self, target=replace(self.target, place=place), draft=moved)
 
 
@@ -159,7 +167,7 @@ def _alternatives(plan: Plan) -> Iterator[tuple[Plan, str]]:
 def _fewer_bits(plan: Plan) -> Iterator[tuple[Plan, str]]:
     for quant in ("int8", "nf4"):
         target = _quantised(plan.target, quant)
-        draft = _quantised(plan.draft, quant) if plan.draft else None
+        draft = quantised(plan.draft, quant) if plan.draft and _quantised(plan.draft, quant) else None
         if target:
             yield replace(plan, target=target), f'quant = "{quant}" for the target'
         if draft:
@@ -174,6 +182,11 @@ def _quantised(model: Model, quant: Quant) -> Model | None:
     return replace(model, quant=quant)
 
 
+def quantised(draft: Model, quant: Quant) -> Model:
+    """`draft` quantised while it is loaded; on a GPU with its head, which a pass reads as it reads the layers."""
+    return replace(draft, quant=quant, head=HEAD if draft.place == "cuda" else None)
+
+
 def _kept(quant: Quant | None, inputs: int) -> Quant | None:
     """How a matrix of so many inputs lies in memory; None is dense, as are 4 bits in blocks that go on across rows."""
     return None if quant in ("nf4", "fp4") and inputs % BLOCK else quant
@@ -185,8 +198,9 @@ def _weights(model: Model) -> int:
     layer = sum(_matrix(model, m) + (4 * sum(m.outputs) if m.bias else 0) for m in block(c).products)
     norms = 4 * sum(norm.size for norm in block(c).norms)
     # The CPU looks a tied table up as it is and multiplies with a copy that is laid out for that.
-    tables = (dense + (2 if model.half else 4)) if on_cpu else dense if c.tied else 2 * dense
-    return c.layers * (layer + norms) + 4 * c.hidden + tables * c.vocab * c.hidden
+    tables = dense + (2 if model.half else 4) if on_cpu else dense
+    head = 0 if on_cpu or (c.tied and model.head is None) else _matrix(replace(model, quant=model.head), head_of(c))
+    return c.layers * (layer + norms) + 4 * c.hidden + tables * c.vocab * c.hidden + head
 
 
 def _matrix(model: Model, matrix: Matrix) -> int:
@@ -223,7 +237,7 @@ def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     )
     active = GPU_ROWS * (4 * (c.hidden + partials) + 2 * (c.hidden + 2 * c.heads * c.head_dim + c.intermediate))
     attention = 4 * prod((-(-capacity // SPLIT), GPU_ROWS, c.heads, c.head_dim + 2))
-    logits = 4 * VERIFY_ROWS * c.vocab * tiling(c.vocab, c.hidden, 16, processors).splits
+    logits = 4 * VERIFY_ROWS * c.vocab * tiling(c.vocab, c.hidden, bits[model.head], processors).splits
     return active + attention + logits + 8 * capacity * c.head_dim
 
 

@@ -51,7 +51,7 @@ def _on_gpu(target: Checkpoint, draft: Checkpoint | None, plan: Plan, about_draf
 
     def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
         dtype = compute_dtype(checkpoint)
-        weights = load(checkpoint, chosen.quant, device, dtype)
+        weights = load(checkpoint, chosen.quant, device, dtype, chosen.head)
         return DeviceDecoder(chosen.config, weights, plan.context, device, dtype)
 
     big = model(target, plan.target)
