@@ -16,8 +16,9 @@ from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
-from specchat.engine.model.plan import GIB, Model, Place, fits, plan
+from specchat.engine.model.plan import GIB, Model, Place, Plan, fits, plan
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
 
@@ -28,8 +29,7 @@ def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, 
     Raises:
         EngineError: "memory": it does not.
     """
-    target, draft = Model(shapes.target, place, quant), Model(shapes.draft, place)
-    wanted = plan(target, draft, context)
+    wanted = planned(shapes, quant, context, place)
     if not fits(wanted, {place: free}):
         raise EngineError(
             "memory",
@@ -38,17 +38,23 @@ def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, 
         )
 
 
+def planned(shapes: Shapes, quant: Quant | None, context: int, place: Place) -> Plan:
+    """The pair with its target as `quant` says and its draft as a pair in models.toml that says nothing of it."""
+    return drafting(plan(Model(shapes.target, place, quant), Model(shapes.draft, place), context), {})
+
+
 def on_device(shapes: Shapes, quant: Quant | None, context: int, device: torch.device, dtype: torch.dtype) -> Runner:
-    """The pair in the kernels that run on `device`, the target quantised, the draft in `dtype`."""
+    """The pair in the kernels that run on `device`, as planned; what is not quantised is in `dtype`."""
     # Only here: Triton is not there on every system.
     from specchat.engine.device.decoder import DeviceDecoder
     from specchat.engine.device.weights import random
     from specchat.engine.runners.device import device_runner
 
-    def model(config: ModelConfig, how: Quant | None, seed: int) -> DeviceDecoder:
-        return DeviceDecoder(config, random(config, how, device, dtype, seed), context, device, dtype)
+    def model(seed: int, one: Model) -> DeviceDecoder:
+        weights = random(one.config, one.quant, device, dtype, seed, one.head)
+        return DeviceDecoder(one.config, weights, context, device, dtype)
 
-    target, draft = model(shapes.target, quant, 0), model(shapes.draft, None, 1)
+    target, draft = (model(seed, one) for seed, one in enumerate(planned(shapes, quant, context, "cuda").models))
     return device_runner(target, draft, shapes.target.vocab, device)
 
 

@@ -28,7 +28,7 @@ from specchat.bench.shapes import (
     tokens_a_step,
 )
 from specchat.bench.summary import Spread
-from specchat.bench.synthetic import check_room, on_device, on_host, write_random
+from specchat.bench.synthetic import check_room, on_device, on_host, planned, write_random
 from specchat.cli.bench import bench
 from specchat.cli.bench_shapes import QUANTS, SHAPES
 from specchat.cli.exit_codes import ExitCode
@@ -131,6 +131,12 @@ def test_a_random_checkpoint_reads_back_with_its_shapes(tmp_path: Path) -> None:
         again = Checkpoint.open(folder).config
         assert replace(again, rope=config.rope) == config
         assert again.rope.theta == config.rope.theta
+
+
+def test_a_draft_is_kept_as_in_a_pair_that_says_nothing_of_it() -> None:
+    for place, quant in (("cuda", "int8"), ("cpu", None)):
+        target, draft = planned(PUBLISHED["qwen3-8b"], "nf4", CONTEXT, place).models
+        assert (target.quant, draft.quant, draft.head) == ("nf4", quant, quant)
 
 
 def check_costs(runner: Runner) -> None:
