@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from measure.gpu.checks import Check, command
-from specchat.engine.kernels import attention, products
+from specchat.engine.kernels import attention, products, workspace
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model.quantise import dequantised, quantise
 
@@ -41,7 +41,7 @@ def attend(
     generator, dtype, capacity = torch.Generator().manual_seed(1), torch.bfloat16, start + 100
     query = torch.randn(max(ROWS), heads, dim, generator=generator).to(device, dtype)
     keys, values = torch.randn(2, kv, capacity, dim, generator=generator).to(device, dtype)
-    space = attention.workspace(max(ROWS), heads, dim, capacity, device)
+    space = workspace.workspace(max(ROWS), heads, dim, capacity, device)
     out = torch.empty(max(ROWS), heads * dim, device=device, dtype=dtype)
     length = torch.tensor([start], dtype=torch.int32, device=device)
     found = []

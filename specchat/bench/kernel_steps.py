@@ -9,7 +9,7 @@ from specchat.bench.kernel_case import REPEATS, Case, copies_of, rows_alike
 from specchat.engine.api import Sampling
 from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.kernels.activation import silu_mul
-from specchat.engine.kernels.attention import attend, workspace
+from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.embed import embed
@@ -19,6 +19,7 @@ from specchat.engine.kernels.rope import rope_and_write
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.tiles import MOST_ROWS, SPLIT, SPLITS, tiling
 from specchat.engine.kernels.verify_state import Scored, VerifyState
+from specchat.engine.kernels.workspace import workspace
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
 

@@ -1,6 +1,6 @@
 """Attention as a step launches it: Qwen3-8B (32 heads, 8 kv, 128 a head), a head of 80, chains and trees."""
 
-from specchat.engine.kernels import attention
+from specchat.engine.kernels import attention, tiles, workspace
 from tests.kernels.compiled import Case
 
 
@@ -12,10 +12,10 @@ def _partial(name: str, group: int, dim: int, tree: bool) -> Case:
     constants = {
         "GROUP": group,
         "DIM": dim,
-        "PADDED": attention.padded(dim),
+        "PADDED": workspace.padded(dim),
         "TILE": attention.TILE,
         "KEYS": attention.KEYS,
-        "SPLIT": attention.SPLIT,
+        "SPLIT": tiles.SPLIT,
     } | ({} if tree else {"tree": None})
     return Case(
         name=name,
@@ -35,8 +35,8 @@ def _combine(name: str, dim: int, tree: bool) -> Case:
     pointers |= {"skip": "*i32", "out": "*bf16"}
     constants = {
         "DIM": dim,
-        "PADDED": attention.padded(dim),
-        "SPLIT": attention.SPLIT,
+        "PADDED": workspace.padded(dim),
+        "SPLIT": tiles.SPLIT,
         "CHUNK": attention.CHUNK,
     } | ({} if tree else {"tree": None})
     return Case(

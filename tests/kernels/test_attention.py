@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.attention import CHUNK, Workspace, attend, reference_attend, workspace
+from specchat.engine.kernels.attention import CHUNK, attend, reference_attend
 from specchat.engine.kernels.tiles import SPLIT, SPLITS
+from specchat.engine.kernels.workspace import Workspace, workspace
 from tests.kernels import compiled
 
 GPU = torch.cuda.is_available()

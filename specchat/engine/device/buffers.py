@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.weights import ModelWeights
-from specchat.engine.kernels.attention import workspace
 from specchat.engine.kernels.products import splits
+from specchat.engine.kernels.workspace import workspace
 from specchat.engine.model.config import ModelConfig
 
 PASS_ROWS = 64

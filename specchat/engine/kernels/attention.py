@@ -5,7 +5,6 @@ rows of one tile (GQA: Ainslie et al. 2023), and chains or trees of drafted toke
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 import triton
@@ -13,8 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.limits import SHARING_HEADS, WIDEST_HEAD
-from specchat.engine.kernels.tiles import SPLIT
+from specchat.engine.kernels.limits import SHARING_HEADS
+from specchat.engine.kernels.workspace import Workspace, padded
 
 TILE = SHARING_HEADS
 """Packed rows of one program: more rows are more programs, never a larger tile."""
@@ -24,40 +23,6 @@ KEYS = 64
 
 CHUNK = 8
 """Partial sums that the combination adds at a time."""
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """Partial sums between the two launches, shared by all layers: one set for each (split, row, head).
-
-    `best` float32 [splits, R, heads], the largest score times log2(e); `total` float32 [splits, R, heads], the sum of
-    exp2(score - best); `mixed` float32 [splits, R, heads, D], the values weighted with it, not yet divided by it;
-    `split`, the cache entries of one.
-    """
-
-    best: Tensor
-    total: Tensor
-    mixed: Tensor
-    split: int
-
-
-def workspace(
-    rows: int, heads: int, dim: int, capacity: int, device: torch.device | str, split: int = SPLIT
-) -> Workspace:
-    """Buffers for steps of at most `rows` rows over a cache of `capacity` entries; 4 * D + 8 bytes a set.
-
-    `split` is a multiple of 64.
-
-    Raises:
-        ModelError: heads wider than WIDEST_HEAD.
-    """
-    if dim > WIDEST_HEAD:
-        raise ModelError(
-            f"the model's heads are {dim} wide; the GPU kernels take {WIDEST_HEAD} at most: run it on the CPU"
-        )
-    sets = (triton.cdiv(capacity, split), rows, heads)
-    best, total, mixed = (torch.empty(shape, device=device) for shape in (sets, sets, (*sets, dim)))
-    return Workspace(best, total, mixed, split)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -299,11 +264,6 @@ def attend(
         num_warps=1,
         enable_fp_fusion=True,
     )
-
-
-def padded(dim: int) -> int:
-    """Columns of a head in a tile: a power of two, and 16 at least for the tensor cores."""
-    return max(16, int(triton.next_power_of_2(dim)))
 
 
 def reference_attend(query: Tensor, keys: Tensor, values: Tensor, start: int, tree: list[int] | None) -> Tensor:
