@@ -2,15 +2,18 @@
 
 import triton
 
-from specchat.engine.kernels import choose, commit, scores
+from specchat.engine.kernels import choose, commit, keep, scores
 from specchat.engine.kernels.limits import END_TOKENS
 from specchat.engine.kernels.verify_state import BLOCK, GROUP
 from tests.kernels.compiled import Case
 
 VOCAB = 151_936
 ROWS = 16
+NODES = triton.next_power_of_2(ROWS + 1)
+DIM = 128
 
-_OPTIONS = {"fed": "*i32", "length": "*i32", "node": "*i32", "reals": "*fp32", "integers": "*i32", "seed": "*i64"}
+_OPTIONS = {"fed": "*i32", "depth": "*i32", "length": "*i32", "node": "*i32"}
+_OPTIONS |= {"reals": "*fp32", "integers": "*i32", "seed": "*i64"}
 _BLOCKS = {"best": "*fp32", "best_id": "*i32", "total": "*fp32", "drawn": "*fp32", "drawn_id": "*i32", "tops": "*fp32"}
 
 
@@ -43,6 +46,7 @@ def _choose() -> Case:
             "candidates": "*i32",
             "kept": "*i32",
             "norm": "*fp32",
+            "parents": "*i32",
             "drafted": "*i32",
             "sure": "*fp32",
             "chosen": "*i32",
@@ -56,9 +60,15 @@ def _choose() -> Case:
             "BLOCKS": triton.next_power_of_2(triton.cdiv(VOCAB, BLOCK)),
             "GROUPS": triton.next_power_of_2(triton.cdiv(VOCAB, GROUP)),
             "GROUP": GROUP,
+            "NODES": NODES,
         },
         choose.WARPS,
     )
+
+
+def _keep(name: str, pointers: dict[str, str], constants: dict[str, object]) -> Case:
+    cache = {"keys": "*bf16", "values": "*bf16", "length": "*i32", "result": "*i32", "kept": "*i32"}
+    return _case(name, keep._keep, cache | pointers, ("capacity",), {"DIM": DIM, "PADDED": DIM} | constants, 1)
 
 
 CASES = [
@@ -67,7 +77,7 @@ CASES = [
         scores._process,
         _OPTIONS
         | _BLOCKS
-        | {"logits": "*fp32", "in_prompt": "*u8", "counts": "*i32", "bias": "*fp32", "scores": "*fp32"},
+        | {"path": "*i64", "logits": "*fp32", "in_prompt": "*u8", "counts": "*i32", "bias": "*fp32", "scores": "*fp32"},
         ("first_row", "columns", "vocab", "stride_logits", "stride_scores", "stride_blocks", "stride_tops"),
         {"BLOCK": BLOCK, "GROUP": GROUP},
         scores.WARPS,
@@ -76,9 +86,14 @@ CASES = [
     _case(
         "commit",
         commit._commit,
-        dict.fromkeys(("chosen", "fed", "drafted", "length", "counts", "eos", "result"), "*i32"),
+        dict.fromkeys(
+            ("chosen", "fed", "parents", "depth", "drafted", "length", "counts", "eos", "result", "kept"), "*i32"
+        )
+        | {"path": "*i64"},
         (),
-        {"ROWS": ROWS, "SLOTS": triton.next_power_of_2(ROWS + 1), "END_TOKENS": END_TOKENS},
+        {"ROWS": ROWS, "SLOTS": NODES, "END_TOKENS": END_TOKENS},
         1,
     ),
+    _keep("keep by the step's numbers", {}, {"places": None}),
+    _keep("keep by a draft's numbers", {"places": "*i32"}, {}),
 ]

@@ -39,9 +39,9 @@ def _gumbel_of(high: tl.tensor, low: tl.tensor, out: tl.tensor, SIZE: tl.constex
 
 
 @triton.jit
-def _uniform(seed: tl.tensor, positions: tl.tensor, out: tl.tensor) -> None:
+def _uniform(seed: tl.tensor, positions: tl.tensor, turn: tl.tensor, out: tl.tensor) -> None:
     i = tl.program_id(0)
-    tl.store(out + i, noise.uniform(tl.load(seed), tl.load(positions + i), noise.ACCEPT))
+    tl.store(out + i, noise.uniform(tl.load(seed), tl.load(positions + i), noise.ACCEPT, tl.load(turn)))
 
 
 def whole(value: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -115,9 +115,17 @@ def test_neighbours_are_independent() -> None:
 def test_uniform_is_the_hosts() -> None:
     positions = torch.arange(400, dtype=torch.int32, device=DEVICE)
     out = torch.empty(400, device=DEVICE)
-    _uniform[(400,)](whole(9), positions, out)
+    _uniform[(400,)](whole(9), positions, whole(0, torch.int32), out)
     assert out.tolist() == [host.uniform(9, i, 1) for i in range(400)]
     assert kstest(out.tolist(), "uniform").pvalue > 1e-3
+
+
+def test_a_turn_of_uniform_is_the_hosts() -> None:
+    positions = torch.arange(30, dtype=torch.int32, device=DEVICE)
+    out = torch.empty(30, device=DEVICE)
+    _uniform[(30,)](whole(9), positions, whole(3, torch.int32), out)
+    words = [int(host.words(9, i, 1, np.array([3]))[0]) for i in range(30)]
+    assert out.tolist() == [((word >> 41) + 0.5) * 2.0**-23 for word in words]
 
 
 def test_uniform_never_reaches_0_or_1() -> None:

@@ -255,7 +255,7 @@ def judged(
     judge(ours, state, n + 1, chosen, theirs if sampled else None)
     commit(chosen, state)
     verdict = host_judge(logits, draft, len(PROMPT), sampler, History(PROMPT), acceptance)
-    accepted, tested, emitted, *tokens = state.result.tolist()
+    accepted, tested, emitted, *tokens = state.result[: -ROWS - 1].tolist()
     assert emitted == accepted + 1
     assert tokens[:accepted] == draft.tokens[:accepted]
     return [accepted, tested, tokens[accepted]], [verdict.accepted, verdict.tested, verdict.token]
@@ -345,7 +345,7 @@ def write(
         process(logits.to(DEVICE), state, 0, scored, len(logits), model.vocab)
         judge(scored, state, len(logits), chosen, None)
         commit(chosen, state)
-        accepted, tested, emitted, *tokens = state.result.tolist()
+        accepted, tested, emitted, *tokens = state.result[: -ROWS - 1].tolist()
         assert 0 <= accepted <= tested <= len(drafted)
         assert tokens[emitted:] == [-1] * (len(tokens) - emitted)
         text += tokens[:emitted]
@@ -463,7 +463,8 @@ def test_commit() -> None:
         end = next((i for i, t in enumerate(tokens) if t in eos), accepted)
         tokens = tokens[: end + 1]
         tested = min(n, accepted + 1)
-        assert state.result.tolist() == [accepted, tested, len(tokens), *tokens, *[-1] * (17 - len(tokens))]
+        nodes = [*range(accepted + 1), *[-1] * (16 - accepted)]
+        assert state.result.tolist() == [accepted, tested, len(tokens), *tokens, *[-1] * (17 - len(tokens)), *nodes]
         assert int(state.length) == len(PROMPT) - 1 + len(tokens)
         assert int(state.fed[0]) == tokens[-1]
         assert state.counts.tolist() == [2 + tokens.count(t) for t in range(9)]
@@ -490,6 +491,7 @@ def test_nothing_moves() -> None:
     state.set_acceptance("ratio")
     state.begin(PROMPT, [1, 2])
     state.place([*PROMPT, 4, 5], len(PROMPT))
+    state.set_tree([0, 0, 1])
     assert [t.data_ptr() for t in tensors] == before
     assert all(any(t is u for u in tensors) for t in state.tensors())
 
@@ -536,8 +538,10 @@ def test_many_verdicts_on_the_device(sampled: bool) -> None:
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     ceilings = {
         "process": (128, 4096, 0),
-        "choose and judge": (192, 16_384, 272),
+        "choose and judge": (200, 16_384, 284),
         "commit": (72, 256, 0),
+        "keep by the step's numbers": (64, 0, 0),
+        "keep by a draft's numbers": (64, 0, 0),
     }
     found = compiled.reports("tests.kernels.cases_verify", architectures)
     assert {r.name for r in found} == set(ceilings)

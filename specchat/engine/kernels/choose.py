@@ -46,7 +46,10 @@ def _ratio(
     draft_kept: tl.tensor,
     draft_norm: tl.tensor,
     sampled: tl.tensor,
-    drafted: tl.tensor,
+    fed: tl.tensor,
+    children: tl.tensor,
+    first: tl.tensor,
+    end: tl.tensor,
     seed: tl.tensor,
     position: tl.tensor,
     filtered: tl.tensor,
@@ -54,20 +57,30 @@ def _ratio(
     vocab: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> tl.tensor:
-    """`drafted` with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0)).
+    """A child's token, the first that is accepted, otherwise a sample of norm(max(p - q, 0)) without their tokens.
 
-    Where rounding leaves nothing of the latter, a sample of p. Where the draft was not `sampled`, q is 1 for `drafted`.
+    `children` has a bit for each child; they are among the nodes first .. end - 1. A child that was `sampled`, which
+    has no siblings, is accepted with probability min(1, p/q), others with p / (1 - p of those refused before). Where
+    rounding leaves nothing to sample, it is a sample of p.
     """
-    inside = (drafted >= 0) & (drafted < vocab)
-    p = _probability(scores, cut, last, top, mass, drafted, inside)
     draft_cut, draft_last = tl.load(draft_kept), tl.load(draft_kept + 1)
     draft_top, draft_mass = tl.load(draft_norm), tl.load(draft_norm + 1)
+    token = tl.full((), -1, tl.int32)
+    turn = tl.full((), 0, tl.int32)
     q = tl.full((), 1.0, tl.float32)
-    if sampled:
-        q = _probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, drafted, inside)
-    token = drafted
-    # u < p / q as u * q < p: a token that the draft cannot have drawn is refused.
-    if (q <= 0.0) | (noise.uniform(seed, position, noise.ACCEPT) * q >= p):
+    for child in range(first, end):
+        if (((children >> child) & 1) != 0) & (token < 0):
+            drafted = tl.load(fed + child)
+            inside = (drafted >= 0) & (drafted < vocab)
+            p = _probability(scores, cut, last, top, mass, drafted, inside)
+            if sampled:
+                q = _probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, drafted, inside)
+            # u < p / q as u * q < p: a token that the draft cannot have drawn is refused.
+            if (q > 0.0) & (noise.uniform(seed, position, noise.ACCEPT, turn) * q < p):
+                token = drafted
+            q -= p
+            turn += 1
+    if token < 0:
         most = tl.full((), float("-inf"), tl.float32)
         most_p = tl.full((), float("-inf"), tl.float32)
         token = tl.full((), 0, tl.int32)
@@ -78,7 +91,9 @@ def _ratio(
             rest = p_all
             if sampled:
                 rest -= _probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, ids, wanted)
-            rest = tl.where(ids == drafted, 0.0, rest)
+            for child in range(first, end):
+                if ((children >> child) & 1) != 0:
+                    rest = tl.where(ids == tl.load(fed + child), 0.0, rest)
             extra = noise.gumbel(seed, position, noise.RESIDUAL, ids)
             noisy = tl.where(rest > 0.0, tl.log(tl.where(rest > 0.0, rest, 1.0)) + extra, float("-inf"))
             most, token = filters.better(most, token, noisy, ids)
@@ -109,6 +124,8 @@ def _choose(
     draft_kept: tl.tensor,
     draft_norm: tl.tensor,
     fed: tl.tensor,
+    parents: tl.tensor,
+    depth: tl.tensor,
     drafted: tl.tensor,
     length: tl.tensor,
     node: tl.tensor,
@@ -128,6 +145,7 @@ def _choose(
     BLOCKS: tl.constexpr,
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
+    NODES: tl.constexpr,
 ) -> None:
     row = tl.load(node) + tl.program_id(0)
     at = first_row + row
@@ -145,7 +163,7 @@ def _choose(
     # Where no token may be chosen, all scores are equal and the first token is the lowest of them.
     if (tl.load(integers + _GREEDY) == 0) & (top > float("-inf")):
         key = tl.load(seed)
-        position = tl.load(length) + 1 + at
+        position = tl.load(length) + 1 + tl.load(depth + at)
         filtered = tl.load(integers + _FILTERED) != 0
         n = vocab
         cut = tl.full((), filters.LOWEST, tl.int32)
@@ -180,26 +198,34 @@ def _choose(
         tl.store(kept + row * 2 + 1, last)
         tl.store(norm + row * 2, top)
         tl.store(norm + row * 2 + 1, mass)
-        if (purpose != _CHOOSE) & (tl.load(integers + _RATIO) != 0) & (at < tl.load(drafted)):
-            token = _ratio(
-                scores,
-                candidates,
-                cut,
-                last,
-                top,
-                mass,
-                draft_scores + at.to(tl.int64) * stride_draft,
-                draft_kept + at * 2,
-                draft_norm + at * 2,
-                purpose == _SAMPLED,
-                tl.load(fed + at + 1),
-                key,
-                position,
-                filtered,
-                n,
-                vocab,
-                BLOCK,
-            )
+        if (purpose != _CHOOSE) & (tl.load(integers + _RATIO) != 0):
+            end = tl.load(drafted) + 1
+            node_ids = tl.arange(0, NODES)
+            above = tl.load(parents + node_ids, mask=node_ids < end, other=-1)
+            children = tl.sum((above == at).to(tl.int32) << node_ids, 0)
+            if children != 0:
+                token = _ratio(
+                    scores,
+                    candidates,
+                    cut,
+                    last,
+                    top,
+                    mass,
+                    draft_scores + at.to(tl.int64) * stride_draft,
+                    draft_kept + at * 2,
+                    draft_norm + at * 2,
+                    purpose == _SAMPLED,
+                    fed,
+                    children,
+                    at + 1,
+                    end,
+                    key,
+                    position,
+                    filtered,
+                    n,
+                    vocab,
+                    BLOCK,
+                )
     if purpose == _CHOOSE:
         tl.store(sure + at, tl.exp(tl.load(scores + token) - base) / tl.maximum(mass, 1e-30))
     tl.store(chosen + row, token)
@@ -221,12 +247,14 @@ def choose(scored: Scored, state: VerifyState, first_row: int, rows: int, chosen
 def judge(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, draft: Scored | None) -> None:
     """As `choose` for the rows of a verify pass, from row 0 on; drafted tokens are judged by the acceptance set.
 
-    coupled: a drafted token stays where the row chooses it (Daliri, Musco, Suresh 2024). ratio: row r takes fed[r + 1]
-    with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0)) (Leviathan et al. 2023).
+    coupled: a drafted token stays where the row chooses it (Daliri, Musco, Suresh 2024). ratio: a row takes the token
+    drafted after it with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0)) (Leviathan et al. 2023). Of
+    several tokens drafted after it, the row tries one after the other in the order of their nodes, each against what
+    the refused ones left of p (SpecInfer: Miao et al. 2024).
 
     Args:
-        draft: what `process` and `choose` left of the distributions that fed[1], ... were drawn from; None for a draft
-            that is no sample: its tokens had probability 1.
+        draft: what `process` and `choose` left of the distributions that fed[1], ... of a chain were drawn from; None
+            for a draft that is no sample, as that of a tree: its tokens had probability 1.
     """
     _launch(scored, state, 0, rows, chosen, draft or scored, SAMPLED if draft else ONE_HOT)
 
@@ -250,6 +278,8 @@ def _launch(
         draft.kept,
         draft.norm,
         state.fed,
+        state.parents,
+        state.depth,
         state.drafted,
         state.length,
         state.node,
@@ -269,6 +299,7 @@ def _launch(
         BLOCKS=triton.next_power_of_2(triton.cdiv(state.vocab, BLOCK)),
         GROUPS=triton.next_power_of_2(triton.cdiv(state.vocab, GROUP)),
         GROUP=GROUP,
+        NODES=triton.next_power_of_2(state.fed.shape[0]),
         num_warps=WARPS,
         enable_fp_fusion=True,
     )

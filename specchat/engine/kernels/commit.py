@@ -15,26 +15,38 @@ from specchat.engine.kernels.verify_state import VerifyState
 def _commit(
     chosen: tl.tensor,
     fed: tl.tensor,
+    parents: tl.tensor,
+    depth: tl.tensor,
+    path: tl.tensor,
     drafted: tl.tensor,
     length: tl.tensor,
     counts: tl.tensor,
     eos: tl.tensor,
     result: tl.tensor,
+    kept: tl.tensor,
     ROWS: tl.constexpr,
     SLOTS: tl.constexpr,
     END_TOKENS: tl.constexpr,
 ) -> None:
     i = tl.arange(0, SLOTS)
     n = tl.load(drafted)
-    row = i < ROWS
-    ours = tl.load(chosen + i, mask=row, other=-1)
-    theirs = tl.load(fed + 1 + i, mask=row & (i < n), other=-1)
-    accepted = tl.min(tl.where((i < n) & (ours == theirs), SLOTS, i), 0)
-    tested = tl.minimum(accepted + 1, n)
-    # Up to the first row that refuses, what was chosen is what was drafted.
+    there = i <= n
+    child = there & (i > 0)
+    above = tl.load(parents + i, mask=child, other=-1)
+    liked = child & (tl.load(fed + i, mask=child, other=-1) == tl.load(chosen + above, mask=child, other=-1))
+    # A node stays where it and all nodes above it but node 0 were chosen; what stays is one path.
+    others = tl.load(path + i, mask=there, other=0).to(tl.int32) & ~tl.sum(liked.to(tl.int32) << i, 0)
+    stays = there & ((others >> 1) == 0)
+    accepted = tl.sum(stays.to(tl.int32), 0) - 1
+    end = tl.max(tl.where(stays, i, 0), 0)
+    tested = accepted + tl.max((above == end).to(tl.int32), 0)
+    # What the accepted nodes chose, by depth: the token drafted after each, and the last one's own.
+    level = tl.load(depth + i, mask=there, other=-1)
+    node = tl.sum(tl.where(stays[None, :] & (level[None, :] == i[:, None]), i[None, :], 0), 1)
+    ours = tl.load(chosen + node, mask=i <= accepted, other=-1)
     ends = tl.load(eos + tl.arange(0, END_TOKENS))
     final = tl.max((ours[:, None] == ends[None, :]).to(tl.int32), 1) != 0
-    emitted = tl.minimum(accepted, tl.min(tl.where(final & row, i, SLOTS), 0)) + 1
+    emitted = tl.minimum(accepted, tl.min(tl.where(final, i, SLOTS), 0)) + 1
     mine = i < emitted
     alike = (ours[:, None] == ours[None, :]) & mine[None, :]
     times = tl.sum(alike.to(tl.int32), 1)
@@ -50,26 +62,31 @@ def _commit(
     tl.store(result + 1, tested)
     tl.store(result + 2, emitted)
     tl.store(result + 3 + i, tl.where(mine, ours, -1), mask=i < ROWS + 1)
+    tl.store(kept + i, tl.where(i <= accepted, node, -1), mask=i < ROWS + 1)
 
 
 def commit(chosen: Tensor, state: VerifyState) -> None:
     """Take the chosen tokens into the state: result, counts, length and fed[0].
 
-    A drafted token stays where the row that judged it chose the same; the row after the last one that stays has the
-    step's own token. Nothing is added after an end-of-text token.
+    From node 0 on, a drafted token stays where the row above it chose the same; the row of the last one that stays has
+    the step's own token. Nothing is added after an end-of-text token.
 
     Args:
-        chosen: int32 [rows + 1], token r by step row r.
+        chosen: int32 [rows + 1], token r by the row of node r.
     """
     rows = state.fed.shape[0] - 1
     _commit[(1,)](
         chosen,
         state.fed,
+        state.parents,
+        state.depth,
+        state.path,
         state.drafted,
         state.length,
         state.counts,
         state.eos,
         state.result,
+        state.kept,
         ROWS=rows,
         SLOTS=triton.next_power_of_2(rows + 1),
         END_TOKENS=END_TOKENS,

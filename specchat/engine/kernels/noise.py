@@ -58,7 +58,7 @@ def gumbel_of(high: tl.tensor, low: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def uniform(seed: tl.tensor, position: tl.tensor, stream: tl.constexpr) -> tl.tensor:
-    """One float32 strictly inside (0, 1) for a position: the middle of one of 2**23 equal parts."""
-    high, _ = words(seed, position, stream, tl.zeros_like(position))
+def uniform(seed: tl.tensor, position: tl.tensor, stream: tl.constexpr, turn: tl.tensor) -> tl.tensor:
+    """One float32 strictly inside (0, 1) for a turn int32 at a position: the middle of one of 2**23 equal parts."""
+    high, _ = words(seed, position, stream, turn)
     return ((high >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07

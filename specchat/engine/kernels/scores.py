@@ -35,6 +35,8 @@ _BIASED, _FILTERED = tl.constexpr(BIASED), tl.constexpr(FILTERED)
 def _process(
     logits: tl.tensor,
     fed: tl.tensor,
+    depth: tl.tensor,
+    path: tl.tensor,
     length: tl.tensor,
     node: tl.tensor,
     reals: tl.tensor,
@@ -71,9 +73,14 @@ def _process(
     s = tl.where(s == s, s, float("-inf"))
     if tl.load(integers + _PENALISED) != 0:
         count = tl.load(counts + token, mask=inside, other=0)
-        # Row r is judged as if the tokens fed before it were part of the reply.
-        for i in range(1, at + 1):
-            count += (token == tl.load(fed + i)).to(tl.int32)
+        # A row is judged as if the drafted tokens of its path were part of the reply.
+        ahead = tl.load(path + at).to(tl.uint64) >> 1
+        fed += 1
+        while ahead != 0:
+            if (ahead & 1) != 0:
+                count += (token == tl.load(fed)).to(tl.int32)
+            ahead >>= 1
+            fed += 1
         seen = (tl.load(in_prompt + token, mask=inside, other=0) != 0) | (count > 0)
         repetition = tl.load(reals + _REPETITION)
         s = tl.where(seen, tl.where(s > 0.0, tl.div_rn(s, repetition), s * repetition), s)
@@ -99,7 +106,7 @@ def _process(
     tl.store(best_id + place, tl.min(tl.where(s == top, token, 2147483647), 0))
     tl.store(total + place, tl.sum(tl.exp(s - tl.where(top == float("-inf"), 0.0, top)), 0))
     if (tl.load(integers + _GREEDY) == 0) & (tl.load(integers + _FILTERED) == 0):
-        position = tl.load(length) + 1 + at
+        position = tl.load(length) + 1 + tl.load(depth + at)
         noisy = s + noise.gumbel(tl.load(seed), position, noise.TOKEN, token)
         most = tl.max(noisy, 0)
         tl.store(drawn + place, most)
@@ -109,10 +116,10 @@ def _process(
 def process(logits: Tensor, state: VerifyState, first_row: int, scored: Scored, rows: int, columns: int) -> None:
     """Penalties, bias and temperature for each row, and the statistics of each block of its vocabulary.
 
-    Row r is the step's row n + r, n being first_row and what `state.node` holds, at position length + 1 + n + r; for
-    its penalties the tokens fed[1 .. n + r] are generated ones. It goes into row node + r of `scored`. NaN counts as
-    -inf. Where the options ask for no filter, noise is added here already, on all multiprocessors at once: `choose`
-    then compares one candidate a block.
+    Row r is the step's node n + r, n being first_row and what `state.node` holds: it chooses the token at position
+    length + 1 + depth[n + r], and for its penalties the drafted tokens of its path are generated ones. It goes into row
+    node + r of `scored`. NaN counts as -inf. Where the options ask for no filter, noise is added here already, on all
+    multiprocessors at once: `choose` then compares one candidate a block.
 
     Args:
         logits: float32 [R, V], V may be padded.
@@ -122,6 +129,8 @@ def process(logits: Tensor, state: VerifyState, first_row: int, scored: Scored, 
     _process[(rows, triton.cdiv(state.vocab, BLOCK))](
         logits,
         state.fed,
+        state.depth,
+        state.path,
         state.length,
         state.node,
         state.reals,

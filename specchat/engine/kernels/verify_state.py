@@ -1,4 +1,4 @@
-"""The state of verification on the device: the step's tokens, the sampler's options, processed logits.
+"""The state of verification on the device: the step's tokens and tree, the sampler's options, processed logits.
 
 All tensors are allocated once, for captured graphs hold their addresses; the host copies into them.
 """
@@ -92,7 +92,10 @@ class VerifyState:
     """The state of a reply on the device.
 
     Attributes:
-        fed: int32 [rows + 1], the pending token, then the drafted ones.
+        fed: int32 [rows + 1], the pending token, which is node 0, then the drafted ones: nodes 1, 2, ...
+        parents: int32 [rows + 1], the node that each node follows, an earlier one; -1 for node 0.
+        depth: int32 [rows + 1], nodes above each node; node i is at position length + depth[i].
+        path: int64 [rows + 1], bit j of path[i] is set where node j is node i or above it.
         drafted: int32 [1], how many are drafted; rows after them count for nothing.
         length: int32 [1], valid entries of the target's cache: the committed tokens but the pending one.
         node: int32 [1], how many tokens the step has drafted so far; 0 while it verifies.
@@ -103,11 +106,15 @@ class VerifyState:
         counts: int32 [vocab], how often a token was generated.
         bias: float32 [vocab].
         eos: int32 [END_TOKENS], padded with -1.
-        result: int32 [3 + rows + 1], accepted, tested, emitted, then the emitted tokens, padded with -1.
+        result: int32 [3 + 2 * (rows + 1)], accepted, tested, emitted, the emitted tokens, and from `kept` on node 0 and
+            the nodes accepted after it; both are padded with -1.
     """
 
     vocab: int
     fed: Tensor
+    parents: Tensor
+    depth: Tensor
+    path: Tensor
     drafted: Tensor
     length: Tensor
     node: Tensor
@@ -123,7 +130,7 @@ class VerifyState:
 
     @classmethod
     def create(cls, vocab: int, max_rows: int, device: torch.device | str) -> Self:
-        """State for a vocabulary of `vocab` tokens and steps of at most `max_rows` rows, greedy and coupled."""
+        """State for a vocabulary of `vocab` tokens and steps of up to `max_rows` rows: a chain, greedy, coupled."""
 
         def zeros(size: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.zeros(size, device=device, dtype=dtype)
@@ -131,6 +138,9 @@ class VerifyState:
         state = cls(
             vocab=vocab,
             fed=zeros(max_rows + 1),
+            parents=zeros(max_rows + 1),
+            depth=zeros(max_rows + 1),
+            path=zeros(max_rows + 1, torch.int64),
             drafted=zeros(1),
             length=zeros(1),
             node=zeros(1),
@@ -142,11 +152,33 @@ class VerifyState:
             counts=zeros(vocab),
             bias=zeros(vocab, torch.float32),
             eos=zeros(END_TOKENS),
-            result=zeros(max_rows + 4),
+            result=zeros(3 + 2 * (max_rows + 1)),
         )
         state.eos.fill_(-1)
+        state.set_tree(())
         state.set_sampling(Sampling())
         return state
+
+    @property
+    def kept(self) -> Tensor:
+        """The nodes of `result`: int32 [rows + 1]."""
+        return self.result[3 + self.fed.shape[0] :]
+
+    def set_tree(self, parents: Sequence[int]) -> None:
+        """The drafted nodes hang together so from the next launch on; the host does not wait for it.
+
+        Args:
+            parents: of the nodes 1, 2, ...; the nodes after those follow each other, so that nothing makes a chain. The
+                nodes that follow the same one have different tokens.
+        """
+        nodes = self.fed.shape[0]
+        above = [-1, *parents, *range(len(parents), nodes - 1)]
+        depth, path = [0], [1]
+        for node in range(1, nodes):
+            depth.append(depth[above[node]] + 1)
+            path.append(path[above[node]] | 1 << node)
+        for held, values in ((self.parents, above), (self.depth, depth), (self.path, path)):
+            held.copy_(torch.tensor(values, dtype=held.dtype), non_blocking=True)
 
     def tensors(self) -> list[Tensor]:
         """The part that a step changes."""

@@ -1,0 +1,62 @@
+"""After a step: the cache entries of the accepted nodes of a tree move to where a chain would have them."""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specchat.engine.kernels.verify_state import VerifyState
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _keep(
+    keys: tl.tensor,
+    values: tl.tensor,
+    length: tl.tensor,
+    result: tl.tensor,
+    kept: tl.tensor,
+    places: tl.tensor,
+    capacity: tl.tensor,
+    DIM: tl.constexpr,
+    PADDED: tl.constexpr,
+) -> None:
+    accepted = tl.load(result)
+    # `commit` has counted the emitted tokens already.
+    start = tl.load(length) - tl.load(result + 2)
+    head = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    first = (head * capacity + start) * DIM
+    d = tl.arange(0, PADDED)
+    for depth in range(1, accepted + 1):
+        place = tl.load(kept + depth)
+        if places is not None:
+            place = tl.load(places + place)
+        # Never below `depth`: what is overwritten was moved before, or is no part of the path.
+        if place > depth:
+            source = first + place * DIM + d
+            target = first + depth * DIM + d
+            tl.store(keys + target, tl.load(keys + source, mask=d < DIM), mask=d < DIM)
+            tl.store(values + target, tl.load(values + source, mask=d < DIM), mask=d < DIM)
+
+
+def keep(keys: Tensor, values: Tensor, state: VerifyState, places: Tensor | None) -> None:
+    """After `commit`: the entries of the accepted nodes follow each other from the first slot of the step on.
+
+    Args:
+        keys, values: compute dtype [layers, kv, capacity, D]; a node's entries are in the slot of its number after that
+            of node 0.
+        places: int32 [rows + 1], numbers in this cache of the nodes, where they are not those of the step: none is less
+            than the node's depth, but 0 for a node that has no entries; the nodes after it have none either.
+    """
+    layers, kv_heads, capacity, dim = keys.shape
+    _keep[(layers, kv_heads)](
+        keys,
+        values,
+        state.length,
+        state.result,
+        state.kept,
+        places,
+        capacity,
+        DIM=dim,
+        PADDED=triton.next_power_of_2(dim),
+        num_warps=1,
+        enable_fp_fusion=True,
+    )
