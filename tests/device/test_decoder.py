@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specchat.engine.api import Quant
-from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
+from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
 from specchat.engine.device.weights import held_bytes
 from specchat.engine.kernels.formats import EightBit
 from specchat.engine.kernels.products import processors
@@ -51,6 +51,37 @@ def test_a_row_does_not_depend_on_its_company(folders: Folders) -> None:
     alone = torch.cat([run(model, [t], i) for i, t in enumerate(tokens)])
     for start, rows in ((0, 2), (0, 5), (0, 16), (3, 7), (4, 16)):
         assert torch.equal(run(model, tokens[start : start + rows], start), alone[start : start + rows])
+
+
+def numbers(*values: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype, device=DEVICE)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("start", [5, 59])
+def test_a_node_of_a_tree_is_the_end_of_its_path(folders: Folders, start: int) -> None:
+    """Also across a block of keys; in one pass, and where the tree grows by one level a pass."""
+    model, text, tokens = decoder(folders.target), ids(start), ids(8, seed=1)
+    paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 2, 5], [0, 1, 3, 6], [0, 2, 5, 7]]
+    alone = []
+    for path in paths:
+        model.forward(numbers(*text), numbers(0), start)
+        for place, node in enumerate(path):
+            logits = run(model, [tokens[node]], start + place)
+        alone.append(logits[0])
+    length, depth = numbers(start), [len(path) - 1 for path in paths]
+    bits = numbers(*(sum(1 << node for node in path) for path in paths), dtype=torch.int64)
+
+    model.forward(numbers(*tokens), length, 8, tree=Branches(length, numbers(*depth), bits))
+    assert torch.equal(model.logits(0, 8)[:8].cpu(), torch.stack(alone))
+    together = [k[:, start : start + 8].clone() for k in model.keys]
+
+    for first, end in ((0, 1), (1, 3), (3, 6), (6, 8)):
+        rows = end - first
+        tree = Branches(length, numbers(*(d - first for d in depth[first:end])), bits[first:end].clone())
+        model.forward(numbers(*tokens[first:end]), length + first, rows, tree=tree)
+        assert torch.equal(model.logits(0, rows)[:rows].cpu(), torch.stack(alone[first:end]))
+    assert all(torch.equal(a, k[:, start : start + 8]) for a, k in zip(together, model.keys, strict=True))
 
 
 def test_a_pass_of_prefill_leaves_what_single_rows_leave(folders: Folders) -> None:

@@ -60,7 +60,7 @@ CASES = [
                 "key_norm": "*bf16" if normed else "constexpr",
                 "cos": "*fp32",
                 "sin": "*fp32",
-                "length": "*i32",
+                "start": "*i32",
                 "offsets": "*i32",
                 "query": "*bf16",
                 "keys": "*bf16",
@@ -78,7 +78,7 @@ CASES = [
             constants={"SPLITS": SPLITS, "DIM": dim, "PADDED": triton.next_power_of_2(dim)}
             | ({} if normed else {"query_norm": None, "key_norm": None}),
             aligned=(
-                *("partials", "cos", "sin", "length", "offsets", "query", "keys", "values", "skip", "stride_split"),
+                *("partials", "cos", "sin", "start", "offsets", "query", "keys", "values", "skip", "stride_split"),
                 *(("query_norm", "key_norm") if normed else ()),
             ),
             num_warps=1,

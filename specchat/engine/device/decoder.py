@@ -4,6 +4,8 @@ A pass is a fixed sequence of launches over static buffers. Where a row stands, 
 read on the device, so that one captured graph serves every position and every skip set.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,21 @@ from specchat.engine.model.rope import tables
 
 ALIGNED = 4
 """int32 values from one 16-byte boundary to the next: kernels are compiled once for aligned pointers."""
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Where the rows of a pass stand in a tree of tokens that follow the text.
+
+    Attributes:
+        length: int32 [1], entries of the cache that all rows look at.
+        offsets: int32 [>= rows], row r's position less the slot of the first row.
+        path: int64 [>= rows], row r also looks at slot length + j where bit j is set: its own and those above it.
+    """
+
+    length: Tensor
+    offsets: Tensor
+    path: Tensor
 
 
 class SkipFlags:
@@ -58,21 +75,25 @@ class DeviceDecoder:
         # A pass writes all its rows, also those after the text: the last one may stand at the end of the context.
         capacity = -(-(self.context + PASS_ROWS) // BLOCK) * BLOCK
         shape = (config.layers, config.kv_heads, capacity, config.head_dim)
-        self.keys: tuple[Tensor, ...] = torch.zeros(shape, device=device, dtype=dtype).unbind(0)
-        self.values: tuple[Tensor, ...] = torch.zeros(shape, device=device, dtype=dtype).unbind(0)
+        self.all_keys, self.all_values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
+        self.keys: tuple[Tensor, ...] = self.all_keys.unbind(0)
+        self.values: tuple[Tensor, ...] = self.all_values.unbind(0)
         cos, sin = tables(config, capacity)
         self.cos, self.sin = cos.to(device), sin.to(device)
         self.buffers = Buffers(config, weights, capacity, device, dtype)
 
-    def forward(self, tokens: Tensor, length: Tensor, rows: int, skip: SkipFlags | None = None) -> None:
-        """Write `rows` tokens to the cache from slot `length` on; leaves the normed hidden states in `buffers.x`.
+    def forward(
+        self, tokens: Tensor, start: Tensor, rows: int, skip: SkipFlags | None = None, tree: Branches | None = None
+    ) -> None:
+        """Write `rows` tokens to the cache from slot `start` on; leaves the normed hidden states in `buffers.x`.
 
         Args:
             tokens: int32 [>= rows] on the device.
-            length: int32 [1] on the device, entries of the cache that the rows may look at.
-            rows: 1..PASS_ROWS; row r is bit for bit what it would be alone.
+            start: int32 [1] on the device; a chain looks at all entries before it.
+            rows: 1..PASS_ROWS; row r is bit for bit what it would be alone, at the end of its path as a chain.
         """
         b, eps = self.buffers, self.config.norm_eps
+        length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)
         embed(tokens, self.weights.embed, b.residual, rows)
         partials: Tensor | None = None
         skipped: Tensor | None = None
@@ -82,10 +103,10 @@ class DeviceDecoder:
             add_rms_norm(b.residual, partials, layer.attention_norm, eps, b.x, rows, skipped)
             multiply(b.x, *layer.qkv, b.qkv, rows, no_attention)
             rope_and_write(
-                b.qkv, layer.query_norm, layer.key_norm, eps, self.cos, self.sin, length, b.offsets, b.query, keys,
+                b.qkv, layer.query_norm, layer.key_norm, eps, self.cos, self.sin, start, offsets, b.query, keys,
                 values, rows, no_attention,
             )  # fmt: skip
-            attend(b.query, keys, values, length, None, b.attention, b.mixed, rows, no_attention)
+            attend(b.query, keys, values, length, path, b.attention, b.mixed, rows, no_attention)
             multiply(b.mixed, *layer.out, b.out, rows, no_attention)
             add_rms_norm(b.residual, b.out, layer.mlp_norm, eps, b.x, rows, no_attention)
             multiply(b.x, *layer.gate_up, b.gate_up, rows, no_mlp)
@@ -110,7 +131,7 @@ class DeviceDecoder:
 
     def memory(self) -> int:
         """Bytes of weights, cache, tables and buffers on the device."""
-        tensors = (*self.keys, *self.values, self.cos, self.sin)
+        tensors = (self.all_keys, self.all_values, self.cos, self.sin)
         return (
             held_bytes(self.weights)
             + self.buffers.memory()

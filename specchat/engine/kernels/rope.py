@@ -13,7 +13,7 @@ def _rope_and_write(
     key_norm: tl.tensor,
     cos: tl.tensor,
     sin: tl.tensor,
-    length: tl.tensor,
+    start: tl.tensor,
     offsets: tl.tensor,
     query: tl.tensor,
     keys: tl.tensor,
@@ -37,8 +37,8 @@ def _rope_and_write(
     inside = d < DIM
     first = partials + (row * (heads + 2 * kv_heads) + head) * DIM
     x = _summed(first, d, inside, stride_split, SPLITS)
-    start = tl.load(length)
-    slot = start + row
+    first_slot = tl.load(start)
+    slot = first_slot + row
     # Rows that pad a step out to its bucket may lie beyond the end of the cache.
     written = inside & (slot < capacity)
     if head >= heads + kv_heads:
@@ -52,7 +52,7 @@ def _rope_and_write(
             norm = query_norm if head < heads else key_norm
             x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
             swapped = swapped * scale * tl.load(norm + opposite, mask=inside, other=0.0).to(tl.float32)
-        angle = start + tl.load(offsets + row)
+        angle = first_slot + tl.load(offsets + row)
         known = inside & (angle < capacity)
         y = x * tl.load(cos + angle * DIM + d, mask=known, other=0.0)
         y += swapped * tl.load(sin + angle * DIM + d, mask=known, other=0.0)
@@ -80,7 +80,7 @@ def rope_and_write(
     eps: float,
     cos: Tensor,
     sin: Tensor,
-    length: Tensor,
+    start: Tensor,
     offsets: Tensor,
     query: Tensor,
     keys: Tensor,
@@ -90,17 +90,17 @@ def rope_and_write(
 ) -> None:
     """Turn the fused product into rotated queries and cache entries (RoPE: Su et al. 2021).
 
-    Row r is at position length + offsets[r] and goes into slot length + r of the cache; a slot beyond the cache is not
+    Row r is at position start + offsets[r] and goes into slot start + r of the cache; a slot beyond the cache is not
     written.
 
     Args:
         partials: float32 [splits, R, (heads + 2 * kv) * D], added in index order: queries, keys, values.
         query_norm, key_norm: any float dtype [D], RMS norms of each head before the rotation (Qwen3); both or none.
         cos, sin: float32 [capacity, D] from `model.rope.tables`: out = x * cos + roll(x, D / 2) * sin.
-        length: int32 [1], entries valid in the cache.
-        offsets: int32 [R]: 0, 1, 2, ... for a chain, depths for a tree.
+        start: int32 [1], slot of the first row.
+        offsets: int32 [R]: 0, 1, 2, ... for a chain; less, and below 0 too, for nodes of a tree.
         query: compute dtype [R, heads, D], written.
-        keys, values: compute dtype [kv, capacity, D], written at slots length .. length + rows - 1.
+        keys, values: compute dtype [kv, capacity, D], written at slots start .. start + rows - 1.
         skip: int32 [1]; nothing is done where it is not 0.
     """
     kv_heads, capacity, dim = keys.shape
@@ -111,7 +111,7 @@ def rope_and_write(
         key_norm,
         cos,
         sin,
-        length,
+        start,
         offsets,
         query,
         keys,
