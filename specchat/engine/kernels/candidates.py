@@ -1,0 +1,138 @@
+"""What may follow each node of a level: its best tokens by perturbed scores, into the pool of a growing tree.
+
+Perturbed scores are what the target will choose by: scores after all options plus the noise of the position, which the
+target draws with too. Where it is greedy or judges by ratio there is no noise. Two launches: all blocks of the
+vocabulary at once, then a program a node.
+"""
+
+import triton
+import triton.language as tl
+
+from specchat.engine.kernels import filters, noise
+from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.verify_state import BLOCK, FILTERED, GREEDY, RATIO, Scored
+
+WARPS = 8
+
+_GREEDY, _FILTERED, _RATIO = tl.constexpr(GREEDY), tl.constexpr(FILTERED), tl.constexpr(RATIO)
+
+
+@triton.jit(do_not_specialize=["vocab"])  # type: ignore[untyped-decorator]
+def _gather(
+    scores: tl.tensor,
+    kept: tl.tensor,
+    length: tl.tensor,
+    depth: tl.tensor,
+    integers: tl.tensor,
+    seed: tl.tensor,
+    best: tl.tensor,
+    best_id: tl.tensor,
+    total: tl.tensor,
+    vocab: tl.tensor,
+    stride_scores: tl.tensor,
+    BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    row = tl.program_id(0)
+    block = tl.program_id(1)
+    token = block * BLOCK + tl.arange(0, BLOCK)
+    s = tl.load(scores + row.to(tl.int64) * stride_scores + token, mask=token < vocab, other=float("-inf"))
+    if tl.load(integers + _GREEDY) == 0:
+        if tl.load(integers + _FILTERED) != 0:
+            cut, last = tl.load(kept + row * 2), tl.load(kept + row * 2 + 1)
+            s = tl.where(filters.keeps(s, token, cut, last), s, float("-inf"))
+        if tl.load(integers + _RATIO) == 0:
+            position = tl.load(length) + 1 + tl.load(depth + row)
+            s += noise.gumbel(tl.load(seed), position, noise.TOKEN, token)
+    top = tl.max(s, 0)
+    blocks = tl.num_programs(1)
+    tl.store(total + row * blocks + block, tl.sum(tl.exp(s - tl.where(top == float("-inf"), 0.0, top)), 0))
+    for k in tl.static_range(WIDTH):
+        top = tl.max(s, 0)
+        # Where fewer may be chosen, any token stands for the others: their probability is 0.
+        found = tl.minimum(tl.min(tl.where(s == top, token, 2147483647), 0), vocab - 1)
+        tl.store(best + (row * blocks + block) * WIDTH + k, top)
+        tl.store(best_id + (row * blocks + block) * WIDTH + k, found)
+        s = tl.where(token == found, float("-inf"), s)
+
+
+@triton.jit(do_not_specialize=["blocks"])  # type: ignore[untyped-decorator]
+def _append(
+    best: tl.tensor,
+    best_id: tl.tensor,
+    total: tl.tensor,
+    reached: tl.tensor,
+    place: tl.tensor,
+    count: tl.tensor,
+    value: tl.tensor,
+    token: tl.tensor,
+    above: tl.tensor,
+    number: tl.tensor,
+    blocks: tl.tensor,
+    BLOCKS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    row = tl.program_id(0)
+    b = tl.arange(0, BLOCKS)
+    tops = tl.load(best + (row * blocks + b) * WIDTH, mask=b < blocks, other=float("-inf"))
+    top = tl.max(tops, 0)
+    base = tl.where(top == float("-inf"), 0.0, top)
+    mass = tl.sum(tl.load(total + row * blocks + b, mask=b < blocks, other=0.0) * tl.exp(tops - base), 0)
+    i = tl.arange(0, BLOCKS * WIDTH)
+    s = tl.load(best + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=float("-inf"))
+    ids = tl.load(best_id + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=2147483647)
+    parent = tl.load(place + row)
+    share = tl.load(reached + row) / tl.maximum(mass, 1e-30)
+    at = tl.load(count) + row * WIDTH
+    for k in tl.static_range(WIDTH):
+        top = tl.max(s, 0)
+        found = tl.min(tl.where(s == top, ids, 2147483647), 0)
+        tl.store(value + at + k, tl.minimum(tl.exp(top - base) * share, tl.load(reached + row)))
+        tl.store(token + at + k, found)
+        tl.store(above + at + k, parent)
+        tl.store(number + at + k, 0)
+        s = tl.where(ids == found, float("-inf"), s)
+
+
+def gather(scored: Scored, growth: Growth, rows: int) -> None:
+    """Put the best candidates after the first `rows` nodes of the frontier into the pool; `expand` counts them.
+
+    Args:
+        scored: what `process` and `choose` made of the same rows.
+    """
+    width, vocab = growth.frontier, growth.step.vocab
+    blocks = triton.cdiv(vocab, BLOCK)
+    _gather[(rows, blocks)](
+        scored.scores,
+        scored.kept,
+        growth.step.length,
+        growth.step.depth,
+        growth.step.integers,
+        growth.step.seed,
+        growth.best,
+        growth.best_id,
+        growth.total,
+        vocab,
+        scored.scores.stride(0),
+        BLOCK=BLOCK,
+        WIDTH=width,
+        num_warps=WARPS,
+        enable_fp_fusion=True,
+    )
+    _append[(rows,)](
+        growth.best,
+        growth.best_id,
+        growth.total,
+        growth.reached,
+        growth.place,
+        growth.count,
+        growth.value,
+        growth.token,
+        growth.above,
+        growth.number,
+        blocks,
+        BLOCKS=triton.next_power_of_2(blocks),
+        WIDTH=width,
+        num_warps=1,
+        enable_fp_fusion=True,
+    )

@@ -1,0 +1,165 @@
+"""A tree grows: the best candidates of a level are expanded, and in the end the best of all stay.
+
+The dynamic tree of EAGLE-2 (Li et al. 2024) with a draft model in the place of its head. The value of a candidate is
+the product of the probabilities on its path, so it is never larger than its parent's: of equals the earlier one is
+taken, and with a node all nodes above it stay.
+"""
+
+import triton
+import triton.language as tl
+
+from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.verify_state import VerifyState
+
+WARPS = 4
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _expand(
+    value: tl.tensor,
+    token: tl.tensor,
+    number: tl.tensor,
+    count: tl.tensor,
+    sure: tl.tensor,
+    length: tl.tensor,
+    start: tl.tensor,
+    reached: tl.tensor,
+    place: tl.tensor,
+    offsets: tl.tensor,
+    tokens: tl.tensor,
+    depth: tl.tensor,
+    path: tl.tensor,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CANDIDATES: tl.constexpr,
+) -> None:
+    i = tl.arange(0, CANDIDATES)
+    k = tl.arange(0, WIDTH)
+    first = tl.load(count)
+    level = tl.load(depth)
+    v = tl.load(value + first + i, mask=i < ROWS * WIDTH, other=-1.0)
+    better = (v[None, :] > v[:, None]) | ((v[None, :] == v[:, None]) & (i[None, :] < i[:, None]))
+    rank = tl.sum(better.to(tl.int32), 1)
+    found = tl.sum(tl.where(rank[None, :] == k[:, None], i[None, :], 0), 1)
+    node = 1 + level * WIDTH + k
+    above = tl.load(path + found // WIDTH)
+    # What other threads of this program still read is written below.
+    tl.debug_barrier()
+    tl.store(number + first + found, node)
+    tl.store(tokens + node, tl.load(token + first + found))
+    tl.store(path + k, above | (tl.full((WIDTH,), 1, tl.int64) << node.to(tl.int64)))
+    tl.store(depth + k, tl.zeros_like(k) + level + 1)
+    tl.store(offsets + k, tl.zeros_like(k) - level * WIDTH + level)
+    tl.store(place + k, first + found)
+    tl.store(reached + k, tl.load(value + first + found))
+    tl.store(start, tl.load(length) + 1 + level * WIDTH)
+    tl.store(sure + level, tl.max(v, 0))
+    tl.store(count, first + ROWS * WIDTH)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _settle(
+    value: tl.tensor,
+    token: tl.tensor,
+    above: tl.tensor,
+    number: tl.tensor,
+    count: tl.tensor,
+    limit: tl.tensor,
+    level: tl.tensor,
+    places: tl.tensor,
+    fed: tl.tensor,
+    parents: tl.tensor,
+    depth: tl.tensor,
+    path: tl.tensor,
+    drafted: tl.tensor,
+    NODES: tl.constexpr,
+    SLOTS: tl.constexpr,
+    POOL: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    i = tl.arange(0, POOL)
+    most = tl.load(limit)
+    v = tl.load(value + i, mask=i < tl.load(count), other=0.0)
+    stays = i < 0
+    for _ in range(most):
+        rest = tl.where(stays, 0.0, v)
+        best = tl.max(rest, 0)
+        found = tl.min(tl.where((rest == best) & (rest > 0.0), i, POOL), 0)
+        stays |= i == found
+    rank = tl.where(stays, tl.cumsum(stays.to(tl.int32), 0), 0)
+    n = tl.sum(stays.to(tl.int32), 0)
+
+    node = tl.arange(0, SLOTS)
+    there = (node > 0) & (node <= n)
+    place = tl.sum(tl.where((rank[None, :] == node[:, None]) & stays[None, :], i[None, :], 0), 1)
+    higher = tl.load(above + place, mask=there, other=-1)
+    parent = tl.sum(tl.where((place[None, :] == higher[:, None]) & there[None, :], node[None, :], 0), 1)
+    # The nodes after the tree go on as a chain: passes have more rows than there are nodes.
+    parent = tl.where(there, parent, tl.maximum(node - 1, 0))
+    bits = tl.full((SLOTS,), 1, tl.int64) << node.to(tl.int64)
+    steps = (node > 0).to(tl.int32)
+    jump = parent
+    while tl.max(jump, 0) > 0:
+        bits |= tl.gather(bits, jump, 0)
+        steps += tl.gather(steps, jump, 0)
+        jump = tl.gather(jump, jump, 0)
+    bits |= 1
+    tl.store(fed + node, tl.load(token + place, mask=there, other=0), mask=there)
+    # The frontier is numbered, but no model ran over it.
+    own = tl.load(number + place, mask=there, other=0)
+    ran = own <= (tl.load(level) - 1) * WIDTH
+    tl.store(places + node, tl.where(ran, own, 0), mask=node < NODES)
+    tl.store(parents + node, tl.where(node > 0, parent, -1), mask=node < NODES)
+    tl.store(depth + node, steps, mask=node < NODES)
+    tl.store(path + node, bits, mask=node < NODES)
+    tl.store(drafted, n)
+
+
+def expand(growth: Growth, rows: int) -> None:
+    """After `gather` for the `rows` nodes of the frontier, 1 or all: the best of what it found are the next one."""
+    width = growth.frontier
+    _expand[(1,)](
+        growth.value,
+        growth.token,
+        growth.number,
+        growth.count,
+        growth.sure,
+        growth.step.length,
+        growth.start,
+        growth.reached,
+        growth.place,
+        growth.offsets,
+        growth.step.fed,
+        growth.step.depth,
+        growth.step.path,
+        ROWS=rows,
+        WIDTH=width,
+        CANDIDATES=triton.next_power_of_2(rows * width),
+        num_warps=1,
+        enable_fp_fusion=True,
+    )
+
+
+def settle(growth: Growth, state: VerifyState) -> None:
+    """Draft the best `limit` nodes of the pool, in the order in which they were found; none whose value is 0."""
+    _settle[(1,)](
+        growth.value,
+        growth.token,
+        growth.above,
+        growth.number,
+        growth.count,
+        growth.limit,
+        growth.step.depth,
+        growth.places,
+        state.fed,
+        state.parents,
+        state.depth,
+        state.path,
+        state.drafted,
+        NODES=state.fed.shape[0],
+        SLOTS=triton.next_power_of_2(state.fed.shape[0]),
+        POOL=triton.next_power_of_2(growth.value.shape[0]),
+        WIDTH=growth.frontier,
+        num_warps=WARPS,
+        enable_fp_fusion=True,
+    )

@@ -1,0 +1,156 @@
+"""A tree that a model drafts, level by level on the device, against the rule in Python on the host's sampler."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.decoding import noise
+from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.kernels.candidates import gather
+from specchat.engine.kernels.choose import choose
+from specchat.engine.kernels.growth import expand, settle
+from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.scores import process
+from specchat.engine.kernels.verify_state import BLOCK, Scored, VerifyState
+from tests.kernels import compiled
+from tests.kernels.test_trees import paths
+from tests.kernels.test_verify import DEVICE, EVERYTHING, PROMPT, SAMPLED, TOP_K, Model, started
+
+WIDTH = 4
+
+
+@dataclass
+class Candidate:
+    value: float
+    token: int
+    parent: int
+    text: list[int]
+
+
+def perturbed(logits: Tensor, text: list[int], sampling: Sampling, acceptance: Acceptance) -> Tensor:
+    sampler, history = Sampler(sampling), History(PROMPT)
+    for token in text:
+        history.push(token)
+    scores = sampler.scores(logits, history).double()
+    if sampler.greedy or acceptance == "ratio":
+        return scores
+    position = len(PROMPT) + len(text)
+    return scores + torch.from_numpy(
+        noise.gumbel(sampling.seed, position, noise.TOKEN, np.arange(len(logits), dtype=np.int64))
+    )
+
+
+def pool_of(model: Model, sampling: Sampling, acceptance: Acceptance, levels: int) -> list[Candidate]:
+    pool: list[Candidate] = []
+    frontier = [(-1, Candidate(1.0, 0, -1, []))]
+    for _ in range(levels):
+        first = len(pool)
+        for at, node in frontier:
+            scores = perturbed(model([*PROMPT, *node.text]), node.text, sampling, acceptance)
+            shares = scores.softmax(-1)
+            for token in scores.topk(WIDTH).indices.tolist():
+                pool.append(Candidate(node.value * float(shares[token]), token, at, [*node.text, token]))
+        order = sorted(range(first, len(pool)), key=lambda i: (-pool[i].value, i))[:WIDTH]
+        frontier = [(at, pool[at]) for at in order]
+    return pool
+
+
+def best_of(pool: list[Candidate], limit: int) -> tuple[list[int], list[int]]:
+    """Tokens and parents of the nodes that stay."""
+    best = sorted((i for i in range(len(pool)) if pool[i].value > 0), key=lambda i: (-pool[i].value, i))[:limit]
+    stay = sorted(best)
+    return [pool[i].token for i in stay], [stay.index(pool[i].parent) + 1 if pool[i].parent >= 0 else 0 for i in stay]
+
+
+def grow(state: VerifyState, growth: Growth, model: Model, levels: int) -> None:
+    """As an executor does, with logits of `model` in the place of a pass."""
+    scored = Scored.create(WIDTH, model.vocab, DEVICE)
+    chosen = torch.zeros(WIDTH, dtype=torch.int32, device=DEVICE)
+    growth.begin()
+    for level in range(levels):
+        rows = WIDTH if level else 1
+        assert not level or int(growth.start) == int(state.length) + 1 + WIDTH * (level - 1)
+        texts = [[int(growth.step.fed[j]) for j in range(1, 63) if int(bits) >> j & 1] for bits in growth.step.path]
+        if level:
+            assert (growth.start - state.length + growth.offsets).tolist() == [len(text) for text in texts]
+        logits = torch.stack([model([*PROMPT, *text]) for text in texts[:rows]])
+        process(logits.to(DEVICE), growth.step, 0, scored, rows, model.vocab)
+        choose(scored, growth.step, 0, rows, chosen)
+        gather(scored, growth, rows)
+        expand(growth, rows)
+
+
+@pytest.mark.parametrize("acceptance", ["coupled", "ratio"])
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED, EVERYTHING], ids=["greedy", "T", "all"])
+def test_a_tree_grows_by_its_best_candidates(sampling: Sampling, acceptance: Acceptance) -> None:
+    levels = 4 if sampling is SAMPLED else 3
+    model = Model(BLOCK + 50 if sampling is SAMPLED else 60, 7)
+    state = started(model.vocab, sampling, acceptance)
+    growth = Growth.create(state, WIDTH, 6)
+    grow(state, growth, model, levels)
+    pool = pool_of(model, sampling, acceptance, levels)
+    assert int(growth.count) == len(pool)
+    assert growth.value[: len(pool)].tolist() == pytest.approx([node.value for node in pool], rel=1e-4, abs=1e-9)
+    starts = [0, *range(WIDTH, len(pool) + 1, WIDTH * WIDTH)]
+    most = [max(node.value for node in pool[a:b]) for a, b in pairwise(starts)]
+    assert growth.sure[:levels].tolist() == pytest.approx(most, rel=1e-4)
+    for limit in (1, 7, 15):
+        growth.limit.fill_(limit)
+        settle(growth, state)
+        tokens, parents = best_of(pool, limit)
+        n = len(tokens)
+        assert int(state.drafted) == n
+        assert state.fed[1 : n + 1].tolist() == tokens
+        assert state.parents[: n + 1].tolist() == [-1, *parents]
+        assert state.depth[: n + 1].tolist() == [len(path) - 1 for path in paths(parents)]
+        assert state.path[: n + 1].tolist() == [sum(1 << j for j in path) for path in paths(parents)]
+        assert state.parents[n + 1 :].tolist() == list(range(n, 16))
+        for node, path in enumerate(paths(parents)):
+            place = int(growth.places[node])
+            assert 0 <= place <= WIDTH * (levels - 1)
+            assert place == 0 or int(growth.step.fed[place]) == tokens[node - 1]
+            assert all(int(growth.places[above]) for above in path[1:-1]), "what has children was expanded"
+
+
+def test_tokens_that_may_not_follow_are_no_nodes() -> None:
+    """Top-k leaves fewer tokens than a node may have children."""
+    state = started(50, replace(TOP_K, top_k=2))
+    growth, model = Growth.create(state, WIDTH, 3), Model(50, 3)
+    grow(state, growth, model, 2)
+    growth.limit.fill_(15)
+    settle(growth, state)
+    assert int(state.drafted) == 2 + 2 * 2
+    parents = state.parents[1:7].tolist()
+    assert sorted(parents.count(node) for node in set(parents)) == [2, 2, 2]
+
+
+def test_of_equals_the_earlier_stays() -> None:
+    """So a node that is as probable as its child stays with it."""
+    state = started(40, Sampling())
+    growth = Growth.create(state, WIDTH, 3)
+    growth.count.fill_(20)
+    growth.value[:20] = torch.tensor([1.0, 0.0, 0.0, 0.0, *[0.0] * 4, *[0.0] * 4, 1.0, 0.5, *[0.0] * 6])
+    growth.above[:20] = torch.tensor([-1] * 4 + [3] * 4 + [2] * 4 + [0] * 4 + [1] * 4)
+    growth.token[:20] = torch.arange(20)
+    for limit, tokens, parents in ((1, [0], [0]), (2, [0, 12], [0, 1]), (5, [0, 12, 13], [0, 1, 1])):
+        growth.limit.fill_(limit)
+        settle(growth, state)
+        n = int(state.drafted)
+        assert (state.fed[1 : n + 1].tolist(), state.parents[1 : n + 1].tolist()) == (tokens, parents)
+
+
+@compiled.ARCHITECTURES
+def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
+    ceilings = {"gather": (80, 256), "append": (64, 256), "expand": (56, 256), "settle": (88, 1024)}
+    found = compiled.reports("tests.kernels.cases_growth", architectures)
+    assert {r.name for r in found} == set(ceilings)
+    for report in found:
+        compiled.check_limits(report)
+        registers, shared = ceilings[report.name]
+        assert report.registers <= registers, report
+        assert report.shared <= shared, report
