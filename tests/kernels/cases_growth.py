@@ -21,7 +21,7 @@ def _case(
     return Case(name, kernel, {n: types[n] for n in names}, constants, aligned, num_warps=warps)
 
 
-REALS = dict.fromkeys(("scores", "best", "total", "value", "reached", "sure"), "*fp32")
+REALS = dict.fromkeys(("scores", "norm", "best", "total", "value", "probability", "reached", "least", "sure"), "*fp32")
 LONG = {"seed": "*i64", "path": "*i64"}
 
 CASES = [
@@ -37,7 +37,7 @@ CASES = [
         "append",
         candidates._append,
         REALS,
-        ("blocks",),
+        ("blocks", "stride_scores"),
         {"BLOCKS": triton.next_power_of_2(triton.cdiv(VOCAB, BLOCK)), "WIDTH": WIDTH},
         1,
     ),

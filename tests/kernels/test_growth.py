@@ -27,44 +27,46 @@ WIDTH = 4
 @dataclass
 class Candidate:
     value: float
+    probability: float
     token: int
     parent: int
     text: list[int]
 
 
-def perturbed(logits: Tensor, text: list[int], sampling: Sampling, acceptance: Acceptance) -> Tensor:
+def laws(logits: Tensor, text: list[int], sampling: Sampling, acceptance: Acceptance) -> tuple[Tensor, Tensor]:
+    """Probabilities of what may follow, and the same with the noise of the position."""
     sampler, history = Sampler(sampling), History(PROMPT)
     for token in text:
         history.push(token)
     scores = sampler.scores(logits, history).double()
+    plain = scores.softmax(-1)
     if sampler.greedy or acceptance == "ratio":
-        return scores
+        return plain, plain
     position = len(PROMPT) + len(text)
-    return scores + torch.from_numpy(
-        noise.gumbel(sampling.seed, position, noise.TOKEN, np.arange(len(logits), dtype=np.int64))
-    )
+    extra = noise.gumbel(sampling.seed, position, noise.TOKEN, np.arange(len(logits), dtype=np.int64))
+    return plain, (scores + torch.from_numpy(extra)).softmax(-1)
 
 
 def pool_of(model: Model, sampling: Sampling, acceptance: Acceptance, levels: int) -> list[Candidate]:
     pool: list[Candidate] = []
-    frontier = [(-1, Candidate(1.0, 0, -1, []))]
+    frontier = [(-1, Candidate(1.0, 1.0, 0, -1, []))]
     for _ in range(levels):
         first = len(pool)
         for at, node in frontier:
-            scores = perturbed(model([*PROMPT, *node.text]), node.text, sampling, acceptance)
-            shares = scores.softmax(-1)
-            for token in scores.topk(WIDTH).indices.tolist():
-                pool.append(Candidate(node.value * float(shares[token]), token, at, [*node.text, token]))
+            plain, shares = laws(model([*PROMPT, *node.text]), node.text, sampling, acceptance)
+            for token in shares.topk(WIDTH).indices.tolist():
+                value = node.value * float(shares[token])
+                pool.append(Candidate(value, float(plain[token]), token, at, [*node.text, token]))
         order = sorted(range(first, len(pool)), key=lambda i: (-pool[i].value, i))[:WIDTH]
         frontier = [(at, pool[at]) for at in order]
     return pool
 
 
-def best_of(pool: list[Candidate], limit: int) -> tuple[list[int], list[int]]:
-    """Tokens and parents of the nodes that stay."""
-    best = sorted((i for i in range(len(pool)) if pool[i].value > 0), key=lambda i: (-pool[i].value, i))[:limit]
-    stay = sorted(best)
-    return [pool[i].token for i in stay], [stay.index(pool[i].parent) + 1 if pool[i].parent >= 0 else 0 for i in stay]
+def best_of(pool: list[Candidate], limit: int, least: float) -> tuple[list[Candidate], list[int]]:
+    """The nodes that stay and their parents."""
+    worth = [i for i in range(len(pool)) if pool[i].value >= max(least, 1e-30)]
+    stay = sorted(sorted(worth, key=lambda i: (-pool[i].value, i))[:limit])
+    return [pool[i] for i in stay], [stay.index(pool[i].parent) + 1 if pool[i].parent >= 0 else 0 for i in stay]
 
 
 def grow(state: VerifyState, growth: Growth, model: Model, levels: int) -> None:
@@ -78,6 +80,7 @@ def grow(state: VerifyState, growth: Growth, model: Model, levels: int) -> None:
         texts = [[int(growth.step.fed[j]) for j in range(1, 63) if int(bits) >> j & 1] for bits in growth.step.path]
         if level:
             assert (growth.start - state.length + growth.offsets).tolist() == [len(text) for text in texts]
+            assert growth.ids.tolist() == [text[-1] for text in texts]
         logits = torch.stack([model([*PROMPT, *text]) for text in texts[:rows]])
         process(logits.to(DEVICE), growth.step, 0, scored, rows, model.vocab)
         choose(scored, growth.step, 0, rows, chosen)
@@ -99,12 +102,14 @@ def test_a_tree_grows_by_its_best_candidates(sampling: Sampling, acceptance: Acc
     starts = [0, *range(WIDTH, len(pool) + 1, WIDTH * WIDTH)]
     most = [max(node.value for node in pool[a:b]) for a, b in pairwise(starts)]
     assert growth.sure[:levels].tolist() == pytest.approx(most, rel=1e-4)
-    for limit in (1, 7, 15):
+    for limit, least in ((1, 0.0), (7, 0.0), (15, 0.0), (15, 0.05)):
         growth.limit.fill_(limit)
+        growth.least.fill_(least)
         settle(growth, state)
-        tokens, parents = best_of(pool, limit)
-        n = len(tokens)
+        nodes, parents = best_of(pool, limit, least)
+        n, tokens = len(nodes), [node.token for node in nodes]
         assert int(state.drafted) == n
+        assert state.sure[:n].tolist() == pytest.approx([node.probability for node in nodes], rel=1e-4)
         assert state.fed[1 : n + 1].tolist() == tokens
         assert state.parents[: n + 1].tolist() == [-1, *parents]
         assert state.depth[: n + 1].tolist() == [len(path) - 1 for path in paths(parents)]
@@ -113,7 +118,7 @@ def test_a_tree_grows_by_its_best_candidates(sampling: Sampling, acceptance: Acc
         for node, path in enumerate(paths(parents)):
             place = int(growth.places[node])
             assert 0 <= place <= WIDTH * (levels - 1)
-            assert place == 0 or int(growth.step.fed[place]) == tokens[node - 1]
+            assert not place or int(growth.step.fed[place]) == tokens[node - 1]
             assert all(int(growth.places[above]) for above in path[1:-1]), "what has children was expanded"
 
 

@@ -124,8 +124,7 @@ def test_a_turn_of_uniform_is_the_hosts() -> None:
     positions = torch.arange(30, dtype=torch.int32, device=DEVICE)
     out = torch.empty(30, device=DEVICE)
     _uniform[(30,)](whole(9), positions, whole(3, torch.int32), out)
-    words = [int(host.words(9, i, 1, np.array([3]))[0]) for i in range(30)]
-    assert out.tolist() == [((word >> 41) + 0.5) * 2.0**-23 for word in words]
+    assert out.tolist() == [host.uniform(9, i, 1, 3) for i in range(30)]
 
 
 def test_uniform_never_reaches_0_or_1() -> None:

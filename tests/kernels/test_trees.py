@@ -4,13 +4,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.api import Sampling
+from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling
 from specchat.engine.decoding import noise
+from specchat.engine.decoding.acceptance import Draft
+from specchat.engine.decoding.acceptance import judge as host_judge
 from specchat.engine.decoding.sampler import History, Sampler, gumbel_argmax
 from specchat.engine.kernels.choose import judge
 from specchat.engine.kernels.commit import commit
@@ -64,14 +65,18 @@ def grown(state: VerifyState, parents: Sequence[int], tokens: Sequence[int]) -> 
     state.set_tree(parents)
 
 
-def chosen_by(state: VerifyState, logits: Tensor) -> list[int]:
-    """The tokens of a verify pass with these logits float32 [rows, vocab]."""
+def chosen_tensor(state: VerifyState, logits: Tensor) -> Tensor:
+    """The tokens of a verify pass with these logits float32 [rows, vocab]: int32 [ROWS + 1]."""
     rows, vocab = logits.shape
     scored = Scored.create(ROWS, vocab, DEVICE)
     chosen = torch.zeros(ROWS + 1, dtype=torch.int32, device=DEVICE)
     process(logits.to(DEVICE), state, 0, scored, rows, vocab)
     judge(scored, state, rows, chosen, None)
-    return chosen[:rows].tolist()
+    return chosen
+
+
+def chosen_by(state: VerifyState, logits: Tensor) -> list[int]:
+    return chosen_tensor(state, logits)[: len(logits)].tolist()
 
 
 def test_a_tree_is_set_and_taken_back() -> None:
@@ -105,16 +110,11 @@ def test_a_node_chooses_as_the_end_of_its_path(sampling: Sampling) -> None:
     assert len(set(expected)) > 4
 
 
-def uniform(seed: int, position: int, turn: int) -> float:
-    word = int(noise.words(seed, position, noise.ACCEPT, np.array([turn]))[0])
-    return ((word >> 41) + 0.5) * 2.0**-23
-
-
 def by_turns(p: Tensor, children: Sequence[int], seed: int, position: int) -> int:
     """The rule of SpecInfer for candidates of which none is a sample, from a distribution float64 [vocab]."""
     rest = p.clone()
     for turn, token in enumerate(children):
-        if uniform(seed, position, turn) * float(rest.sum()) < float(rest[token]):
+        if noise.uniform(seed, position, noise.ACCEPT, turn) * float(rest.sum()) < float(rest[token]):
             return token
         rest[token] = 0.0
     return gumbel_argmax(rest.log().numpy(), seed, position, noise.RESIDUAL)
@@ -141,6 +141,26 @@ def test_the_ratio_test_of_a_tree_goes_by_turns(sampling: Sampling, seeds: int) 
             else:
                 assert made[node] == sampler.pick(scores, position)
     assert seeds < 9 or {(1, -1), (1, 0), (3, -1), (3, 0), (3, 1)} <= turns
+
+
+@pytest.mark.parametrize("acceptance", ACCEPTANCES)
+def test_verdicts_are_the_hosts(acceptance: Acceptance) -> None:
+    lengths = set()
+    for seed, sampling in enumerate((Sampling(), PENALTIES, SAMPLED, SAMPLED, SAMPLED, EVERYTHING)):
+        options, vocab = replace(sampling, seed=seed), 30
+        state, tokens = started(vocab, options, acceptance), tokens_of(TREE, 4, seed)
+        grown(state, TREE, tokens)
+        logits = random_logits(len(TREE) + 1, vocab, 100 + seed, 1.0)
+        for parent, token in zip(TREE, tokens, strict=True):
+            logits[parent, token] += 4.0
+        commit(chosen_tensor(state, logits), state)
+        draft = Draft(tokens, list(TREE))
+        verdict = host_judge(logits, draft, len(PROMPT), Sampler(options), History(PROMPT), acceptance)
+        accepted, tested, emitted = state.result[:3].tolist()
+        assert tuple(state.kept[1 : accepted + 1].tolist()) == verdict.path
+        assert (tested, int(state.result[2 + emitted])) == (verdict.tested, verdict.token)
+        lengths.add(accepted)
+    assert len(lengths) > 2
 
 
 @pytest.mark.parametrize("children", [(3,), (1, 4), (0, 5, 2), (0, 1, 2, 3, 4, 5)])

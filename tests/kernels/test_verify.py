@@ -258,7 +258,7 @@ def judged(
     accepted, tested, emitted, *tokens = state.result[: -ROWS - 1].tolist()
     assert emitted == accepted + 1
     assert tokens[:accepted] == draft.tokens[:accepted]
-    return [accepted, tested, tokens[accepted]], [verdict.accepted, verdict.tested, verdict.token]
+    return [accepted, tested, tokens[accepted]], [len(verdict.path), verdict.tested, verdict.token]
 
 
 @pytest.mark.parametrize("sampled", [True, False], ids=["sampled", "one-hot"])
@@ -286,11 +286,11 @@ def law_of_first(acceptance: Acceptance, steps: int) -> tuple[Tensor, Tensor, fl
     q = q_logits.double().softmax(-1)
     for step in range(steps):
         drafted = sampler.pick(q_logits, 2 * step)
-        draft = Draft([drafted], [q])
+        draft = Draft([drafted], q=[q])
         verdict = host_judge(logits, draft, 2 * step, sampler, history, acceptance)
-        kept += verdict.accepted
-        first[drafted if verdict.accepted else verdict.token] += 1
-        if verdict.accepted:
+        kept += len(verdict.path)
+        first[drafted if verdict.path else verdict.token] += 1
+        if verdict.path:
             bonus[verdict.token] += 1
     return first, bonus, kept / steps, p, q
 

@@ -58,6 +58,9 @@ def _gather(
 
 @triton.jit(do_not_specialize=["blocks"])  # type: ignore[untyped-decorator]
 def _append(
+    scores: tl.tensor,
+    norm: tl.tensor,
+    integers: tl.tensor,
     best: tl.tensor,
     best_id: tl.tensor,
     total: tl.tensor,
@@ -65,10 +68,12 @@ def _append(
     place: tl.tensor,
     count: tl.tensor,
     value: tl.tensor,
+    probability: tl.tensor,
     token: tl.tensor,
     above: tl.tensor,
     number: tl.tensor,
     blocks: tl.tensor,
+    stride_scores: tl.tensor,
     BLOCKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
@@ -82,12 +87,20 @@ def _append(
     s = tl.load(best + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=float("-inf"))
     ids = tl.load(best_id + row * blocks * WIDTH + i, mask=i < blocks * WIDTH, other=2147483647)
     parent = tl.load(place + row)
-    share = tl.load(reached + row) / tl.maximum(mass, 1e-30)
+    mass = tl.maximum(mass, 1e-30)
+    value_above = tl.load(reached + row)
+    noisy = (tl.load(integers + _GREEDY) == 0) & (tl.load(integers + _RATIO) == 0)
     at = tl.load(count) + row * WIDTH
     for k in tl.static_range(WIDTH):
         top = tl.max(s, 0)
         found = tl.min(tl.where(s == top, ids, 2147483647), 0)
-        tl.store(value + at + k, tl.minimum(tl.exp(top - base) * share, tl.load(reached + row)))
+        share = tl.exp(top - base) / mass
+        # Rounding must not make a node more valuable than its parent.
+        tl.store(value + at + k, tl.minimum(share, 1.0) * value_above)
+        if noisy:
+            score = tl.load(scores + row.to(tl.int64) * stride_scores + found)
+            share = tl.exp(score - tl.load(norm + row * 2)) / tl.load(norm + row * 2 + 1)
+        tl.store(probability + at + k, share)
         tl.store(token + at + k, found)
         tl.store(above + at + k, parent)
         tl.store(number + at + k, 0)
@@ -120,6 +133,9 @@ def gather(scored: Scored, growth: Growth, rows: int) -> None:
         enable_fp_fusion=True,
     )
     _append[(rows,)](
+        scored.scores,
+        scored.norm,
+        growth.step.integers,
         growth.best,
         growth.best_id,
         growth.total,
@@ -127,10 +143,12 @@ def gather(scored: Scored, growth: Growth, rows: int) -> None:
         growth.place,
         growth.count,
         growth.value,
+        growth.probability,
         growth.token,
         growth.above,
         growth.number,
         blocks,
+        scored.scores.stride(0),
         BLOCKS=triton.next_power_of_2(blocks),
         WIDTH=width,
         num_warps=1,

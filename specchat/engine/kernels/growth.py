@@ -25,6 +25,7 @@ def _expand(
     start: tl.tensor,
     reached: tl.tensor,
     place: tl.tensor,
+    ids: tl.tensor,
     offsets: tl.tensor,
     tokens: tl.tensor,
     depth: tl.tensor,
@@ -47,6 +48,7 @@ def _expand(
     tl.debug_barrier()
     tl.store(number + first + found, node)
     tl.store(tokens + node, tl.load(token + first + found))
+    tl.store(ids + k, tl.load(token + first + found))
     tl.store(path + k, above | (tl.full((WIDTH,), 1, tl.int64) << node.to(tl.int64)))
     tl.store(depth + k, tl.zeros_like(k) + level + 1)
     tl.store(offsets + k, tl.zeros_like(k) - level * WIDTH + level)
@@ -60,11 +62,13 @@ def _expand(
 @triton.jit  # type: ignore[untyped-decorator]
 def _settle(
     value: tl.tensor,
+    probability: tl.tensor,
     token: tl.tensor,
     above: tl.tensor,
     number: tl.tensor,
     count: tl.tensor,
     limit: tl.tensor,
+    least: tl.tensor,
     level: tl.tensor,
     places: tl.tensor,
     fed: tl.tensor,
@@ -72,6 +76,7 @@ def _settle(
     depth: tl.tensor,
     path: tl.tensor,
     drafted: tl.tensor,
+    sure: tl.tensor,
     NODES: tl.constexpr,
     SLOTS: tl.constexpr,
     POOL: tl.constexpr,
@@ -80,6 +85,7 @@ def _settle(
     i = tl.arange(0, POOL)
     most = tl.load(limit)
     v = tl.load(value + i, mask=i < tl.load(count), other=0.0)
+    v = tl.where(v >= tl.load(least), v, 0.0)
     stays = i < 0
     for _ in range(most):
         rest = tl.where(stays, 0.0, v)
@@ -112,6 +118,7 @@ def _settle(
     tl.store(parents + node, tl.where(node > 0, parent, -1), mask=node < NODES)
     tl.store(depth + node, steps, mask=node < NODES)
     tl.store(path + node, bits, mask=node < NODES)
+    tl.store(sure + node - 1, tl.load(probability + place, mask=there, other=0.0), mask=there)
     tl.store(drafted, n)
 
 
@@ -128,6 +135,7 @@ def expand(growth: Growth, rows: int) -> None:
         growth.start,
         growth.reached,
         growth.place,
+        growth.ids,
         growth.offsets,
         growth.step.fed,
         growth.step.depth,
@@ -141,14 +149,19 @@ def expand(growth: Growth, rows: int) -> None:
 
 
 def settle(growth: Growth, state: VerifyState) -> None:
-    """Draft the best `limit` nodes of the pool, in the order in which they were found; none whose value is 0."""
+    """Draft the best `limit` nodes of the pool, in the order in which they were found.
+
+    Those whose value is 0 or below `least` are left out. `state.sure` gets the nodes' probabilities.
+    """
     _settle[(1,)](
         growth.value,
+        growth.probability,
         growth.token,
         growth.above,
         growth.number,
         growth.count,
         growth.limit,
+        growth.least,
         growth.step.depth,
         growth.places,
         state.fed,
@@ -156,6 +169,7 @@ def settle(growth: Growth, state: VerifyState) -> None:
         state.depth,
         state.path,
         state.drafted,
+        state.sure,
         NODES=state.fed.shape[0],
         SLOTS=triton.next_power_of_2(state.fed.shape[0]),
         POOL=triton.next_power_of_2(growth.value.shape[0]),

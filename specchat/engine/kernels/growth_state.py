@@ -23,13 +23,16 @@ class Growth:
             descending order, and their tokens. By `candidates.gather`, like the next one.
         total: float32 [width, blocks], the sum of exp(score - largest) of each block.
         count: int32 [1], candidates in the pool.
-        value, token, above, number: float32 and int32 [pool], of each candidate the product of the probabilities on its
-            path, its token, its parent's place in the pool (-1: node 0), and its number (0: not expanded).
+        value, probability: float32 [pool], of each candidate the product of the shares on its path, a share being the
+            softmax of the perturbed scores, and its probability without the noise.
+        token, above, number: int32 [pool], of each candidate its token, its parent's place in the pool (-1: node 0),
+            and its number (0: not expanded).
         sure: float32 [levels], the largest value of each level.
         start: int32 [1], slot of the first node of the frontier in the model's cache.
-        reached, place, offsets: float32 and int32 [width], of each node of the frontier its value, its place in the
-            pool, and its position less `start`.
-        limit: int32 [1], most nodes that stay in the end.
+        reached, place, ids, offsets: float32 and int32 [width], of each node of the frontier its value, its place in
+            the pool, its token, and its position less `start`.
+        limit, least: int32 and float32 [1], how many nodes stay in the end at most, and the value that they have at
+            least.
         places: int32 [rows + 1], of each node that stayed its number here; 0 for one that no model ran over.
         step: what `process` and `choose` read in the place of the step's own state: `fed` are the expanded nodes'
             tokens, `depth` and `path` are the frontier's.
@@ -40,6 +43,7 @@ class Growth:
     total: Tensor
     count: Tensor
     value: Tensor
+    probability: Tensor
     token: Tensor
     above: Tensor
     number: Tensor
@@ -47,8 +51,10 @@ class Growth:
     start: Tensor
     reached: Tensor
     place: Tensor
+    ids: Tensor
     offsets: Tensor
     limit: Tensor
+    least: Tensor
     places: Tensor
     step: VerifyState
 
@@ -70,6 +76,7 @@ class Growth:
             total=reals(width, blocks),
             count=integers(1),
             value=reals(pool),
+            probability=reals(pool),
             token=integers(pool),
             above=integers(pool),
             number=integers(pool),
@@ -77,8 +84,10 @@ class Growth:
             start=integers(1),
             reached=reals(width),
             place=integers(width),
+            ids=integers(width),
             offsets=integers(width),
             limit=integers(1),
+            least=reals(1),
             places=torch.zeros_like(state.fed),
             step=replace(
                 state,
@@ -94,6 +103,19 @@ class Growth:
     def frontier(self) -> int:
         """Most nodes that are expanded of a level."""
         return self.place.shape[0]
+
+    def tensors(self) -> list[Tensor]:
+        """The part that the passes over a level advance."""
+        return [
+            self.count,
+            self.start,
+            self.reached,
+            self.place,
+            self.ids,
+            self.offsets,
+            self.step.depth,
+            self.step.path,
+        ]
 
     def begin(self) -> None:
         """Nothing is drafted yet; the frontier is node 0."""
