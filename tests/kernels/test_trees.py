@@ -146,7 +146,7 @@ def test_the_ratio_test_of_a_tree_goes_by_turns(sampling: Sampling, seeds: int) 
 @pytest.mark.parametrize("acceptance", ACCEPTANCES)
 def test_verdicts_are_the_hosts(acceptance: Acceptance) -> None:
     lengths = set()
-    for seed, sampling in enumerate((Sampling(), PENALTIES, SAMPLED, SAMPLED, SAMPLED, EVERYTHING)):
+    for seed, sampling in enumerate((Sampling(), PENALTIES, *[SAMPLED] * 6, EVERYTHING)):
         options, vocab = replace(sampling, seed=seed), 30
         state, tokens = started(vocab, options, acceptance), tokens_of(TREE, 4, seed)
         grown(state, TREE, tokens)
