@@ -9,6 +9,7 @@ import torch
 from specchat.engine.api import Quant
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
+from specchat.engine.drafters import draft_tree
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.checkpoint import Checkpoint
@@ -50,6 +51,7 @@ def _never_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts are as long as they may be: random models are sure of nothing."""
     monkeypatch.setattr(DraftModelDrafter, "unsure", 0.0)
     monkeypatch.setattr(SwiftDrafter, "unsure", 0.0)
+    monkeypatch.setattr(draft_tree, "LEAST", 0.0)
 
 
 @pytest.fixture(scope="session")

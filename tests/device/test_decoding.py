@@ -55,9 +55,11 @@ def write(
         assert 1 <= len(stepped.tokens) <= stepped.drafted + 1
         assert stepped.accepted <= stepped.tested <= stepped.drafted
         assert refused or stepped.accepted == stepped.drafted
-        assert stepped.drafts[: stepped.accepted] == stepped.tokens[: stepped.accepted]
-        if stepped.tested > stepped.accepted and not set(stepped.tokens) & set(eos):
-            assert stepped.drafts[stepped.accepted] != stepped.tokens[-1]
+        assert tuple(stepped.drafts[node - 1] for node in stepped.path) == stepped.tokens[: stepped.accepted]
+        parents, last = stepped.parents or range(stepped.drafted), (0, *stepped.path)[-1]
+        after = [token for token, parent in zip(stepped.drafts, parents, strict=True) if parent == last]
+        assert stepped.tested == stepped.accepted + bool(after) or set(stepped.tokens) & set(eos)
+        assert stepped.tokens[-1] not in after or set(stepped.tokens) & set(eos)
         made += stepped.tokens
     reply.close()
     assert reply.committed == PROMPT + made

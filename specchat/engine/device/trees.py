@@ -1,0 +1,71 @@
+"""How a model on a device drafts a tree: what `run` and `branch` do there, and what becomes of it."""
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.draft import WIDTH
+from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
+from specchat.engine.kernels.candidates import gather
+from specchat.engine.kernels.choose import choose
+from specchat.engine.kernels.growth import expand, settle
+from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.keep import keep
+from specchat.engine.kernels.scores import process
+from specchat.engine.kernels.verify_state import Scored, VerifyState
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
+
+
+class DeviceTrees:
+    """Grows one tree at a time, of as many levels as it may have nodes; the device counts the levels."""
+
+    def __init__(self, state: VerifyState, scored: Scored) -> None:
+        """`state` is the step's, and gets the tree; rows of `scored` are used up."""
+        self._state = state
+        self._scored = scored
+        self._growth = Growth.create(state, WIDTH, MAX_DRAFT_LENGTH)
+        self._chosen = torch.zeros(WIDTH, device=state.fed.device, dtype=torch.int32)
+
+    @property
+    def values(self) -> Tensor:
+        """The largest value of each level: float32 [MAX_DRAFT_LENGTH], on the device."""
+        return self._growth.sure
+
+    def start(self, limit: int, least: float) -> None:
+        """A tree starts, of which `limit` nodes of a value of at least `least` are to stay."""
+        self._growth.limit.fill_(limit)
+        self._growth.least.fill_(least)
+
+    def begin(self) -> None:
+        """Set back what the levels advance, on the device."""
+        self._growth.begin()
+
+    def run(self, model: DeviceDecoder, flags: SkipFlags | None) -> None:
+        """Run over the nodes that a level goes on from, which are not node 0."""
+        growth = self._growth
+        tree = Branches(self._state.length, growth.offsets, growth.step.path)
+        model.forward(growth.ids, growth.start, WIDTH, flags, tree)
+
+    def branch(self, logits: Tensor, rows: int, columns: int) -> None:
+        """Find what may follow, from logits float32 [>= rows, >= columns], and what the next level goes on from."""
+        growth, scored = self._growth, self._scored
+        process(logits, growth.step, 0, scored, rows, columns)
+        choose(scored, growth.step, 0, rows, self._chosen)
+        gather(scored, growth, rows)
+        expand(growth, rows)
+
+    def settle(self) -> None:
+        """Draft the best of what was found."""
+        settle(self._growth, self._state)
+
+    def keep(self, model: DeviceDecoder) -> None:
+        """After the verdict: the accepted path follows the text in the cache of the model that drafted it."""
+        keep(model.all_keys, model.all_values, self._state, self._growth.places)
+
+    def tensors(self) -> list[Tensor]:
+        """The part that a pass over a level changes."""
+        return self._growth.tensors()
+
+    def memory(self) -> int:
+        """Bytes held."""
+        held = [t for t in vars(self._growth).values() if isinstance(t, Tensor)]
+        return sum(t.numel() * t.element_size() for t in held)

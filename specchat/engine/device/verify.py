@@ -1,0 +1,104 @@
+"""The verify pass with its verdict, and what the host is told of it in one copy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+
+from specchat.engine.device.buffers import VERIFY_ROWS
+from specchat.engine.device.decoder import ALIGNED, Branches, DeviceDecoder
+from specchat.engine.kernels.choose import judge
+from specchat.engine.kernels.commit import commit
+from specchat.engine.kernels.keep import keep
+from specchat.engine.kernels.scores import process
+from specchat.engine.kernels.verify_state import Scored, VerifyState
+
+Kind = Literal["chain", "sampled chain", "tree"]
+"""What is judged; the chain of a model is a sample, a tree never is."""
+
+BUCKETS: dict[Kind, tuple[int, ...]] = {
+    "chain": (1, 2, 4, 8, VERIFY_ROWS),
+    "sampled chain": (1, 2, 4, 8, VERIFY_ROWS),
+    # Fewer than two drafted tokens do not branch.
+    "tree": (4, 8, VERIFY_ROWS),
+}
+"""Rows of a verify pass; a draft between two of them takes the wider one, which costs about the same."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A verdict: `tokens` were added, the first ones are those of the nodes `path`; `tested` places were judged.
+
+    `drafts` are the tokens of nodes 1, 2, ..., `parents` the nodes that they follow.
+    """
+
+    tokens: tuple[int, ...]
+    path: tuple[int, ...]
+    tested: int
+    drafts: tuple[int, ...]
+    parents: tuple[int, ...]
+
+
+class Verifier:
+    """Runs the target over a step's nodes, judges them and takes what stays into the state."""
+
+    def __init__(
+        self, target: DeviceDecoder, state: VerifyState, drawn: Scored, vocab: int, device: torch.device
+    ) -> None:
+        """`drawn` are the distributions that the tokens of a sampled chain come from."""
+        self._target = target
+        self._state = state
+        self._drawn = drawn
+        self._vocab = vocab
+        self._scored = Scored.create(VERIFY_ROWS, target.config.vocab, device)
+        self._chosen = torch.zeros(VERIFY_ROWS + 1, device=device, dtype=torch.int32)
+        self._fed = torch.zeros_like(state.fed)
+        self.tail = torch.zeros(ALIGNED, device=device, dtype=torch.int32)
+        """The last two tokens of the text, on the device."""
+        told = (state.result, state.drafted, state.fed, state.parents)
+        self._report = torch.zeros(sum(t.numel() for t in told), device=device, dtype=torch.int32)
+        self._on_host = torch.zeros(self._report.shape, dtype=torch.int32, pin_memory=device.type == "cuda")
+
+    def place(self, text: Sequence[int]) -> None:
+        """The text is `text`."""
+        self.tail[:2].copy_(torch.tensor([text[-2] if len(text) > 1 else 0, text[-1]]))
+
+    def run(self, rows: int, kind: Kind) -> None:
+        """Over the first `rows` nodes, those that are drafted among them; reads nothing back."""
+        state, target = self._state, self._target
+        state.node.zero_()
+        self._fed.copy_(state.fed)
+        tree = Branches(state.length, state.depth, state.path) if kind == "tree" else None
+        target.forward(state.fed, state.length, rows, tree=tree)
+        process(target.logits(0, rows), state, 0, self._scored, rows, self._vocab)
+        judge(self._scored, state, rows, self._chosen, self._drawn if kind == "sampled chain" else None)
+        commit(self._chosen, state)
+        if kind == "tree":
+            keep(target.all_keys, target.all_values, state, None)
+        # The last two of: the token that was pending, the tokens that were added.
+        text = torch.cat((self._fed[:1], state.result[3:]))
+        emitted = state.result[2:3]
+        torch.index_select(text, 0, torch.cat((emitted - 1, emitted)), out=self.tail[:2])
+        torch.cat((state.result, state.drafted, self._fed, state.parents), out=self._report)
+        self._on_host.copy_(self._report, non_blocking=True)
+
+    def report(self) -> Report:
+        """Of the last pass, which is done."""
+        nodes = self._state.fed.numel()
+        accepted, tested, emitted, *rest = self._on_host.tolist()
+        added, kept, (drafted, *fed), parents = (
+            rest[start:end] for start, end in pairwise((0, nodes, 2 * nodes, 3 * nodes + 1, len(rest)))
+        )
+        return Report(
+            tokens=tuple(added[:emitted]),
+            path=tuple(kept[1 : min(accepted, emitted) + 1]),
+            tested=tested,
+            drafts=tuple(fed[1 : drafted + 1]),
+            parents=tuple(parents[1 : drafted + 1]),
+        )
+
+    def memory(self) -> int:
+        """Bytes held on the device beside the target."""
+        return sum(t.numel() * t.element_size() for t in vars(self._scored).values())
