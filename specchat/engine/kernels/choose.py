@@ -299,7 +299,7 @@ def _launch(
         BLOCKS=triton.next_power_of_2(triton.cdiv(state.vocab, BLOCK)),
         GROUPS=triton.next_power_of_2(triton.cdiv(state.vocab, GROUP)),
         GROUP=GROUP,
-        NODES=triton.next_power_of_2(state.fed.shape[0]),
+        NODES=triton.next_power_of_2(state.parents.shape[0]),
         num_warps=WARPS,
         enable_fp_fusion=True,
     )
