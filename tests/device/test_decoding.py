@@ -209,7 +209,14 @@ def test_strategy_and_length_change_between_steps(runner: Runner) -> None:
     for drafter in runner.drafters.values():
         drafter.begin(PROMPT)
     reply = runner.reply(sampling, list(PROMPT), ())
-    for strategy, length in (("draft", 2), ("plain", 0), ("lookup", 3), ("plain", 0), ("draft", 4)):
+    for strategy, length in (
+        ("draft", 2),
+        ("draft-tree", 3),
+        ("plain", 0),
+        ("lookup", 3),
+        ("draft-tree", 4),
+        ("draft", 4),
+    ):
         reply.step(runner.drafters[strategy], length, "coupled")
     reply.close()
     made = reply.committed[len(PROMPT) :]
