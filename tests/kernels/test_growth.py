@@ -19,7 +19,7 @@ from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import BLOCK, Scored, VerifyState
 from tests.kernels import compiled
 from tests.kernels.test_trees import paths
-from tests.kernels.test_verify import DEVICE, EVERYTHING, PROMPT, SAMPLED, TOP_K, Model, started
+from tests.kernels.test_verify import DEVICE, EVERYTHING, GPU, PROMPT, SAMPLED, TOP_K, Model, started
 
 WIDTH = 4
 
@@ -92,7 +92,18 @@ def grow(state: VerifyState, growth: Growth, model: Model, levels: int) -> None:
 @pytest.mark.parametrize("sampling", [Sampling(), SAMPLED, EVERYTHING], ids=["greedy", "T", "all"])
 def test_a_tree_grows_by_its_best_candidates(sampling: Sampling, acceptance: Acceptance) -> None:
     levels = 4 if sampling is SAMPLED else 3
-    model = Model(BLOCK + 50 if sampling is SAMPLED else 60, 7)
+    check(Model(BLOCK + 50 if sampling is SAMPLED else 60, 7), sampling, acceptance, levels)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="needs a CUDA device")
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED, TOP_K], ids=["greedy", "T", "k"])
+def test_a_tree_of_qwen3_on_the_device(sampling: Sampling) -> None:
+    check(Model(151_936, 9), sampling, "coupled", 6)
+
+
+def check(model: Model, sampling: Sampling, acceptance: Acceptance, levels: int) -> None:
+    """The pool, and the trees that are made of it."""
     state = started(model.vocab, sampling, acceptance)
     growth = Growth.create(state, WIDTH, 6)
     grow(state, growth, model, levels)

@@ -202,7 +202,7 @@ def attend(
         keys, values: compute dtype [kv, capacity, D]; row r's own entries are in slot length + r.
         length: int32 [1], entries before the first row.
         tree: None for a chain: row r sees slots up to length + r. Otherwise int64 [R]: row r sees all slots before
-            length and slot length + j where bit j of tree[r] is set; bit r is set, and parents come before children.
+            length and slot length + j where bit j of tree[r] is set: its own, and above it those of its parents.
         out: compute dtype [R, heads * D], written.
         rows: 1 to R, at most 64 of a tree.
         skip: int32 [1]; nothing is done where it is not 0.
