@@ -123,7 +123,7 @@ def test_without_a_terminal_the_app_is_refused(run: Run) -> None:
 
 
 def test_models_says_what_runs_and_why_the_rest_does_not(run: Run, home: Path) -> None:
-    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\nbackend = "gguf"\ntarget.path = "/t"\n')
+    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\ntarget.path = "/t"\nheads.eagle3 = { repo = "a/b" }\n')
     lines = run("models").stdout.splitlines()
     demo, qwen, mine = (next(line for line in lines if f"  {id} " in line) for id in ("demo", "qwen3-8b", "mine"))
     assert demo.startswith("*")
@@ -131,7 +131,7 @@ def test_models_says_what_runs_and_why_the_rest_does_not(run: Run, home: Path) -
     assert "nf4" in qwen
     assert "runs" in qwen
     assert "not yet" in mine
-    assert any(line.startswith("not yet: backend gguf") for line in lines)
+    assert any(line.startswith("not yet: drafting heads (eagle3)") for line in lines)
 
 
 def test_models_as_json(run: Run, home: Path) -> None:
@@ -143,7 +143,7 @@ def test_models_as_json(run: Run, home: Path) -> None:
     assert pairs["mine"]["runs"] is True
     assert pairs["qwen3-8b"]["runs"] is True
     assert (pairs["qwen3-8b"]["target_quant"], pairs["qwen3-8b"]["draft_quant"]) == ("nf4", None)
-    assert pairs["qwen3-8b"]["requires"] == {"vram_gib": 9.6, "ram_gib": 13.7, "disk_gib": 16.4}
+    assert pairs["qwen3-8b"]["requires"] == {"vram_gib": 9.4, "ram_gib": 13.7, "disk_gib": 16.4}
 
 
 def test_models_reads_the_named_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

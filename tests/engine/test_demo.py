@@ -55,7 +55,10 @@ def test_a_difference_is_found_and_measured(demo: Session, monkeypatch: pytest.M
         verdict = honest(logits, draft, *rest)
         if not draft.tokens:
             return verdict
-        return Verdict(len(draft.tokens), len(draft.tokens), int(logits[-1].argmax()))
+        children, path = draft.children(), [0]
+        while children[path[-1]]:
+            path.append(children[path[-1]][0])
+        return Verdict(tuple(path[1:]), len(path) - 1, int(logits[path[-1]].argmax()))
 
     monkeypatch.setattr(host, "judge", gullible)
     results = differing(list(run(demo, prompts(1)[:2], full=False)))
