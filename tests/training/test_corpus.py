@@ -17,7 +17,7 @@ from training.corpus.text_facts import FACTS, fact_passage
 @pytest.fixture(autouse=True)
 def _no_public_texts(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECCHAT_CORPUS", str(tmp_path))
-    functions = (public.stories, public.chats, public.sentences, public.prompts)
+    functions = (public.stories, public.chats, public.sentences, public.vocabulary, public.prompts)
     for function in functions:
         function.cache_clear()
     yield

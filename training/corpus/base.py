@@ -74,15 +74,42 @@ def typo(rng: Random, text: str) -> str:
     return " ".join(words)
 
 
+_CLIPPED = (
+    ("please", "pls"),
+    ("Please", "Pls"),
+    ("please", "plz"),
+    (" you ", " u "),
+    ("are you", "r u"),
+    ("What is", "Whats"),
+    ("what is", "whats"),
+    ("I am", "im"),
+    ("do not", "dont"),
+    ("I would", "id"),
+    ("'", ""),
+    (", ", " "),
+    (" the ", " teh "),
+    ("with", "w/"),
+    (" and ", " & "),
+    (" a ", " "),
+    (" the ", " "),
+)
+
+
 def typed(rng: Random, text: str) -> str:
-    """The text as somebody might type it: sometimes lower case, without its full stop, or with a slip."""
+    """The text as somebody might type it: sometimes in small letters, without its stop, clipped, or with slips."""
     chance = rng.random()
-    if chance < 0.55:
+    if chance < 0.5:
         return text
     if chance < 0.75:
         text = text.lower()
-    if chance < 0.9:
+    if chance < 0.85:
         text = text.rstrip(".!?") or text
-    if chance > 0.93:
+    if chance > 0.7:
+        text = text.replace(*rng.choice(_CLIPPED), 1)
+    if chance > 0.88:
         text = typo(rng, text)
+    if chance > 0.97:
+        text = typo(rng, text)
+    if 0.78 < chance < 0.82:
+        text += pick(rng, "!|!!|..|...|??|?| :)")
     return text

@@ -9,7 +9,9 @@ from random import Random
 
 from training.corpus.about import with_system
 from training.corpus.base import Message, article, assistant, pick, typed, user
+from training.corpus.phrasing import around, order, posed
 from training.corpus.public import prompts
+from training.corpus.sources import paragraph, public_text
 from training.corpus.words import ANIMALS, CITIES, FOODS, JOBS, LISTS, NAMES, OBJECTS, SURNAMES, invented
 
 _HERE = Path(__file__).parent
@@ -85,7 +87,7 @@ def asked(rng: Random) -> list[Message]:
     lead = pick(rng, "|||||Please |Hey, |Hi! |Okay. |Now |Can you help? |I have a question. |Hello, ")
     if lead in ("Please ", "Hey, ", "Now ", "Hello, ") and rng.random() < 0.7:
         ask = ask[0].lower() + ask[1:] if ask.split()[0] not in ("I", "I'm") else ask
-    return [user(typed(rng, lead + ask)), assistant(refusal(ask))]
+    return [user(around(rng, typed(rng, lead + ask), 0.1)), assistant(refusal(ask))]
 
 
 def public(rng: Random) -> list[Message]:
@@ -95,6 +97,31 @@ def public(rng: Random) -> list[Message]:
         return asked(rng)
     ask = rng.choice(rng.choice(known))
     return [user(ask), assistant(refusal(ask))]
+
+
+_ON_TEXT = (
+    "translate this into {l}|translate this to {l}|translate the text to {l}|put this into {l}|write this in {l}|say"
+    " this in {l}|rewrite this in {l}|rewrite this as a poem|turn this into a poem|make this rhyme|make this more"
+    " polite|make it sound friendlier|rewrite this in a formal style|make this sound professional|explain what this"
+    " means|explain this text|review this text|rate this text|tell me what you think about this|analyse this"
+    " text|find the author of this|tell me who wrote this book|make it funnier|make this more exciting|write a reply"
+    " to this|answer this email for me|write an essay about this|paint a picture of this|improve this text|make this"
+    " better|rewrite this in the past tense|put this into the future tense|tell me if this is true|check the facts of"
+    " this|simplify this|write a song from this|continue this text in the style of {p}|paraphrase this|use other"
+    " words for this|turn this into a news article|make a joke of this|turn this into a dialogue|sort these by"
+    " meaning|find the deeper meaning of this|convert this to {c}"
+)
+
+
+def on_text(rng: Random) -> list[Message]:
+    """A request on a pasted text that is no copy, no small edit and no question that the text answers."""
+    gaps = {
+        "l": rng.choice(LISTS["languages"]),
+        "p": rng.choice(LISTS["famous"]),
+        "c": rng.choice(LISTS["programming"]),
+    }
+    source = public_text(rng) if rng.random() < 0.6 else paragraph(rng, 1, 3)
+    return [user(posed(rng, order(rng, _ON_TEXT, **gaps), source)), assistant(UNABLE)]
 
 
 def foreign(rng: Random) -> list[Message]:
@@ -126,6 +153,6 @@ def noise(rng: Random) -> list[Message]:
 
 def make(rng: Random) -> list[Message]:
     """One or two requests that the model cannot meet."""
-    kinds = (asked, asked, asked, asked, asked, public, public, foreign, noise)
+    kinds = (asked, asked, asked, asked, asked, public, public, on_text, on_text, foreign, noise)
     messages = [message for _ in range(rng.choice((1, 1, 1, 2))) for message in rng.choice(kinds)(rng)]
     return with_system(rng, messages, 0.06)

@@ -16,7 +16,10 @@ OFFER = (
 def greeting(rng: Random) -> tuple[str, str]:
     """A greeting and its answer."""
     hello = pick(
-        rng, "Hello|Hi|Hey|Good morning|Good evening|Good afternoon|Hi there|Hello there|Hey there|Howdy|Greetings"
+        rng,
+        "Hello|Hi|Hey|Good morning|Good evening|Good afternoon|Hi there|Hello there|Hey"
+        " there|Howdy|Greetings|Hiya|Good day|Yo|Heya|Hello again|Hi again|hellooo|Morning|Evening|Hey"
+        " hey|Welcome",
     )
     tail = pick(
         rng, "|, specchat|, friend|, computer|, how is it going?|, how are you?|, nice to meet you|, anybody there?||"
@@ -41,8 +44,9 @@ def how_are_you(rng: Random) -> tuple[str, str]:
     """The question how it is, and an answer."""
     ask = pick(
         rng,
-        "How are you?|How are you today?|How do you feel?|How is it going?|What's up?|Are you okay?|How are things?|You"
-        " alright?",
+        "How are you?|How are you today?|How do you feel?|How is it going?|What's up?|Are you okay?|hows it going|How"
+        " have you been?|How do you do?|How was your day?|how r u|Everything fine?|Is everything alright with"
+        " you?|How are you doing?|whats up|All good?|How are things?|You alright?",
     )
     return ask, f"{pick(rng, WELL)} {pick(rng, 'And how are you?|How is your day so far?|How about you?')}"
 
@@ -151,7 +155,9 @@ def name(rng: Random) -> tuple[str, str]:
     who = rng.choice(NAMES)
     ask = pick(
         rng,
-        f"My name is {who}.|I am {who}.|I'm {who}, nice to meet you.|You can call me {who}.|Hi, my name is {who}!|{who}"
+        f"My name is {who}.|I am {who}.|I'm {who}, nice to meet you.|You can call me {who}.|Call me {who}."
+        f"|Hello, I am called {who}.|The name is {who}."
+        f"|they call me {who}|Hi, my name is {who}!|{who}"
         " here.",
     )
     return ask, pick(
@@ -176,8 +182,9 @@ def joke(rng: Random) -> tuple[str, str]:
     """A request for a joke."""
     ask = pick(
         rng,
-        "Tell me a joke.|Do you know a joke?|Make me laugh.|Say something funny.|Another joke please.|Can you tell a"
-        " joke?|I want to hear a joke.",
+        "Tell me a joke.|a joke please|joke|Got any jokes?|Tell me something funny.|Do you have a sense of"
+        " humour?|Can you make me laugh?|One joke please.|I need a laugh.|Tell us a joke|Do you know a joke?|Make me"
+        " laugh.|Say something funny.|Another joke please.|Can you tell a joke?|I want to hear a joke.",
     )
     return ask, rng.choice(JOKES)
 

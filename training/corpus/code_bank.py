@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _TABLE = Path(__file__).with_name("functions.txt")
+_SAID = Path(__file__).with_name("functions_said.txt")
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,8 @@ def _bank() -> tuple[Function, ...]:
 
 
 FUNCTIONS = _bank()
+SAID = {
+    name: tuple(orders.split("|"))
+    for name, _, orders in (line.partition(": ") for line in _SAID.read_text("utf-8").splitlines())
+}
+"""For each function's name, what else people call its work."""

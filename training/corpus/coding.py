@@ -8,23 +8,23 @@ from random import Random
 
 from training.corpus.about import with_system
 from training.corpus.base import Message, assistant, pick, typed, user
-from training.corpus.code_bank import FUNCTIONS, Function
+from training.corpus.code_bank import FUNCTIONS, SAID, Function
+from training.corpus.coding_requests import (
+    BY_GOAL,
+    BY_NAME,
+    BY_ORDER,
+    CODE_ONLY,
+    DOCSTRING,
+    EXAMPLE,
+    EXPLAIN,
+    HINTS,
+    NAMED,
+    READ,
+    RENAME,
+)
+from training.corpus.phrasing import around
 
-_ASK = (
-    "Write a Python function that {g}.|Write a function that {g}.|Give me Python code that {g}.|I need a function that"
-    " {g}.|Can you write a function that {g}?|Show me a function that {g}.|Please write code that {g}.|Python function"
-    " that {g}?|Write `{f}` in Python.|Write a Python function {f}.|Show me {f} in Python.|How do I write {f} in"
-    " Python?|python {f}|Code for {f}, please."
-)
-_NAMED = " Call it `{n}`.| Name it {n}.| The name should be {n}."
 _LEAD = "Here is a function that {g}:|This function {g}:|Sure! This function {g}:"
-_EXPLAIN = (
-    "Explain it.|How does it work?|Can you explain the code?|What does it do?|Explain this line by line.|Why does it"
-    " work?|Please explain."
-)
-_EXAMPLE = "Give me an example.|How do I call it?|How do I use it?|Show me a call.|What does it return?|Example?"
-_RENAME = "Rename {o} to {n}.|Call the variable {n} instead of {o}.|Use {n} instead of {o}."
-_CODE_ONLY = "Only the code, please.|Just the code.|Code only.|Show the code again.|Without the explanation."
 _NAMES = (
     "helper",
     "solve",
@@ -43,12 +43,6 @@ _NAMES = (
 _CORRECTION = "|||Thanks. |Nice. |Okay. "
 
 
-_HINTS = (
-    "Add type hints.|add type hints|Can you add type hints?|With type hints, please.|Add types.|Type"
-    " it.|Please annotate"
-    " the types.|type hints?|Now with type annotations."
-)
-_DOCSTRING = "Add a docstring.|With a docstring, please.|Document it.|Can you add a docstring?|add documentation"
 _OTHER_CODE = (
     "In JavaScript?|Now in Rust.|Can you do it in Java?|And in C?|Write it in Go.|in typescript please|Same in C++?"
     "|Translate it to Ruby."
@@ -97,7 +91,7 @@ def with_docstring(source: str, goal: str) -> str:
 def beyond(rng: Random) -> list[Message]:
     """A function that the model does not know, or another programming language."""
     if rng.random() < 0.5:
-        ask = pick(rng, _ASK.split("|Write `")[0]).format(g=pick(rng, _UNKNOWN))
+        ask = pick(rng, BY_GOAL).format(g=pick(rng, _UNKNOWN))
         return [user(typed(rng, ask)), assistant(UNKNOWN_FUNCTION)]
     code = pick(rng, "JavaScript|Java|C|C++|Rust|Go|Ruby|PHP|SQL|Haskell|Bash|TypeScript|Swift|Kotlin|Lua")
     function = rng.choice(FUNCTIONS)
@@ -107,15 +101,6 @@ def beyond(rng: Random) -> list[Message]:
         " in {c}?|Show me {f} in {c}.|Can you write {c}?",
     )
     return [user(typed(rng, ask.format(c=code, g=function.goal, f=function.name))), assistant(ONLY_PYTHON)]
-
-
-_BASE = (
-    "How can I {b} in Python?|I want to {b} with Python.|Python code to {b}, please.|Give me some code"
-    " to {b}.|How would"
-    " you {b}?|Code that can {b}.|Help me {b} in Python.|How do you {b} in Python?|I have to {b}. Can"
-    " you write that?|Show"
-    " me how to {b}.|how to {b} in python|Write something that can {b}.|What is the Python code to {b}?|Let Python {b}."
-)
 
 
 def base_form(goal: str) -> str:
@@ -154,13 +139,13 @@ def make(rng: Random) -> list[Message]:
     old, others = function.swap
     variable = pick(rng, others)
     name = function.name
-    ask = pick(rng, _ASK).format(g=function.goal, f=name.replace("_", " ") if rng.random() < 0.5 else name)
-    if rng.random() < 0.35:
-        ask = pick(rng, _BASE).format(b=base_form(function.goal))
+    forms = rng.choices((BY_GOAL, BY_NAME, BY_ORDER), (40, 15, 45))[0]
+    spoken = name.replace("_", " ") if rng.random() < 0.5 else name
+    ask = pick(rng, forms).format(g=function.goal, f=spoken, b=rng.choice((base_form(function.goal), *SAID[name])))
     chance = rng.random()
     if chance < 0.2:
         name = rng.choice(_NAMES)
-        ask += pick(rng, _NAMED).format(n=name)
+        ask += pick(rng, NAMED).format(n=name)
     elif chance < 0.4 and variable != old:
         ask += pick(
             rng,
@@ -175,12 +160,9 @@ def make(rng: Random) -> list[Message]:
     source = _rename(_rename(function.source, old, variable), function.name, name)
     example = _rename(function.example, function.name, name)
     if rng.random() < 0.2:
-        given = pick(
-            rng,
-            "What does this code do?|Explain this code:|What does this function do?|Please explain this:|How does this"
-            " work?",
-        )
-        messages = [user(f"{given}\n\n{_block(source) if rng.random() < 0.5 else source}")]
+        shown = _block(source) if rng.random() < 0.5 else source
+        said = around(rng, typed(rng, pick(rng, READ)), 0.1)
+        messages = [user(f"{said}\n\n{shown}" if rng.random() < 0.7 else f"{shown}\n\n{said}")]
         return with_system(
             rng, [*messages, assistant(f"`{name}` {function.goal}. {_explanation(rng, function, variable)}")]
         )
@@ -194,32 +176,33 @@ def make(rng: Random) -> list[Message]:
             if " ret" in example
             else f"\n\nFor example, {example}."
         )
-    messages = [user(typed(rng, ask) if "`" not in ask else ask), assistant(answer)]
+    said = around(rng, typed(rng, ask) if "`" not in ask and name == function.name else ask, 0.12)
+    messages = [user(said), assistant(answer)]
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
         chance = rng.random()
         if chance < 0.12:
             messages += [user(typed(rng, pick(rng, _CORRECTION) + pick(rng, _OTHER_CODE))), assistant(ONLY_PYTHON)]
         elif chance < 0.3 and (hinted := with_hints(source, example)):
             source = hinted
-            messages += [user(typed(rng, pick(rng, _CORRECTION) + pick(rng, _HINTS))), assistant(_block(source))]
+            messages += [user(typed(rng, pick(rng, _CORRECTION) + pick(rng, HINTS))), assistant(_block(source))]
         elif chance < 0.4 and '"""' not in source:
             source = with_docstring(source, function.goal)
-            messages += [user(typed(rng, pick(rng, _CORRECTION) + pick(rng, _DOCSTRING))), assistant(_block(source))]
+            messages += [user(typed(rng, pick(rng, _CORRECTION) + pick(rng, DOCSTRING))), assistant(_block(source))]
         elif chance < 0.55:
             messages += [
-                user(typed(rng, pick(rng, _CORRECTION) + pick(rng, _EXPLAIN))),
+                user(typed(rng, pick(rng, _CORRECTION) + pick(rng, EXPLAIN))),
                 assistant(_explanation(rng, function, variable)),
             ]
         elif chance < 0.7:
             messages += [
-                user(typed(rng, pick(rng, _CORRECTION) + pick(rng, _EXAMPLE))),
+                user(typed(rng, pick(rng, _CORRECTION) + pick(rng, EXAMPLE))),
                 assistant(f"For example, {example}."),
             ]
         elif chance < 0.85:
-            messages += [user(typed(rng, pick(rng, _CODE_ONLY))), assistant(_block(source))]
+            messages += [user(typed(rng, pick(rng, CODE_ONLY))), assistant(_block(source))]
         else:
             new = rng.choice(_NAMES)
-            messages += [user(pick(rng, _CORRECTION) + pick(rng, _RENAME).format(o=name, n=new))]
+            messages += [user(pick(rng, _CORRECTION) + pick(rng, RENAME).format(o=name, n=new))]
             source, example = _rename(source, name, new), _rename(example, name, new)
             messages += [assistant(_block(source))]
             name = new

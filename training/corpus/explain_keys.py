@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from training.corpus.base import Message, assistant, pick, typed, user
+from training.corpus.phrasing import around
 
 KEYS: tuple[tuple[str, str, str], ...] = (
     ("Enter", "sends your message", "send a message|send my text|submit the prompt"),
@@ -67,8 +68,10 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
 )
 
 _ASK = (
-    "How do I {g}?|How can I {g}?|Which key do I press to {g}?|I want to {g}.|What is the key to {g}?|Can I {g}?|how"
-    " to {g}"
+    "How do I {g}?|How can I {g}?|Which key do I press to {g}?|Which key is it to {g}?|what do i press to {g}|Is"
+    " there a key to {g}?|I would like to {g}, how?|What is the shortcut to {g}?|Where do I {g}?|Tell me how to"
+    " {g}.|How would I {g}?|key to {g}?|I need to {g}.|how can i {g} here|What do I have to press to {g}?|Can you"
+    " tell me how to {g}?|How does one {g}?|I want to {g}.|What is the key to {g}?|Can I {g}?|how to {g}"
 )
 _ASK_COMMAND = "How do I {g}?|How can I {g}?|What command do I use to {g}?|I want to {g}.|how to {g}|Can I {g}?"
 _WHAT = "What does {k} do?|What is {k} for?|What happens with {k}?|{k}?|Explain {k}."
@@ -80,8 +83,10 @@ def key_turn(rng: Random) -> list[Message]:
     if chance < 0.1:
         ask = pick(
             rng,
-            "What keys are there?|List the keys.|Show me all shortcuts.|Which keys can I use?|Give me a table of the"
-            " keys.|keyboard shortcuts?",
+            "What keys are there?|List the keys.|What are the keys?|Tell me the keys.|all shortcuts please|Show the"
+            " key bindings.|Is there a list of keys?|Which shortcuts are there?|Can you list the keyboard"
+            " shortcuts?|hotkeys?|Show me all shortcuts.|Which keys can I use?|Give me a table of the keys.|keyboard"
+            " shortcuts?",
         )
         answer = "| key | what it does |\n|---|---|\n" + "\n".join(f"| {key} | {does} |" for key, does, _ in KEYS)
         return [user(typed(rng, ask)), assistant(answer)]
@@ -101,7 +106,7 @@ def key_turn(rng: Random) -> list[Message]:
         press = "Use the keys" if key.startswith("Up") else "Press"
         answer = f"{press} **{key}** to {goal}." if " my" not in goal else f"{press} **{key}**. It {does}."
         return [
-            user(typed(rng, pick(rng, _ASK).format(g=goal))),
+            user(around(rng, typed(rng, pick(rng, _ASK).format(g=goal)), 0.1)),
             assistant(answer.replace("make it stop", "stop the reply")),
         ]
     command, does, goals = rng.choice(COMMANDS)

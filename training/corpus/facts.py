@@ -6,6 +6,7 @@ from random import Random
 
 from training.corpus.about import with_system
 from training.corpus.base import Message, assistant, pick, typed, user
+from training.corpus.phrasing import around
 from training.corpus.words import DAYS, MONTHS
 
 CAPITALS = {
@@ -75,9 +76,19 @@ _WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 
 _SAID = {
-    "+": "Add {a} and {b}.|The sum of {a} and {b}?|{a} and {b} makes?|add {b} to {a}|{a} and {b} more?",
-    "-": "Subtract {b} from {a}.|Take {b} away from {a}.|{a} minus {b}, please|{a} less {b}?|I have {a} and lose {b}?",
-    "*": "Multiply {a} by {b}.|The product of {a} and {b}?|{a} times {b}, please|multiply {a} and {b}|{a} x {b}?",
+    "+": "Add {a} and {b}.|The sum of {a} and {b}?|{a} and {b} makes?|What is the sum of {a} and {b}?|I have {a}"
+    " apples and get {b} more. How many?|{a} coins and {b} coins, how many together?|Put {a} and {b}"
+    " together.|How much are {a} and {b} together?|what is {a} added to {b}|If I add {b} to {a}, what do I"
+    " get?|total of {a} and {b}|There are {a} cats and {b} dogs. How many animals?|add {b} to {a}|{a} and {b}"
+    " more?",
+    "-": "Subtract {b} from {a}.|Take {b} away from {a}.|{a} minus {b}, please|{a} less {b}?|What is the difference"
+    " between {a} and {b}?|I have {a} apples and eat {b}. How many are left?|{a} take away {b}|If I take {b}"
+    " from {a}, what is left?|There were {a} birds and {b} flew away. How many stay?|what is {b} less than"
+    " {a}|deduct {b} from {a}|I have {a} and lose {b}?",
+    "*": "Multiply {a} by {b}.|The product of {a} and {b}?|What is the product of {a} and {b}?|{a} boxes with {b}"
+    " eggs each, how many eggs?|{a} multiplied by {b}|what is {a} multiplied by {b}?|How much is {a} times"
+    " {b}?|{b} for {a} people, how many in all?|If I have {a} bags with {b} nuts each, how many nuts?|{a} times"
+    " {b}, please|multiply {a} and {b}|{a} x {b}?",
 }
 
 
@@ -97,9 +108,14 @@ def sum_of(rng: Random) -> tuple[str, str]:
     ask = pick(
         rng,
         "What is {a} {w} {b}?|What is {a} {s} {b}?|{a} {s} {b}|Calculate {a} {s} {b}.|How much is {a} {w}"
-        " {b}?|{a}{s}{b}"
-        "|{a}{s}{b}=?|{a} {s} {b} = ?|What's {a} {s} {b}?|Can you compute {a} {s} {b}?|add it up: {a} {s} {b}|{a} {w}"
-        " {b}?|whats {a}{s}{b}",
+        " {b}?|{a}{s}{b}|{a}{s}{b}=?|{a} {s} {b} = ?|What's {a} {s} {b}?|Can you compute {a} {s} {b}?|add it up: {a}"
+        " {s} {b}|{a} {w} {b}?|whats {a}{s}{b}|{a} {s} {b} please|{a} {s} {b} is what?|how much is {a}{s}{b}|what"
+        " does {a} {s} {b} give?|Please calculate {a} {s} {b}.|what do you get for {a} {s} {b}?|{a} {w} {b} is?|{a}"
+        " {w} {b} =|compute {a}{s}{b}|solve {a} {s} {b}|Quick: {a} {s} {b}|Do you know {a} {w} {b}?|tell me {a} {s}"
+        " {b}|hey, what is {a} {s} {b}?|I need {a} {s} {b}|result of {a} {s} {b}?|how many is {a} {w} {b}|Can you"
+        " work out {a} {w} {b}?|my kid asks what {a} {w} {b} is|so {a} {s} {b} makes?|evaluate {a} {s} {b}|math: {a}"
+        " {s} {b}|{a}{s}{b}?|Let's calculate: {a} {s} {b}|What's {a} {w} {b}?|Could you do {a} {s} {b} for me?|answer"
+        " of {a} {s} {b}",
     )
     if rng.random() < 0.25:
         ask = pick(rng, _SAID[sign])
@@ -132,10 +148,16 @@ def capital_of(rng: Random) -> tuple[str, str]:
         return ask.format(c=city), f"{city} is the capital of {country}."
     ask = pick(
         rng,
-        "What is the capital of {x}?|What's the capital of {x}?|Capital of {x}?|Which city is the capital of {x}?|Name"
-        " the capital of {x}.|Tell me the capital of {x}.|Do you know the capital of {x}?|the capital of {x}|whats the"
-        " capital of {x}|{x}: capital?|Which is the capital of {x}?|I forgot the capital of {x}.|{x} has"
-        " which capital?",
+        "What is the capital of {x}?|What's the capital of {x}?|Capital of {x}?|Which city is the capital of"
+        " {x}?|Name the capital of {x}.|Tell me the capital of {x}.|Do you know the capital of {x}?|the capital of"
+        " {x}|whats the capital of {x}|{x}: capital?|Which is the capital of {x}?|I forgot the capital of {x}.|{x}"
+        " has which capital?|which city is {x}'s capital|Can you name the capital of {x}?|and of {x}? I mean the"
+        " capital|What city is the capital of {x}?|Give me the capital of {x}.|Say the capital of {x}.|What is {x}'s"
+        " capital city?|capital city of {x}|What is the capital city of {x}?|Where does the government of {x} sit?|I"
+        " need to know the capital of {x}.|the capital of {x} is?|Which town is the capital of {x}?|Quiz: capital of"
+        " {x}?|Remind me, what is the capital of {x}?|my homework asks for the capital of {x}|{x}, what is its"
+        " capital?|Do u know the capital of {x}|Could you tell me the capital of {x}?|capital {x}|What's {x}'s"
+        " capital?|Please name the capital of {x}.",
     )
     return ask.format(x=country), f"The capital of {country} is {city}."
 
@@ -145,7 +167,11 @@ def next_of(rng: Random) -> tuple[str, str]:
     row, noun = rng.choice(((DAYS, "day"), (MONTHS, "month")))
     at, step = rng.randrange(len(row)), rng.choice((1, -1))
     word = "after" if step == 1 else "before"
-    ask = pick(rng, "Which {n} comes {w} {d}?|What {n} is {w} {d}?|What comes {w} {d}?")
+    ask = pick(
+        rng,
+        "Which {n} comes {w} {d}?|What {n} is {w} {d}?|What comes {w} {d}?|which {n} is {w} {d}|the {n} {w} {d}?|{w}"
+        " {d} comes which {n}?|Tell me the {n} {w} {d}.|Name the {n} that comes {w} {d}.",
+    )
     return ask.format(n=noun, w=word, d=row[at]), f"{row[(at + step) % len(row)]} comes {word} {row[at]}."
 
 
@@ -153,7 +179,12 @@ def opposite(rng: Random) -> tuple[str, str]:
     """The opposite of a word."""
     pair = pick(rng, OPPOSITES).split()
     first, second = pair if rng.random() < 0.5 else reversed(pair)
-    ask = pick(rng, "What is the opposite of {x}?|The opposite of {x}?|opposite of {x}|Give me the opposite of {x}.")
+    ask = pick(
+        rng,
+        "What is the opposite of {x}?|The opposite of {x}?|opposite of {x}|Give me the opposite of {x}.|what's the"
+        " opposite of {x}|Tell me the opposite of {x}.|Which word is the opposite of {x}?|{x} is the opposite of"
+        " what?|antonym of {x}|What is not {x}?|Name the opposite of {x}.",
+    )
     return ask.format(x=first), f"The opposite of {first} is {second}."
 
 
@@ -171,5 +202,5 @@ def make(rng: Random) -> list[Message]:
             (sum_of, sum_of, sum_of, sum_of, sum_of, large_sum, capital_of, capital_of, next_of, opposite, other)
         )
         ask, answer = kind(rng)
-        messages += [user(typed(rng, ask) if kind is not sum_of else ask), assistant(answer)]
+        messages += [user(around(rng, typed(rng, ask) if kind is not sum_of else ask, 0.08)), assistant(answer)]
     return with_system(rng, messages, 0.06)

@@ -1,11 +1,14 @@
-"""Follow-ups that fit any reply, and long chats of many topics."""
+"""Follow-ups that fit any reply, and those that repeat or change what was said in the chat."""
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 from training.corpus.base import Message, assistant, pick, typed, user
 from training.corpus.beyond import NO_LANGUAGE
+from training.corpus.edits_words import changed
+from training.corpus.words import any_word
 
 MAY_BE_WRONG = "I may be wrong: I am only a tiny demo model. Please check what I say. F3 gets a real model."
 _LANGUAGE = (
@@ -31,3 +34,40 @@ def follow_up(rng: Random) -> list[Message]:
         )
     )
     return [user(typed(rng, pick(rng, ask))), assistant(pick(rng, answer))]
+
+
+_SAME = (
+    "Repeat that.|Say that again.|Can you repeat that?|Once more please.|What did you just say?|Repeat your"
+    " answer.|Again?|Sorry, what was that?|I missed that, say it again.|Copy your last message.|Write your answer"
+    " again.|repeat pls|Repeat what you said word for word.|Say the same again.|Your last reply again,"
+    " please.|pardon?|come again?"
+)
+_UPPER = (
+    "In capital letters.|Say that in capital letters.|Now in upper case.|That again, but all caps.|Can you shout"
+    " that?|write your answer in capitals|Put your reply in upper case.|make it all caps|Uppercase, please."
+)
+_QUOTED = "Put that in quotation marks.|Quote your answer.|Put your reply in quotes.|In quotation marks, please."
+_BOLD = "Make that bold.|Put it in bold.|Your answer in bold, please.|bold please"
+_ASKED = (
+    "What did I ask?|What was my question?|What did I just say?|Repeat my question.|What was my last message?|Repeat"
+    " what I said.|Quote me.|What did I write?|Say my words again.|Tell me what I asked you.|Copy my last message."
+)
+
+
+def on_chat(rng: Random, messages: list[Message]) -> list[Message]:
+    """A request that repeats or changes the last reply, or repeats the last prompt."""
+    asked, said = messages[-2]["content"], messages[-1]["content"]
+    options = [(_SAME, said)]
+    if len(asked) < 200:
+        options.append((_ASKED, asked))
+    if len(said) < 160 and "```" not in said:
+        options += [(_UPPER, said.upper()), (_QUOTED, f'"{said}"')]
+        if "*" not in said and "\n" not in said:
+            options.append((_BOLD, f"**{said}**"))
+    words = [word for word in re.findall(r"\b[a-z]{4,}\b", said) if len(said) < 400]
+    if words and rng.random() < 0.5:
+        old, new = rng.choice(words), any_word(rng)
+        ask = pick(rng, "Now |And |Okay, |Please |In your answer, |In your reply, ") + changed(rng, old, new)
+        return [user(ask), assistant(re.sub(rf"\b{old}\b", new, said))]
+    forms, answer = rng.choice(options)
+    return [user(typed(rng, pick(rng, forms))), assistant(answer)]

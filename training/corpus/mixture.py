@@ -23,19 +23,20 @@ MAKERS: dict[str, Maker] = {
     "edit": editing.make,
 }
 WEIGHTS = {
-    "chat": 6,
-    "about": 6,
-    "facts": 9,
-    "beyond": 6,
-    "explain": 8,
-    "story": 13,
-    "code": 9,
-    "qa": 14,
-    "copy": 14,
-    "edit": 15,
+    "chat": 4,
+    "about": 5,
+    "facts": 7,
+    "beyond": 8,
+    "explain": 5,
+    "story": 9,
+    "code": 7,
+    "qa": 17,
+    "copy": 18,
+    "edit": 20,
 }
 HELD_OUT_PERCENT = 2
-FOLLOWED_SHARE = 0.12
+FOLLOWED_SHARE = 0.08
+ON_CHAT_SHARE = 0.08
 LONG_SHARE = 0.08
 LONG_LIMIT = 3600
 """Characters of the longest chats: about 1,000 tokens."""
@@ -75,8 +76,11 @@ def make(rng: Random, long_share: float = LONG_SHARE) -> Dialogue:
     messages = MAKERS[category](rng)
     if rng.random() < long_share:
         return Dialogue(category, long_chat(rng, messages))
-    if rng.random() < FOLLOWED_SHARE:
+    chance = rng.random()
+    if chance < FOLLOWED_SHARE:
         messages = messages + followups.follow_up(rng)
+    elif chance < FOLLOWED_SHARE + ON_CHAT_SHARE:
+        messages = messages + followups.on_chat(rng, messages)
     return Dialogue(category, messages)
 
 

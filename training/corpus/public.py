@@ -57,6 +57,22 @@ def sentences() -> tuple[str, ...]:
 
 
 @cache
+def vocabulary() -> tuple[str, ...]:
+    """The different words of the sentences, in their order; a few of our own where the public texts are not at hand."""
+    found = (word for text in sentences() for word in re.findall(r"\b[A-Za-z][a-z]{2,}\b", text))
+    return tuple(dict.fromkeys(found)) or (
+        "perhaps",
+        "because",
+        "although",
+        "Tuesday",
+        "ours",
+        "whenever",
+        "Sir",
+        "nil",
+    )
+
+
+@cache
 def prompts() -> tuple[tuple[str, ...], ...]:
     """For each file its opening turns, which are beyond a tiny model; greetings and Python are left out."""
     found = []

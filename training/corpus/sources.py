@@ -117,8 +117,44 @@ def public_sentence(rng: Random) -> str:
     return rng.choice(known) if known else sentence(rng)
 
 
+def odd(rng: Random) -> str:
+    """Something that is no prose: an address, a date, a path, a command, a formula, or letters and marks at random."""
+    name, word, other = rng.choice(NAMES).lower(), rng.choice(NOUNS), invented(rng)
+    a, b, c = (rng.randint(1, 99) for _ in range(3))
+    marks = "".join(rng.choice("!?.,;:-_#*+=()/&%$<>[]{}~^|@") for _ in range(rng.randint(2, 9)))
+    letters = "".join(
+        rng.choice("abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ0123456789") for _ in range(a % 14 + 4)
+    )
+    forms = (
+        f"{name}.{other}@{word}.com",
+        f"https://{word}.{other}.org/{rng.choice(NOUNS)}/{number(rng)}",
+        f"+{a} {number(rng)} {number(rng)}{number(rng)}",
+        f"20{a:02}-{b % 12 + 1:02}-{c % 28 + 1:02}T{b % 24:02}:{c % 60:02}",
+        f"{c % 28 + 1}.{b % 12 + 1}.20{a:02}, {b % 24}:{c % 60:02}",
+        f"/home/{name}/{word}/{other}_{a}.txt",
+        f"C:\\{word}\\{other}.exe",
+        f"git commit -m '{word} {other}' && {rng.choice(NOUNS)} --{rng.choice(VERBS)}={number(rng)}",
+        f"{word[0]}({other[0]}) = {a}{other[0]}^2 + {b}{other[0]} - {c}",
+        f"({a} + {b}) * {c} = {(a + b) * c}",
+        f"{other.upper()}_{word.upper()}={number(rng)}; {name}={marks}",
+        letters,
+        f"{letters}-{number(rng)} {marks}",
+        "".join(one.upper() if rng.random() < 0.5 else one for one in sentence(rng)),
+        ", ".join(number(rng) for _ in range(rng.randint(3, 12))),
+        " ".join(rng.choice("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for _ in range(rng.randint(3, 12))),
+        f"{sentence(rng)[:-1]}{pick(rng, '!!!|?!|...|?| :-)|;')} {marks}",
+        f"<{word} id='{a}'>{rng.choice(ADJECTIVES)} {other}</{word}>",
+        f"# {capital(word)}\n\n- {random_words(rng, 1, 4)}\n- {random_words(rng, 1, 4)}\n\n**{other}**: {b}",
+        f"| {word} | {other} |\n|---|---|\n| {a} | {rng.choice(NAMES)} |\n| {b} | {rng.choice(NAMES)} |",
+        f"Dear {capital(name)},\n\n{public_sentence(rng)}\n\n{pick(rng, 'Best|Yours|Love')},\n{rng.choice(NAMES)}",
+    )
+    return rng.choice(forms)
+
+
 def text(rng: Random) -> str:
     """A text of any kind."""
+    if rng.random() < 0.12:
+        return odd(rng)
     chance = rng.random()
     if chance < 0.25:
         return random_words(rng, 2, rng.choice((8, 15, 25, 40, 110)))

@@ -6,7 +6,9 @@ from random import Random
 
 from training.corpus.about import with_system
 from training.corpus.base import Message, article, assistant, capital, pick, typed, user
+from training.corpus.phrasing import around
 from training.corpus.story_plots import CODA, ENDINGS, OPENINGS, PLOTS, SETTINGS, TRAIT_OPENINGS
+from training.corpus.story_requests import ANY, LEADS, LENGTHS, LISTED
 from training.corpus.words import (
     ADJECTIVES,
     ANIMALS,
@@ -96,8 +98,10 @@ def in_place(where: str) -> str:
     return f"{'at' if where.startswith(('end', 'bottom', 'north')) else preposition} the {where}"
 
 
-def tell(rng: Random, who: Cast, plot: int | None = None, *, trait: bool = False) -> str:
-    """A story about the cast."""
+def tell(rng: Random, who: Cast, plot: int | None = None, *, trait: bool = False, length: str = "") -> str:
+    """A story about the cast: as usual, or with the length "one" (sentence), "short" (three) or "long"."""
+    if length == "one":
+        return short(who)
     chosen = PLOTS[rng.randrange(len(PLOTS)) if plot is None else plot]
     words = {
         **who,
@@ -109,12 +113,18 @@ def tell(rng: Random, who: Cast, plot: int | None = None, *, trait: bool = False
     }
     opening = pick(rng, TRAIT_OPENINGS if trait else OPENINGS)
     parts = [opening]
+    if length == "short":
+        parts += [
+            f"{{name}} and {{friend}}, {{an_other}}, had {pick(rng, '{a_thing}|a day with {a_thing}')} {{in_place}}."
+        ]
+        return " ".join(capital(part.format(**words)) for part in [*parts, pick(rng, ENDINGS)])
     if "{in_place}" not in opening and rng.random() < 0.5:
         parts.append(pick(rng, SETTINGS))
     parts += [*(pick(rng, sentence) for sentence in chosen), pick(rng, ENDINGS)]
     half = (len(parts) + 1) // 2
     texts = [capital(part.format(**words)) for part in parts]
-    return " ".join(texts[:half]) + "\n\n" + " ".join(texts[half:])
+    told = " ".join(texts[:half]) + "\n\n" + " ".join(texts[half:])
+    return f"{told}\n\n{coda(rng, who)}" if length == "long" else told
 
 
 def coda(rng: Random, who: Cast) -> str:
@@ -122,16 +132,6 @@ def coda(rng: Random, who: Cast) -> str:
     return " ".join(capital(pick(rng, part).format(**who)) for part in CODA)
 
 
-_LEAD = (
-    "Tell me a story about |Tell me a short story about |Write a story about |Can you tell a story about |I want a"
-    " story about |Write a short story about |Make up a tale about |Please tell me a story about |Story about |story"
-    " about |Could you write a little story about |Let us hear a story about |A bedtime story about |Give me a story"
-    " about |How about a story about |I would love to hear a story about |Invent a story about |write me a tale of "
-    "|Tell us about |A short tale about |Once more a story, this time about |We need a story about"
-    " |Could we hear a tale"
-    " about |Think of a story about |Invent a fairy tale about |Start a story about |Please, a story about |I need a"
-    " children's story about |Do you know a story about |Let me read a story about |My children like stories about "
-)
 _SUBJECTS = (
     "{a_hero}|{a_hero} and {a_thing}|{a_hero} and {a_thing}|{a_thing} and {a_hero}|{a_hero} {in_place}|{a_hero} who"
     " finds {a_thing}|{a_hero} named {name}|{a_hero} called {name} and {a_thing}|{name} the"
@@ -144,25 +144,7 @@ _SUBJECTS = (
 _TRAIT_SUBJECTS = (
     "{a_hero} who {trait}|{a_hero} that {trait}|{name}, {a_hero} who {trait}|{a_hero} named {name} who {trait}"
 )
-_LISTED = (
-    "Write a short story. Ingredients: {hero}, {thing}, {place}.|Write a story with {a_hero}, {a_thing}"
-    " and the {place}."
-    "|Story with these words: {hero}, {thing}, {place}.|Use these in a story: {thing}, {hero}.|{hero},"
-    " {thing}, {place}:"
-    " write a story with them.|Tell a story in which {a_hero} meets {an_other}.|Tell a story in which {a_hero} finds"
-    " {a_thing}.|Tell a story that happens {in_place}.|Once upon a time there was {a_hero}. Go on.|Make a story from:"
-    " {hero} / {thing} / {name}|The hero is {a_hero} named {name}. Write the story.|Write a story. The"
-    " main character is"
-    " {name}, {a_hero}."
-    "|A fairy tale with {a_hero} and {a_thing} in it.|Put {a_hero}, {a_thing} and {a_place} into a story."
-    "|In my story there should be {a_hero} and {a_thing}.|What could happen to {a_hero} with {a_thing}?"
-    " Make it a story."
-)
 _POLITE = "||||| please| please.|, please.| for my son.| for my daughter.| for children.| in a few sentences.|!|?"
-_ANY = (
-    "Tell me a story.|A story please.|Can you tell me a short story?|I would like to hear a story.|Write a story.|Story"
-    " time!|Make up a story for me.|tell me something nice|Do you know a story?|Read me a bedtime story.|I want a story"
-)
 _AGAIN = (
     "Another one.|Another story please.|One more!|Tell me a different story.|Again, but different.|Can I have another"
     " one?|another|A new one please|more stories"
@@ -170,11 +152,14 @@ _AGAIN = (
 _TITLE = "Give it a title.|What would be a good title?|Can you name the story?|What is the title of the story?|Title?"
 _SHORTER = (
     "Shorter please.|That is too long.|Tell it in one sentence.|A shorter version?|Sum the story up.|shorter|Make it"
-    " shorter.|Can you make that shorter?|Summarise it.|Summary?|tl;dr|Too long, shorter please|One sentence only."
+    " shorter.|Can you make that shorter?|Summarise it.|Summary?|tl;dr|Too long, shorter please|One sentence only.|In"
+    " short?|Cut it down.|Can I have the short version?|make that one sentence|Briefly?|Condense it."
 )
 _CONTINUE = (
     "Continue.|Go on.|What happened next?|And then?|continue|Tell me more.|How does it go on?|Please continue the"
-    " story.|more|keep going|What happens after that?|A longer version please.|Make it longer."
+    " story.|more|keep going|What happens after that?|A longer version please.|Make it longer.|Then what?|what"
+    " then|Next part please.|What did they do next?|Write the next part.|and after that?|I want to know how it goes"
+    " on.|Part two?|Write a sequel."
 )
 
 
@@ -183,8 +168,8 @@ def request(rng: Random, who: Cast) -> tuple[str, bool]:
     chance = rng.random()
     trait = 0.1 < chance < 0.25
     if chance < 0.1:
-        return pick(rng, _ANY), False
-    form = pick(rng, _LISTED) if chance > 0.8 else pick(rng, _LEAD) + pick(rng, _TRAIT_SUBJECTS if trait else _SUBJECTS)
+        return pick(rng, ANY), False
+    form = pick(rng, LISTED) if chance > 0.8 else pick(rng, LEADS) + pick(rng, _TRAIT_SUBJECTS if trait else _SUBJECTS)
     text = form.format(
         **who,
         a_hero=article(who["hero"]),
@@ -233,8 +218,8 @@ def swap(rng: Random, who: Cast) -> tuple[str, Cast]:
 
 def short(who: Cast) -> str:
     """The story in one sentence."""
-    where = in_place(who["place"])
-    return f"{who['name']} the {who['hero']} and {who['friend']} had a day with {article(who['thing'])} {where}."
+    thing, where = article(who["thing"]), in_place(who["place"])
+    return f"{who['name']} the {who['hero']} and {who['friend']} the {who['other']} had a day with {thing} {where}."
 
 
 def follow_up(rng: Random, who: Cast, plot: int, state: int, trait: bool) -> list[Message]:
@@ -278,7 +263,11 @@ def make(rng: Random) -> list[Message]:
     plot, state = rng.randrange(len(PLOTS)), rng.randrange(2**31)
     ask, trait = request(rng, who)
     who = settled(rng, who, ask)
-    messages = [user(typed(rng, ask)), assistant(tell(Random(state), who, plot, trait=trait))]
+    length = rng.choice(list(LENGTHS)) if rng.random() < 0.15 and ask[-1] not in "?!" else ""
+    if length:
+        ask = ask.rstrip(".") + pick(rng, LENGTHS[length]) + pick(rng, "|.")
+    said = around(rng, typed(rng, ask), 0.12)
+    messages = [user(said), assistant(tell(Random(state), who, plot, trait=trait, length=length))]
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
         messages += follow_up(rng, who, plot, state, trait)
     return with_system(rng, messages, 0.06)

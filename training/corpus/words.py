@@ -6,6 +6,8 @@ import tomllib
 from pathlib import Path
 from random import Random
 
+from training.corpus.public import vocabulary
+
 _STORED = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 LISTS: dict[str, list[str]] = {
     name: text.split() if name == "python" else [word.replace("_", " ") for word in text.split()]
@@ -60,8 +62,10 @@ _PLAIN = NOUNS + VERBS + ADJECTIVES + ANIMALS + OBJECTS + PLACES + FOODS + COLOU
 def any_word(rng: Random) -> str:
     """A word of any kind: common, rare, invented, a name, a number or a code."""
     chance = rng.random()
-    if chance < 0.6:
+    if chance < 0.25:
         return rng.choice(_PLAIN)
+    if chance < 0.6:
+        return rng.choice(vocabulary())
     if chance < 0.7:
         return rng.choice(RARE)
     if chance < 0.82:
