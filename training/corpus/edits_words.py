@@ -8,7 +8,7 @@ from random import Random
 from training.corpus.base import pick
 from training.corpus.misspelt import MISSPELT, STATEMENTS
 from training.corpus.passages import passage
-from training.corpus.phrasing import mark, order
+from training.corpus.phrasing import mark, order, wish
 from training.corpus.public import vocabulary
 from training.corpus.sources import paragraph, program, public_sentence, public_text, random_words, sentence
 from training.corpus.text_facts import fact_passage
@@ -17,6 +17,7 @@ from training.corpus.words import (
     ANIMALS,
     CITIES,
     COLOURS,
+    DAYS,
     NAMES,
     NOUNS,
     OBJECTS,
@@ -52,19 +53,17 @@ def prose(rng: Random) -> str:
     """A paragraph to edit."""
     chance = rng.random()
     if chance < 0.2:
-        return paragraph(rng, 1, 5)
+        return paragraph(rng, 1, 3)
     if chance < 0.4:
         return public_sentence(rng)
     if chance < 0.65:
         return public_text(rng)
-    return (passage if chance < 0.72 else fact_passage)(rng).text if chance < 0.88 else random_words(rng, 5, 30)
+    return (passage if chance < 0.72 else fact_passage)(rng).text if chance < 0.88 else random_words(rng, 4, 20)
 
 
 def _orders(rng: Random, forms: str, sayings: str, **gaps: str) -> str:
     """An order, or now and then a wish that is none."""
-    if rng.random() < 0.25:
-        forms = sayings
-    return order(rng, forms, **gaps)
+    return wish(rng, sayings, **gaps) if rng.random() < 0.25 else order(rng, forms, **gaps)
 
 
 def replace(rng: Random) -> Edit:
@@ -100,6 +99,39 @@ def rename(rng: Random) -> Edit:
             )
             return source, _orders(rng, forms, said, x=old, y=new), re.sub(rf"\b{old}\b", new, source)
     return replace(rng)
+
+
+def attribute(rng: Random) -> Edit:
+    """A day, a price or the like set to something else; the request names the kind, not always the old value."""
+    noun, thing = pick(rng, "meeting|party|concert|lesson|train|dinner|visit|match|call|walk"), rng.choice(OBJECTS)
+    values = {
+        "day": rng.sample(DAYS, 2),
+        "time": [f"{rng.randint(1, 12)}:{rng.choice(('00', '15', '30', '45'))}" for _ in range(2)],
+        "city": rng.sample(CITIES, 2),
+        "room": [number(rng), number(rng)],
+        "price": [f"{number(rng)} {pick(rng, 'euros|dollars')}" for _ in range(2)],
+        "name": rng.sample(NAMES, 2),
+        "colour": rng.sample(COLOURS, 2),
+    }
+    form = pick(
+        rng,
+        "The {noun} is on {day} at {time} in {city}.|{name} has a {noun} on {day} in room {room}.|{name} bought a"
+        " {colour} {thing} for {price}.|My {colour} {thing} is in {city}.|On {day} {name} will bring the {colour}"
+        " {thing} to {city}.|The {noun} with {name} starts at {time} in room {room} and costs {price}.|{name} lives"
+        " in a {colour} house in {city}.|Please be in {city} on {day}, {name}.",
+    )
+    kind = rng.choice([one for one in values if "{" + one + "}" in form])
+    old = {one: pair[0] for one, pair in values.items()}
+    new = {**old, kind: values[kind][1]}
+    kept = {"noun": noun, "thing": thing}
+    forms = (
+        f"change the {kind} to {{y}}|make the {kind} {{y}}|set the {kind} to {{y}}|make it {{y}} instead of {{x}}|use"
+        f" another {kind}: {{y}}|update the {kind}, it is {{y}}|change the {kind} from {{x}} to {{y}}|put {{y}} as the"
+        f" {kind}|let the {kind} be {{y}}|write the same with {{y}} as the {kind}|change {{x}} to {{y}}"
+    )
+    said = f"The {kind} is {{y}}, not {{x}}.|The {kind} should be {{y}}.|The {kind} has changed to {{y}}."
+    ask = _orders(rng, forms, said, x=old[kind], y=new[kind])
+    return form.format(**old, **kept), ask, form.format(**new, **kept)
 
 
 def swap(rng: Random) -> Edit:
@@ -245,7 +277,8 @@ def rename_variable(rng: Random) -> Edit:
 WORD_EDITS = (
     *[replace] * 5,
     rename,
-    rename,
+    attribute,
+    attribute,
     swap,
     remove_word,
     add_word,

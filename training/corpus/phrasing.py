@@ -48,8 +48,14 @@ _QUESTIONS = (
 def order(rng: Random, forms: str, **gaps: str) -> str:
     """One of the orders, which begin with a verb in small letters, put as somebody might put it; gaps filled last."""
     said = pick(rng, forms)
-    frame = pick(rng, _FRAMES) if rng.random() < 0.5 else "{o}"
-    said = frame.replace("{o}", said)
+    if rng.random() < 0.5:
+        said = pick(rng, _FRAMES).replace("{o}", said)
+    return wish(rng, said, **gaps)
+
+
+def wish(rng: Random, forms: str, **gaps: str) -> str:
+    """One of the forms, whole sentences or parts of them, as it might be typed; gaps filled last."""
+    said = pick(rng, forms)
     if rng.random() < 0.6:
         said = capital(said)
     if said[-1] not in ".?!:}" and rng.random() < 0.5:

@@ -42,13 +42,21 @@ def _quote(source: Passage, answer: str) -> str:
     return source.sentences[own.index(best)] if best > 2 and own.count(best) == 1 else ""
 
 
+def by_pronoun(rng: Random, asked: str, name: str) -> str:
+    """The question with he or she for the name."""
+    subject, owner = rng.choice((("he", "his"), ("she", "her")))
+    asked = re.sub(rf"\bthe (\w+) of {name}\b", rf"{owner} \1", asked)
+    asked = re.sub(rf"\b{name}'s\b", owner, asked)
+    return re.sub(rf"\b(does|did|has|is|was|will) {name}\b", rf"\1 {subject}", asked)
+
+
 def _shown(rng: Random, source: Passage) -> str:
     """The passage, now and then between other text."""
     if source.sentences[0][-1] not in ".?!" or ":" in source.sentences[-1]:
         return "\n".join(source.sentences)
     if rng.random() < 0.8:
         return pick(rng, " | | |\n").join(source.sentences)
-    parts = [source.text, paragraph(rng, 2, 6) if rng.random() < 0.5 else public_text(rng)]
+    parts = [source.text, paragraph(rng, 1, 3) if rng.random() < 0.5 else public_text(rng)]
     rng.shuffle(parts)
     return pick(rng, "\n\n| ").join(parts)
 
@@ -58,7 +66,14 @@ def make(rng: Random) -> list[Message]:
     source = rng.choices((fact_passage, passage, everyday), (45, 25, 30))[0](rng)
     questions = rng.sample(source.questions, min(len(source.questions), rng.choice((1, 1, 2, 3, 4))))
     asked, answer = questions[0]
-    said = ask(rng, pick(rng, asked))
+    question = pick(rng, asked)
+    if (
+        source.names
+        and (len(source.names) == 1 or source.sentences[0].startswith(source.names[0]))
+        and rng.random() < 0.3
+    ):
+        question = by_pronoun(rng, question, source.names[0])
+    said = ask(rng, question)
     shown = _shown(rng, source)
     first = rng.random() < 0.4
     prompt = posed(rng, said, shown, 1.0 if first else 0.0)

@@ -103,12 +103,12 @@ def program(rng: Random) -> str:
 
 
 def public_text(rng: Random) -> str:
-    """One to six sentences of public text, or of our own where the public texts are not at hand."""
+    """One to six sentences of public text, seldom many, or of our own where the public texts are not at hand."""
     known = sentences()
     if not known:
-        return paragraph(rng)
+        return paragraph(rng, 1, 4)
     start = rng.randrange(len(known))
-    return " ".join(known[start : start + rng.randint(1, 6)])
+    return " ".join(known[start : start + rng.randint(1, rng.choice((1, 2, 3, 6)))])
 
 
 def public_sentence(rng: Random) -> str:
@@ -157,9 +157,9 @@ def text(rng: Random) -> str:
         return odd(rng)
     chance = rng.random()
     if chance < 0.25:
-        return random_words(rng, 2, rng.choice((8, 15, 25, 40, 110)))
+        return random_words(rng, 2, rng.choice((4, 8, 12, 25, 60)))
     if chance < 0.4:
-        return paragraph(rng, 1, rng.choice((2, 3, 6, 12)))
+        return paragraph(rng, 1, rng.choice((1, 2, 3, 6)))
     if chance < 0.56:
         return public_sentence(rng)
     if chance < 0.68:
