@@ -6,10 +6,12 @@ from random import Random
 import pytest
 
 from training import judge
-from training.corpus import beyond, facts, public, story
+from training.corpus import beyond, facts, mixture, public, story
+from training.corpus.base import Dialogue, assistant, user
 from training.corpus.code_bank import FUNCTIONS
 from training.corpus.coding import with_docstring, with_hints
 from training.corpus.copying import repeat
+from training.corpus.kept_apart import kept_apart
 from training.corpus.mixture import LONG_LIMIT, MAKERS, dialogues, fingerprint, held_out
 from training.corpus.text_facts import FACTS, fact_passage
 
@@ -145,6 +147,16 @@ def test_prompts_written_by_hand_are_not_generated():
     assert len(judge.prompts()) >= 60
     for dialogue in dialogues(1, 4000):
         assert not asked & {message["content"].lower() for message in dialogue.messages}
+
+
+def test_dialogues_with_a_turn_written_by_hand_are_dropped(monkeypatch):
+    turn = judge.prompts()[0]["turns"][0]
+    talk = [user("Hello."), assistant("Hello!"), user(turn.upper() + " "), assistant("Yes.")]
+    assert kept_apart(talk)
+    assert not kept_apart(talk[:2])
+    made = iter([talk] * 5 + [talk[:2]] * 5 + [[user(f"Hello {n}."), assistant("Hello!")] for n in range(500)])
+    monkeypatch.setattr(mixture, "make", lambda *_: Dialogue("chat", next(made)))
+    assert all(not kept_apart(dialogue.messages) for dialogue in dialogues(1, 50))
 
 
 def test_a_reply_is_judged_by_its_text_or_its_parts():

@@ -9,6 +9,7 @@ from random import Random
 
 from training.corpus import about, beyond, chat, coding, copying, editing, explain, facts, followups, qa, story
 from training.corpus.base import Dialogue, Maker, Message
+from training.corpus.kept_apart import kept_apart
 
 MAKERS: dict[str, Maker] = {
     "chat": chat.make,
@@ -85,12 +86,12 @@ def make(rng: Random, long_share: float = LONG_SHARE) -> Dialogue:
 
 
 def dialogues(seed: int, count: int, *, evaluation: bool = False, long_share: float = LONG_SHARE) -> Iterator[Dialogue]:
-    """Different dialogues, from the training share or from the held-out share."""
+    """Different dialogues, from the training share or from the held-out share, none with a turn written by hand."""
     rng = Random(seed)
     seen: set[str] = set()
     while len(seen) < count:
         dialogue = make(rng, long_share)
-        if held_out(dialogue.messages) != evaluation:
+        if held_out(dialogue.messages) != evaluation or kept_apart(dialogue.messages):
             continue
         key = fingerprint(dialogue.messages) + dialogue.messages[-1]["content"][:40]
         if key not in seen:
