@@ -13,7 +13,7 @@ from typing import Any
 from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
 from specchat.engine.api import Quant, Sampling
-from specchat.engine.decoding.executor import Stepped
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.runners.runner import Runner

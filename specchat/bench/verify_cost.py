@@ -7,6 +7,7 @@ from time import perf_counter
 from specchat.bench.summary import Spread
 from specchat.engine.api import Sampling
 from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
@@ -43,10 +44,11 @@ class _Fixed:
     def forget(self) -> None:
         pass
 
-    def propose(self, text: Sequence[int], limit: int) -> None:
+    def propose(self, text: Sequence[int], limit: int) -> str:
         self._drafts.fill([0] * limit)
+        return self.name
 
-    def observe(self, text: Sequence[int], drafted: int) -> None:
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
 
 

@@ -6,7 +6,7 @@ from statistics import median
 from time import perf_counter
 
 from specchat.engine.api import Cancel, Event, Finished, Generate, Limits, Message, Sampling, Speculation
-from specchat.engine.decoding.executor import Stepped
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.runners.runner import Runner
 
 PROMPT = 64

@@ -27,10 +27,9 @@ from specchat.engine.api import (
 )
 from specchat.engine.context_policy import fit
 from specchat.engine.control import UNCONTROLLED, Control
-from specchat.engine.decoding.draft import Drafter
-from specchat.engine.decoding.executor import Stepped
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.measure import REPLY_TOKENS, draft_cost, plain_speed, reply_speed
 from specchat.engine.model.tokenizer import Tokenizer
@@ -181,7 +180,7 @@ class Session:
             length = min(speculation.draft_length, MAX_DRAFT_LENGTH)
             left = None if most is None else most - len(tokens)
             stepped = decoding.step(drafter, length, speculation.acceptance, left)
-            taken, reason = self._take(stepped.tokens[:left], stepped, drafter, text)
+            taken, reason = self._take(stepped.tokens[:left], stepped, decoding.family, text)
             tokens += stepped.tokens[:taken]
             if reason is None and most is not None and len(tokens) >= most:
                 reason = "length"
@@ -203,7 +202,7 @@ class Session:
                 verify_ms=stepped.verify_ms,
                 other_ms=meter.other_ms(stepped, 1e3 * (now - begun)),
                 context_used=len(prompt) + len(tokens),
-                strategy=drafter.name,
+                strategy=decoding.family,
                 drafts=self._drafts(stepped),
             )
             meter.tally.add(step)
@@ -229,11 +228,11 @@ class Session:
         return tuple(replace(drafts[node - 1], parent=place[stepped.parents[node - 1]]) for node in order)
 
     def _take(
-        self, tokens: Sequence[int], stepped: Stepped, drafter: Drafter, text: ReplyText
+        self, tokens: Sequence[int], stepped: Stepped, family: str, text: ReplyText
     ) -> tuple[int, FinishReason | None]:
         """Pass a step's first `tokens` on until the reply ends; how many were taken, and "stop" when it ended."""
         for i, token in enumerate(tokens):
-            if token in self.eos or text.push(token, source(stepped, i, drafter.name)):
+            if token in self.eos or text.push(token, source(stepped, i, family)):
                 return i + 1, "stop"
         return len(tokens), None
 

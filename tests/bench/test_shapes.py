@@ -34,8 +34,8 @@ from specchat.cli.bench_shapes import QUANTS, SHAPES
 from specchat.cli.exit_codes import ExitCode
 from specchat.engine.api import Acceptance
 from specchat.engine.decoding.draft import Drafter
-from specchat.engine.decoding.executor import Stepped
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig

@@ -9,8 +9,8 @@ import torch
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.draft import Drafts
-from specchat.engine.decoding.executor import Stepped
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.drafters import draft_tree
@@ -41,12 +41,14 @@ class Guesses:
     def forget(self) -> None:
         pass
 
-    def observe(self, text: Sequence[int], drafted: int) -> None:
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
 
-    def propose(self, text: Sequence[int], limit: int) -> None:
+    def propose(self, text: Sequence[int], limit: int) -> str:
         coming = list(self.truth[len(text) :])
-        parents, tokens, depth, right = [], [], [0], [0]
+        parents: list[int] = []
+        tokens: list[int] = []
+        depth, right = [0], [0]
         branches = self.rng.random() < 0.7
         for node in range(1, limit + 1):
             parent = self.rng.choice([*right[-2:], node - 1]) if branches else node - 1
@@ -61,6 +63,7 @@ class Guesses:
                 right.append(node)
         self.made.append((tokens, parents))
         self.drafts.fill(tokens, parents=parents if branches else ())
+        return self.name
 
 
 def started(runner: Runner, prompt: Sequence[int], sampling: Sampling, eos: tuple[int, ...] = ()) -> Decoding:

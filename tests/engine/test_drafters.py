@@ -8,6 +8,7 @@ import torch
 from specchat.engine.api import Generate, Limits, Message, Sampling, Speculation
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.skip_search import SkipSearch
@@ -26,7 +27,7 @@ def lookup() -> LookupDrafter:
 def looked_up(text: list[int], limit: int) -> list[int]:
     drafter = lookup()
     drafter.begin(text)
-    return drafter.continuation(text, limit)
+    return drafter.guess(text, limit).tokens
 
 
 def test_lookup_prefers_the_longest_match_then_the_latest() -> None:
@@ -50,11 +51,11 @@ def test_lookup_follows_the_text_as_it_grows() -> None:
     drafter = lookup()
     drafter.begin(text)
     for token in (9, 1, 2):
-        drafter.continuation(text, 3)
+        drafter.guess(text, 3)
         text.append(token)
-    assert drafter.continuation(text, 3) == [3, 4, 9]
+    assert drafter.guess(text, 3).tokens == [3, 4, 9]
     drafter.begin([8])
-    assert drafter.continuation([8, 1, 2], 3) == []
+    assert drafter.guess([8, 1, 2], 3).tokens == []
 
 
 def test_the_index_goes_on_with_a_chat_and_not_with_another() -> None:
@@ -120,7 +121,7 @@ def test_q_is_what_the_draft_was_drawn_from(session: Session, strategy: str) -> 
         drafts.start("ratio")
         drafter.propose(prompt, 3)
         draft = drafts.draft
-        drafter.observe(prompt, len(draft.tokens))
+        drafter.observe(prompt, Stepped((), tuple(draft.tokens), (), 0, (), 0.0, 0.0))
         for i, (q, token) in enumerate(zip(draft.q, draft.tokens, strict=True)):
             assert int((q > 0).sum()) == 6
             assert sampler.pick(q.log().float(), len(prompt) + i) == token

@@ -21,8 +21,8 @@ from specchat.engine.api import (
     Started,
     Step,
 )
-from specchat.engine.decoding.executor import Stepped
 from specchat.engine.decoding.meter import Meter
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES

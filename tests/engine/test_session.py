@@ -24,7 +24,7 @@ from specchat.engine.api import (
     Stats,
     Step,
 )
-from specchat.engine.decoding.executor import Stepped
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load

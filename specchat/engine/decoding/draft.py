@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.model.decoder import Skip
 
 Role = Literal["target", "draft"]
@@ -94,10 +95,14 @@ class Drafter(Protocol):
         """Be as when just loaded: nothing in a cache, nothing learnt from earlier replies."""
         ...
 
-    def propose(self, text: Sequence[int], limit: int) -> None:
-        """Draft up to `limit` tokens that may follow `text`, whose last token is in no cache yet."""
+    def propose(self, text: Sequence[int], limit: int) -> str:
+        """Draft up to `limit` tokens that may follow `text`, whose last token is in no cache yet.
+
+        Returns:
+            the name of the family that the draft is of.
+        """
         ...
 
-    def observe(self, text: Sequence[int], drafted: int) -> None:
-        """The last draft, of so many tokens, was judged: `text` is what there is now, its last token pending."""
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+        """The last draft was judged so: `text` is what there is now, its last token pending."""
         ...

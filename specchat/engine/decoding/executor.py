@@ -1,39 +1,11 @@
 """What runs the parts of a step: the host's processor eagerly, a GPU by captured graphs."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Protocol
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.draft import Drafts
-
-
-@dataclass(frozen=True)
-class Stepped:
-    """One verify step: `tokens` were added, the first `accepted` of them drafted. Times in milliseconds.
-
-    `drafts` are the tokens that were proposed, in the order of their nodes, the first of which is node 1; `parents` the
-    nodes that they follow, empty for a chain. `path` are the nodes that stayed, `tested` counts the places that were
-    judged. `confidence` is the probability of each token, empty where the family has none to tell: it is shown, nothing
-    depends on it.
-    """
-
-    tokens: tuple[int, ...]
-    drafts: tuple[int, ...]
-    confidence: tuple[float, ...]
-    tested: int
-    path: tuple[int, ...]
-    draft_ms: float
-    verify_ms: float
-    parents: tuple[int, ...] = ()
-
-    @property
-    def accepted(self) -> int:
-        return len(self.path)
-
-    @property
-    def drafted(self) -> int:
-        return len(self.drafts)
+from specchat.engine.decoding.stepped import Stepped
 
 
 class Executor(Drafts, Protocol):

@@ -10,9 +10,9 @@ from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import WIDTH, Role
-from specchat.engine.decoding.executor import Stepped
 from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.model.decoder import NOTHING, Decoder, Skip
 from specchat.engine.model.runs import depth_first
 

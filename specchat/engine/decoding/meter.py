@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from specchat.engine.api import Stats
-from specchat.engine.decoding.executor import Stepped
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.tally import Tally
 
 

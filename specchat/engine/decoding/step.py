@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafter
-from specchat.engine.decoding.executor import Executor, Stepped
+from specchat.engine.decoding.executor import Executor
+from specchat.engine.decoding.stepped import Stepped
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Decoding:
         self._target = target
         self._eos = frozenset(eos)
         self._under_way: Plan | None = None
+        self._drafted_by = self.family = "plain"
+        """The families that drafted the step that was started last and the one that ended last."""
         executor.begin(sampling, prompt, self._eos)
 
     @property
@@ -63,7 +66,8 @@ class Decoding:
         stepped = self._executor.verdict()
         self.committed += stepped.tokens
         self._target.hold(self.committed, len(self.committed) - 1)
-        drafter.observe(self.committed, stepped.drafted)
+        self.family = self._drafted_by
+        drafter.observe(self.committed, stepped)
         early = self._executor.ahead and drafter.ahead
         if early and stepped.tokens[-1] not in self._eos and self.room > length:
             self._start(plan)
@@ -78,6 +82,6 @@ class Decoding:
 
     def _start(self, plan: Plan) -> None:
         self._executor.start(plan.acceptance)
-        plan.drafter.propose(self.committed, plan.limit)
+        self._drafted_by = plan.drafter.propose(self.committed, plan.limit)
         self._executor.verify()
         self._under_way = plan

@@ -10,8 +10,8 @@ from torch import Tensor
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import WIDTH, Role
-from specchat.engine.decoding.executor import Stepped
 from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags

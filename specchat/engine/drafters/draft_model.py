@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.stepped import Stepped
 
 UNSURE = 0.7
 """A draft ends with a token that it gave less than this probability: what follows is rarely reached."""
@@ -28,20 +29,21 @@ class DraftModelDrafter:
     def forget(self) -> None:
         self.draft.keep(0)
 
-    def propose(self, text: Sequence[int], limit: int) -> None:
+    def propose(self, text: Sequence[int], limit: int) -> str:
         limit = min(limit, self.draft.model.context - len(text))
         # A device's first pass always runs over the last two tokens: after a full accept the cache lacks both.
         ready = len(text) - 2
         if limit <= 0 or ready < 0:
-            return
+            return self.name
         while len(self.draft.tokens) < ready:
             self.draft.fill(text[:-1])
         self._proposed = len(text)
         self._make(limit)
+        return self.name
 
-    def observe(self, text: Sequence[int], drafted: int) -> None:
-        if drafted:  # all but the last token that it drafted went through the draft itself
-            self.draft.hold(text, min(self._proposed + drafted - 1, len(text) - 1))
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+        if stepped.drafted:  # all but the last token that it drafted went through the draft itself
+            self.draft.hold(text, min(self._proposed + stepped.drafted - 1, len(text) - 1))
 
     def _make(self, limit: int) -> None:
         self._drafts.chain(self.name, limit, self._one, self.unsure)

@@ -5,6 +5,7 @@ Where the draft model is torn between two tokens a chain is lost with the wrong 
 
 from collections.abc import Sequence
 
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 
 LEAST = 0.3
@@ -16,9 +17,9 @@ class DraftTreeDrafter(DraftModelDrafter):
 
     name = "draft-tree"
 
-    def observe(self, text: Sequence[int], drafted: int) -> None:
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         # Of the path that stays, the model ran over all but the last token.
-        if drafted:
+        if stepped.drafted:
             self.draft.hold(text, max(self._proposed, len(text) - 2))
 
     def _make(self, limit: int) -> None:

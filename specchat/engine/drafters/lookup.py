@@ -6,6 +6,8 @@ The longest suffix of the text that occurs before is sought over prompt and repl
 from collections.abc import Sequence
 
 from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.occurrences import Occurrences
 
 LONGEST = 32
@@ -30,28 +32,29 @@ class LookupDrafter:
     def forget(self) -> None:
         self._here = Occurrences()
 
-    def propose(self, text: Sequence[int], limit: int) -> None:
-        self._drafts.fill(self.continuation(text, limit))
+    def propose(self, text: Sequence[int], limit: int) -> str:
+        self.guess(text, limit).fill(self._drafts, limit)
+        return self.name
 
-    def continuation(self, text: Sequence[int], limit: int) -> list[int]:
+    def guess(self, text: Sequence[int], limit: int) -> Guess:
         """Up to `limit` tokens that followed the end of `text` before."""
         self._here.grow(text)
-        source = self._longest_match()
+        source, matched = self._longest_match()
         tokens: list[int] = []
         for i in range(source, source + limit) if source is not None else ():
             # A match that reaches the end of the text goes on in the draft itself: repetition repeats.
             tokens.append(text[i] if i < len(text) else tokens[i - len(text)])
-        return tokens
+        return Guess(tokens, matched=matched)
 
-    def observe(self, text: Sequence[int], drafted: int) -> None:
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
 
-    def _longest_match(self) -> int | None:
-        """Where the text goes on after the best earlier occurrence of its end."""
+    def _longest_match(self) -> tuple[int | None, int]:
+        """Where the text goes on after the best earlier occurrence of its end, and how many tokens are alike."""
         best, best_length = None, 0
         for length, at in self._here.matches(self._here.text[-LONGEST:], LONGEST, CANDIDATES):
             if length > best_length:
                 best, best_length = at, length
                 if length == LONGEST:
                     break
-        return best
+        return best, best_length

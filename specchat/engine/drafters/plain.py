@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from specchat.engine.decoding.stepped import Stepped
+
 
 class PlainDrafter:
     """Proposes nothing: the target writes one token a step."""
@@ -15,8 +17,8 @@ class PlainDrafter:
     def forget(self) -> None:
         pass
 
-    def propose(self, text: Sequence[int], limit: int) -> None:
-        pass
+    def propose(self, text: Sequence[int], limit: int) -> str:
+        return self.name
 
-    def observe(self, text: Sequence[int], drafted: int) -> None:
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass

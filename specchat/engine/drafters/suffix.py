@@ -8,11 +8,13 @@ equals.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 
 from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.occurrences import Occurrences
 
 LONGEST = 64
@@ -29,20 +31,6 @@ REMEMBERED = 200_000
 """Tokens of earlier replies that are kept; half of them go when there are more."""
 END = -1
 """Stands between two replies: nothing is copied across it."""
-
-
-@dataclass
-class Guess:
-    """A tree of tokens in depth-first order, node i + 1 being `tokens[i]`, which follows node `parents[i]`.
-
-    `shares` says how many of the places that got to a token's parent went on with it, `score` is the sum of the
-    probabilities of the paths to all tokens.
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    shares: list[float] = field(default_factory=list)
-    score: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +51,7 @@ def best_guess(source: Occurrences, end: Sequence[int], limit: int) -> Guess:
         places = tuple(at for matched, at in matches if matched >= length)
         guess = _follow(source.text, places, min(limit, SPREAD * length), limit)
         if guess.score > best.score:
+            guess.matched = length
             best = guess
     return best
 
@@ -133,9 +122,9 @@ class SuffixDrafter:
         self._here, self._before = Occurrences(), Occurrences()
         self._prompt = 0
 
-    def propose(self, text: Sequence[int], limit: int) -> None:
-        guess = self.guess(text, limit)
-        self._drafts.fill(guess.tokens, guess.shares, guess.parents)
+    def propose(self, text: Sequence[int], limit: int) -> str:
+        self.guess(text, limit).fill(self._drafts, limit)
+        return self.name
 
     def guess(self, text: Sequence[int], limit: int) -> Guess:
         """The better of what this text and what earlier replies suggest; this text's among equals."""
@@ -144,7 +133,7 @@ class SuffixDrafter:
         here, before = best_guess(self._here, end, limit), best_guess(self._before, end, limit)
         return here if here.score >= before.score else before
 
-    def observe(self, text: Sequence[int], drafted: int) -> None:
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         self._here.grow(text)
 
     def _remember(self, reply: Sequence[int]) -> None:

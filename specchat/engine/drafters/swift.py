@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.skip_search import WINDOW, SkipSearch
 from specchat.engine.model.decoder import Skip
 
@@ -42,16 +43,17 @@ class SwiftDrafter:
         self.search = SkipSearch(self._layers)
         self._steps = 0
 
-    def propose(self, text: Sequence[int], limit: int) -> None:
+    def propose(self, text: Sequence[int], limit: int) -> str:
         if limit <= 0:
-            return
+            return self.name
         self._steps += 1
         if self._steps % SEARCH_EVERY == 0:
             self._try_another(text)
         self._drafts.leave_out(self.search.best)
         self._drafts.chain(self.name, limit, self._one, self.unsure)
+        return self.name
 
-    def observe(self, text: Sequence[int], drafted: int) -> None:
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
 
     def _one(self, node: int) -> None:
