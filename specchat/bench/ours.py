@@ -5,7 +5,7 @@ from dataclasses import replace
 from specchat.bench.contender import CLOCK, Clock, Prompt, Run
 from specchat.engine.api import Finished, Generate, Limits, Sampling, Speculation, Step
 from specchat.engine.session import Session
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, labelled
 
 WARM_UP = 32
 """Tokens of the first reply, which does not count."""
@@ -19,8 +19,7 @@ class Ours:
 
     def __init__(self, session: Session, speculation: Speculation, sampling: Sampling, clock: Clock = CLOCK) -> None:
         self.speculation = speculation
-        length = speculation.draft_length
-        self.name = speculation.strategy + (f" x{length}" if length else "")
+        self.name = labelled(speculation.strategy, speculation.draft_length)
         self._session = session
         self._sampling = sampling
         self._clock = clock

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from specchat.engine.api import Changed, Speculation, Step
 from specchat.engine.step_tree import branched
+from specchat.engine.strategies import labelled
 from specchat.engine.tally import Tally
 
 _RATED = 4
@@ -23,11 +24,11 @@ class Mark:
 
 
 def speculation_label(speculation: Speculation) -> str:
-    """`draft x5`, `plain`, `lookup x8 ratio`."""
+    """`draft x5`, `plain`, `lookup x8 ratio`, `auto`."""
     if speculation.strategy == "plain":
         return "plain"
     ratio = "" if speculation.acceptance == "coupled" else f" {speculation.acceptance}"
-    return f"{speculation.strategy} x{speculation.draft_length}{ratio}"
+    return labelled(speculation.strategy, speculation.draft_length) + ratio
 
 
 @dataclass
@@ -53,6 +54,15 @@ class Record:
     def speculation(self) -> Speculation:
         """The latest one in use."""
         return self.changes[-1][1].speculation if self.changes else self.first
+
+    def in_use(self) -> list[Speculation]:
+        """The speculation in use at each step."""
+        changes = {at: event.speculation for at, event in self.changes}
+        used, speculation = [], self.first
+        for number in range(len(self.steps)):
+            speculation = changes.get(number, speculation)
+            used.append(speculation)
+        return used
 
     @property
     def stretch(self) -> Tally:

@@ -62,6 +62,16 @@ def reply_speed(generate: Callable[[Generate, Deadline], Iterator[Event]], tempe
     return median(speeds) if speeds else None
 
 
+def learn_costs(generate: Callable[[Generate, Deadline], Iterator[Event]]) -> None:
+    """Let `auto` see what steps cost here: it keeps that from reply to reply.
+
+    Raises:
+        EngineError: as `reply_speed`.
+    """
+    for _ in generate(replace(REPLY, speculation=Speculation.of("auto")), Deadline()):
+        pass
+
+
 def plain_speed(runner: Runner) -> float:
     """Tokens per second of plain greedy decoding, by the median step, without text; 0 where the context holds none.
     Leaves the cache empty."""

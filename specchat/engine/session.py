@@ -31,7 +31,7 @@ from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.errors import ContextError, EngineError
-from specchat.engine.measure import REPLY_TOKENS, draft_cost, plain_speed, reply_speed
+from specchat.engine.measure import REPLY_TOKENS, draft_cost, learn_costs, plain_speed, reply_speed
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
@@ -80,6 +80,7 @@ class Session:
                 if (speed := reply_speed(self.generate, temperature)) is None:
                     break
                 self._plain(temperature > 0, speed)
+            learn_costs(self.generate)
         self.forget()
         if not self.info.plain_tokens_per_second:
             self._plain(False, bare)

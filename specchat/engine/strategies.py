@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["plain", "model", "copied", "itself"]
-"""Who drafts: nobody, another model, earlier text, or the target itself."""
+Kind = Literal["auto", "plain", "model", "copied", "itself"]
+"""Who drafts: whoever promises most, nobody, another model, earlier text, or the target itself."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,9 @@ STRATEGIES: dict[str, StrategyInfo] = {
     info.name: info
     for info in (
         StrategyInfo("plain", "Plain", "No drafting: one token a step, the yardstick for all others.", "plain", 0),
+        StrategyInfo(
+            "auto", "Auto", "Chooses at each step what promises the most tokens a second, plain included.", "auto", 15
+        ),
         StrategyInfo(
             "draft", "Draft model", "A small model of the same family drafts, the target verifies.", "model", 5
         ),
@@ -57,3 +60,10 @@ MAX_DRAFT_LENGTH = 15
 
 SOURCES = (*STRATEGIES, "target", "bonus")
 """Where a token came from: a strategy's accepted draft, the target's correction, or the bonus after a full accept."""
+
+
+def labelled(strategy: str, draft_length: int) -> str:
+    """`draft x5`, `plain`; `auto` chooses its lengths itself and has one where it may not choose freely."""
+    if not draft_length or (strategy == "auto" and draft_length == MAX_DRAFT_LENGTH):
+        return strategy
+    return f"{strategy} x{draft_length}"

@@ -1,5 +1,6 @@
 """What the verify steps of a reply add up to: the one place where they are summed."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -28,6 +29,8 @@ class Tally:
     context_used: int = 0
     per_step: list[int] = field(default_factory=list)
     """Accepted tokens of each step that had a draft."""
+    families: Counter[str] = field(default_factory=Counter)
+    """Steps by who drafted."""
     histogram: list[int] = field(default_factory=list)
     """`histogram[j]` of them accepted exactly j."""
 
@@ -45,6 +48,7 @@ class Tally:
         self.verify_ms += step.verify_ms
         self.other_ms += step.other_ms
         self.context_used = step.context_used
+        self.families[step.strategy] += 1
         if step.drafted:
             self.speculative += 1
             self.drafted += step.drafted

@@ -164,7 +164,8 @@ def test_a_cold_reply_is_as_the_first_one(session: Session, strategy: str) -> No
     assert swift.search.trials > 0
     again = list(session.generate(request))
     assert started(again).reused == started(first).reused == 0
-    assert figures(again) == figures(first)
+    # What `auto` chooses goes by what steps took.
+    assert strategy == "auto" or figures(again) == figures(first)
     assert finished(again).token_ids == finished(first).token_ids
 
 
@@ -211,7 +212,7 @@ def test_a_step_tells_what_was_drafted_and_how_sure(demo: Session, strategy: str
             candidates = tree.candidates().get(step.accepted - 1, [])
             assert step.tested == step.accepted + bool(candidates)
         for draft in step.drafts:
-            assert (draft.probability is None) == (strategy == "lookup")
+            assert (draft.probability is None) == (step.strategy == "lookup")
             assert draft.probability is None or 0 < draft.probability <= 1
         at += step.emitted
     assert (strategy == "plain") == (not any(step.drafts for step in steps(events)))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replies import finished, reply_of, step_of
 
-from specchat.chat.record import Record
+from specchat.chat.record import Record, speculation_label
 from specchat.chat.turn import Reply
 from specchat.engine.api import Changed, Drafted, Finished, Sampling, Speculation, Started, Stats, Step
 from specchat.engine.fake import steps
@@ -279,6 +279,27 @@ def test_a_reply_with_two_strategies_counts_once_in_all() -> None:
     assert ledger.total.replies == 2
     assert {name: account.replies for name, account in ledger.by_strategy().items()} == {"draft": 2, "lookup": 1}
     assert ledger.of("two", "lookup").tokens == 0
+
+
+def test_the_steps_of_auto_are_its_own_in_the_ledger() -> None:
+    """A family that it gives only what suits that is no example of the family."""
+    ledger = Ledger()
+    ledger.add(reply_of([step_of(4, 5), step_of(0, 0, strategy="plain")], Speculation.of("auto")))
+    assert list(ledger.by_strategy()) == ["auto"]
+    assert ledger.by_strategy()["auto"].replies == 1
+
+
+def test_what_if_takes_the_family_that_auto_took_most() -> None:
+    """Its limit is not known: the longest draft counts as asked for."""
+    steps = [step_of(3, 4)] * 6 + [step_of(1, 2)] * 2 + [step_of(7, 8, strategy="lookup")] * 3
+    found = project(reply_of(steps, Speculation.of("auto")))
+    assert found is not None
+    assert (found.strategy, found.steps, found.longest) == ("draft", 8, 4)
+
+
+@pytest.mark.parametrize(("length", "label"), [(None, "auto"), (15, "auto"), (8, "auto x8")])
+def test_auto_has_a_length_only_where_it_is_limited(length: int | None, label: str) -> None:
+    assert speculation_label(Speculation.of("auto", length)) == label
 
 
 def test_empty_replies_are_left_out() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from specchat.engine.api import StrategyStatus
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafter, Drafts
+from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.draft_tree import DraftTreeDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
@@ -33,11 +34,8 @@ def drafters_for(
 
     `drafts` makes what the target drafts for itself.
     """
-    drafters: dict[str, Drafter] = {
-        "plain": PlainDrafter(),
-        "lookup": LookupDrafter(drafts),
-        "suffix": SuffixDrafter(drafts),
-    }
+    lookup, suffix = LookupDrafter(drafts), SuffixDrafter(drafts)
+    drafters: dict[str, Drafter] = {"plain": PlainDrafter(), "lookup": lookup, "suffix": suffix}
     refused: dict[str, str] = {}
     for family in (DraftModelDrafter, DraftTreeDrafter):
         if draft is not None:
@@ -48,4 +46,8 @@ def drafters_for(
         drafters["swift"] = SwiftDrafter(target, layers, drafts)
     else:
         refused["swift"] = f"the target has only {layers} layers: too few to skip some"
+    # The target drafts for itself where nothing else does. A tree by the draft model is left out: most replies are over
+    # before it can be told apart from the chain.
+    by_model = ("draft",) if draft is not None else ("swift",)
+    drafters["auto"] = AutoDrafter(drafts, (lookup, suffix), [drafters[name] for name in by_model if name in drafters])
     return drafters, tuple(StrategyStatus(name, name in drafters, refused.get(name, "")) for name in STRATEGIES)

@@ -28,6 +28,7 @@ _ENOUGH_WORDS = 40
 _GAIN: Mapping[Evidence, float] = {"measured": 1.05, "projected": 1.1, "estimated": 1.2}
 """How much faster something must look to be advised."""
 _SUBJECT: Mapping[Kind, str] = {
+    "auto": "the draft agrees",
     "plain": "the draft agrees",
     "model": "the draft agrees",
     "copied": "what it copies fits",
@@ -120,12 +121,14 @@ def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
     tally, used = reply.stretch, reply.record.speculation
     if used.strategy == "plain":
         return "nothing is drafted: one token a step", None
+    if used.strategy == "auto" and not tally.speculative:
+        return ("auto: plain promises most" if tally.steps > _ENOUGH else ""), None
     if not tally.speculative:
         return ("no drafts found to try yet" if tally.steps > _ENOUGH else ""), None
     if tally.speculative < _ENOUGH:
         return "measuring whether drafting pays", None
     plain = plain_speed(reply)
-    findings = _findings(tally, used.strategy, plain, info)
+    findings = _chosen(tally) if used.strategy == "auto" else _findings(tally, used.strategy, plain, info)
     if not plain:
         return f"plain was not measured, so no verdict: {findings}", None
     times = tally.tokens_per_second / plain
@@ -134,6 +137,13 @@ def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
     if times > 0.98:
         return f"drafting is even, measured: {findings}", None
     return f"slower than plain, measured: {findings}", False
+
+
+def _chosen(tally: Tally) -> str:
+    """`auto took draft in 71 % of steps, plain in 17 %, lookup in 12 %`."""
+    shares = (f"{name} in {figures.percent(steps, tally.steps)}" for name, steps in tally.families.most_common())
+    first, *others = shares
+    return ", ".join((f"auto took {first} of steps", *others))
 
 
 def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) -> str:
@@ -159,7 +169,7 @@ def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledg
     now = tally.tokens_per_second / plain if drafting else 1.0
     usable = {status.name for status in info.strategies if status.available} - {used.strategy}
     candidates = [*_other_length(reply, now), *_others(reply, usable, lengths, ledger)]
-    if "lookup" in usable and ledger.of(reply.name, "lookup").tokens < _ENOUGH_TOKENS:
+    if "lookup" in usable and used.strategy != "auto" and ledger.of(reply.name, "lookup").tokens < _ENOUGH_TOKENS:
         candidates += _lookup(reply, lengths, ledger, plain)
     better = [one for one in candidates if one.times >= _GAIN[one.evidence] * max(now, 1.0)]
     if not better and drafting and _GAIN["measured"] * now <= 1.0:

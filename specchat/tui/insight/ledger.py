@@ -47,7 +47,10 @@ class Account:
 
 @dataclass
 class Ledger:
-    """Kept by pair and strategy, so that advice for one pair never comes from another."""
+    """Kept by pair and strategy, so that advice for one pair never comes from another.
+
+    The steps of `auto` are its own, whoever drafted: what it gives to a family is what suits that best.
+    """
 
     replies: int = 0
     accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
@@ -65,13 +68,14 @@ class Ledger:
         plain = plain_speed(reply)
         checks = self.checks.setdefault(reply.name, Checks())
         counted = set()
-        for step in reply.steps:
-            account = self.accounts.setdefault((reply.name, step.strategy), Account())
+        for step, used in zip(reply.steps, reply.record.in_use(), strict=True):
+            strategy = used.strategy if used.strategy == "auto" else step.strategy
+            account = self.accounts.setdefault((reply.name, strategy), Account())
             compared = 1000 * step.emitted / plain if plain else None
-            account.add(step.emitted, step.milliseconds, step.milliseconds if step.strategy == "plain" else compared)
+            account.add(step.emitted, step.milliseconds, step.milliseconds if strategy == "plain" else compared)
             checks.add(step)
-            if step.strategy not in counted:
-                counted.add(step.strategy)
+            if strategy not in counted:
+                counted.add(strategy)
                 account.replies += 1
 
     @property

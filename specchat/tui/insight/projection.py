@@ -171,10 +171,11 @@ def outlook(shares: Survival, draft_ms: float, check: CheckCost, other_ms: float
 
 
 def _asked(record: Record) -> list[int]:
-    """The draft length that was asked for at each step."""
-    asked, length = [], record.first.draft_length
-    changes = {at: event.speculation.draft_length for at, event in record.changes}
-    for number in range(len(record.steps)):
-        length = changes.get(number, length)
-        asked.append(min(length, MAX_DRAFT_LENGTH))
-    return asked
+    """The draft length that was asked for at each step. `auto` asks for the longest that it let a family draft."""
+    longest: dict[str, int] = {}
+    for step in record.steps:
+        longest[step.strategy] = max(step.drafted, longest.get(step.strategy, 0))
+    return [
+        longest[step.strategy] if used.strategy == "auto" else min(used.draft_length, MAX_DRAFT_LENGTH)
+        for step, used in zip(record.steps, record.in_use(), strict=True)
+    ]

@@ -97,6 +97,8 @@ class SettingsScreen(Dialog[None]):
         usable = self._words(info)[1]
         length = self._session.loaded.lengths.get(info.name, info.draft_length)
         words = f"drafts {length} tokens a step" if info.draft_length else "one token a step"
+        if info.kind == "auto":
+            words = "whatever promises most"
         chosen = self._session.settings.strategy == info.name
         title = Content.styled(f"{'●' if chosen else '○'} {info.title:<15}", "bold" if usable else "")
         return Option(

@@ -1,0 +1,242 @@
+"""`auto` by simulation: texts and models of which it is known how much of drafts stays and what steps cost."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters.auto import SOONEST, AutoDrafter
+from specchat.engine.drafters.guess import Guess
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
+
+RIGHT, WRONG = 1, 2
+"""Tokens: what comes next is always RIGHT."""
+
+
+@dataclass
+class World:
+    """What a machine and a text are like: costs in milliseconds of steps, shares of drafted tokens that stay."""
+
+    draft_ms: float = 0.3
+    row_ms: float = 0.05
+    other_ms: float = 0.1
+    agrees: float = 0.8
+    copies: float = 0.0
+    """Share of copied tokens that stay, 0 where nothing can be copied."""
+
+    def promise(self, stays: float, length: int, draft_ms: float) -> float:
+        """Tokens a millisecond of drafts of this length."""
+        tokens = sum(stays**n for n in range(length + 1))
+        return tokens / (length * draft_ms + 1 + self.row_ms * length + self.other_ms)
+
+    def best(self) -> float:
+        """Of the best fixed choice."""
+        lengths = range(MAX_DRAFT_LENGTH + 1)
+        return max(
+            *(self.promise(self.agrees, n, self.draft_ms) for n in lengths),
+            *(self.promise(self.copies, n, 0.0) for n in lengths),
+        )
+
+    @property
+    def plain(self) -> float:
+        return self.promise(0.0, 0, 0.0)
+
+
+@dataclass
+class Scripted:
+    """A model and a copier that draft as the world says."""
+
+    name: str
+    world: World
+    drafts: HostDrafts
+    random: random.Random
+    ahead: bool = True
+    observed: list[Stepped] = field(default_factory=list)
+    copies: bool = False
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    def guess(self, text: Sequence[int], limit: int) -> Guess:
+        return Guess(self._tokens(self.world.copies, limit) if self.world.copies else [], matched=4)
+
+    def propose(self, text: Sequence[int], limit: int) -> str:
+        self.drafts.fill(self._tokens(self.world.agrees, limit))
+        return self.name
+
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+        self.observed.append(stepped)
+
+    def _tokens(self, stays: float, limit: int) -> list[int]:
+        return [RIGHT if self.random.random() < stays else WRONG for _ in range(limit)]
+
+
+class Simulation:
+    """`auto` with one model and one copier; time passes as the world says."""
+
+    def __init__(self, world: World, seed: int = 0) -> None:
+        self.world = world
+        self.ms = 0.0
+        self.drafts = HostDrafts({}, 100)
+        chance = random.Random(seed)
+        self.copier = Scripted("lookup", world, self.drafts, chance)
+        self.model = Scripted("draft", world, self.drafts, chance)
+        self.auto = AutoDrafter(self.drafts, [self.copier], [self.model], lambda: self.ms / 1000)
+        self.text = [0, 0]
+        self.auto.begin(self.text)
+        self.tokens = 0
+
+    def step(self, limit: int = MAX_DRAFT_LENGTH) -> tuple[str, int, int]:
+        """One step: who drafted, how many tokens, and how many stayed."""
+        self.drafts.start("coupled")
+        family = self.auto.propose(self.text, limit)
+        tokens = tuple(self.drafts.draft.tokens)
+        accepted = next((i for i, token in enumerate(tokens) if token != RIGHT), len(tokens))
+        draft_ms = len(tokens) * self.world.draft_ms if family == "draft" else 0.0
+        verify_ms = 1 + self.world.row_ms * len(tokens)
+        self.ms += draft_ms + verify_ms + self.world.other_ms
+        self.text += [RIGHT] * (accepted + 1)
+        self.tokens += accepted + 1
+        path = tuple(range(1, accepted + 1))
+        self.auto.observe(self.text, Stepped((RIGHT,) * (accepted + 1), tokens, (), 0, path, draft_ms, verify_ms))
+        return family, len(tokens), accepted
+
+    def speed(self, steps: int) -> float:
+        """Tokens a millisecond over so many steps."""
+        tokens, ms = self.tokens, self.ms
+        for _ in range(steps):
+            self.step()
+        return (self.tokens - tokens) / (self.ms - ms)
+
+    def expected(self, steps: int) -> float:
+        """What the choices of so many steps promise in this world, as a share of what the best fixed choice does."""
+        tokens = ms = 0.0
+        for _ in range(steps):
+            family, drafted, _ = self.step()
+            stays = self.world.agrees if family == "draft" else self.world.copies
+            tokens += sum(stays**n for n in range(drafted + 1))
+            ms += drafted * self.world.draft_ms * (family == "draft") + 1 + self.world.row_ms * drafted
+            ms += self.world.other_ms
+        return tokens / ms / self.world.best()
+
+
+WORLDS = [
+    World(),
+    World(agrees=0.95),
+    World(agrees=0.3),
+    World(agrees=0.05),
+    World(draft_ms=0.6, row_ms=0.2, agrees=0.6),
+    World(draft_ms=0.6, row_ms=0.2, agrees=0.2),
+    World(agrees=0.5, copies=0.9),
+    World(agrees=0.9, copies=0.1),
+    World(agrees=0.1, copies=0.1, row_ms=0.3),
+]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_it_settles_within_forty_steps(world: World) -> None:
+    """From cold the promise of what it then chooses is 0.95 of the best fixed choice at least."""
+    shares = []
+    for seed in range(8):
+        simulation = Simulation(world, seed)
+        simulation.speed(40)
+        shares.append(simulation.expected(40))
+    assert sum(shares) / len(shares) >= 0.95
+
+
+@pytest.mark.parametrize("before", WORLDS[:4] + WORLDS[6:8])
+@pytest.mark.parametrize("after", WORLDS[:4] + WORLDS[6:8])
+def test_it_settles_within_forty_steps_of_another_text(before: World, after: World) -> None:
+    shares = []
+    for seed in range(8):
+        simulation = Simulation(before, seed)
+        simulation.speed(120)
+        for one in (simulation, simulation.copier, simulation.model):
+            one.world = after
+        simulation.speed(40)
+        shares.append(simulation.expected(40))
+    assert sum(shares) / len(shares) >= 0.92
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_in_the_long_run_it_is_never_slower_than_plain(world: World) -> None:
+    simulation = Simulation(world)
+    simulation.speed(100)
+    assert simulation.speed(3000) >= 0.97 * world.plain
+
+
+def test_what_was_not_taken_is_learnt_from() -> None:
+    """While copies fail the model drafts; copies that come true are seen without being drafted."""
+    simulation = Simulation(World(agrees=0.7, copies=0.02))
+    simulation.speed(60)
+    assert {simulation.step()[0] for _ in range(20)} == {"draft"}
+    for one in (simulation, simulation.copier, simulation.model):
+        one.world = World(agrees=0.7, copies=0.98)
+    simulation.speed(40)
+    families = [simulation.step()[0] for _ in range(20)]
+    assert families.count("lookup") >= 18
+
+
+def test_a_model_that_does_not_pay_is_tried_now_and_then_with_short_drafts() -> None:
+    simulation = Simulation(World(agrees=0.02))
+    simulation.speed(100)
+    steps = [simulation.step() for _ in range(200)]
+    trials = [drafted for family, drafted, _ in steps if family == "draft"]
+    assert 2 <= len(trials) <= 200 / SOONEST
+    assert max(trials) == 1
+
+
+def test_forgetting_drafts_keeps_what_steps_cost() -> None:
+    """A model too dear to pay is not taken again in a text that nothing is known of."""
+    simulation = Simulation(World(draft_ms=3.0))
+    simulation.speed(60)
+    simulation.auto.forget()
+    assert simulation.step()[0] == "plain"
+
+
+def test_jumps_of_the_clock_do_no_harm() -> None:
+    simulation = Simulation(World(agrees=0.9))
+    simulation.speed(40)
+    for jump in (1e9, -1e9):
+        simulation.ms += jump
+        simulation.step()
+    assert simulation.expected(40) >= 0.95
+
+
+def test_it_is_ahead_where_its_models_are() -> None:
+    simulation = Simulation(World())
+    assert simulation.auto.ahead
+    simulation.model.ahead = False
+    assert not simulation.auto.ahead
+
+
+def test_only_who_drafted_sees_the_outcome() -> None:
+    simulation = Simulation(World(agrees=0.02))
+    families = [simulation.step()[0] for _ in range(100)]
+    assert len(simulation.model.observed) == families.count("draft") < 100
+    assert len(simulation.copier.observed) == 100
+
+
+def test_a_step_with_no_room_for_a_draft_is_plain() -> None:
+    assert Simulation(World()).step(limit=0) == ("plain", 0, 0)
+
+
+def test_a_step_dropped_on_the_way_is_no_lesson() -> None:
+    simulation = Simulation(World(agrees=0.9))
+    simulation.speed(20)
+    simulation.auto.propose(simulation.text, 4)
+    assert simulation.expected(40) >= 0.95
+
+
+def test_outcomes_of_guesses() -> None:
+    assert Guess([5, 6, 7]).outcome([5, 9]) == [True, False, False]
+    assert Guess([5, 6, 7]).outcome([5, 6]) == [True, True, None]
+    tree = Guess([5, 6, 7, 8], parents=[0, 1, 1, 0])
+    assert tree.outcome([5, 7, 1]) == [True, False, True, False]
+    assert tree.outcome([5]) == [True, None, None, False]
