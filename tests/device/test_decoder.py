@@ -64,8 +64,8 @@ def test_a_node_of_a_tree_is_the_end_of_its_path(folders: Folders, start: int) -
     model, text, tokens = decoder(folders.target), ids(start), ids(8, seed=1)
     paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 2, 5], [0, 1, 3, 6], [0, 2, 5, 7]]
     alone = []
+    model.forward(numbers(*text), numbers(0), start)
     for path in paths:
-        model.forward(numbers(*text), numbers(0), start)
         for place, node in enumerate(path):
             logits = run(model, [tokens[node]], start + place)
         alone.append(logits[0])

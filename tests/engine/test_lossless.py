@@ -86,9 +86,9 @@ def test_real_weights_write_the_same_with_every_strategy(real_session: Session) 
         sampling = replace(sampling, seed=seed)
         prompt = "Once upon a time there was a cat. The cat"
         plain = finished(reply(real_session, prompt, sampling, Limits(80), Speculation()))
-        for strategy, length in product(DRAFTING, (1, 8)):
-            last = finished(reply(real_session, prompt, sampling, Limits(80), Speculation(strategy, length)))
-            assert last.token_ids == plain.token_ids, (strategy, length)
+        for strategy in DRAFTING:
+            last = finished(reply(real_session, prompt, sampling, Limits(80), Speculation(strategy, 8)))
+            assert last.token_ids == plain.token_ids, strategy
 
 
 @pytest.fixture

@@ -68,12 +68,13 @@ def test_steps_say_the_whole_text_and_add_up(text: str, accepted: list[int], str
         assert step.emitted == step.accepted + 1
         assert len(step.pieces) == (2 if step.accepted else 1)
         assert step.accepted <= step.tested <= step.drafted
-        assert (step.drafted == 0) == (strategy == "plain")
+        assert (step.drafted == 0) == (step.strategy == "plain")
+        assert step.strategy == strategy or strategy == "auto"
         assert len(step.drafts) == step.drafted
         kept, refused = step.drafts[: step.accepted], step.drafts[step.accepted :]
         assert "".join(draft.text for draft in kept) == "".join(piece.text for piece in step.pieces[:-1])
         assert not refused or refused[0].text != step.pieces[-1].text
-        assert all((draft.probability is None) == (strategy == "lookup") for draft in step.drafts)
+        assert all((draft.probability is None) == (step.strategy == "lookup") for draft in step.drafts)
     figures = fake.stats(made, 7, 100.0)
     assert figures.completion_tokens == used - 7
     assert sum(figures.acceptance_histogram) == figures.num_spec_steps == len(figures.per_step_accepted)
