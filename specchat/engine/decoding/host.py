@@ -154,11 +154,13 @@ class HostExecutor(HostDrafts):
     def verify(self) -> None:
         self._drafted = perf_counter()
         draft = self.draft
-        runs = depth_first(draft.parents) if draft.parents else None
-        hidden = self._target.forward([self.text[-1], *draft.tokens], len(self.text) - 1, runs=runs)
+        runs = depth_first(draft.parents)
+        branched = len(runs.lengths) > 1
+        fed = [self.text[-1], *draft.tokens]
+        hidden = self._target.forward(fed, len(self.text) - 1, runs=runs if branched else None)
         logits = self._target.logits(hidden)
         self._judged = judge(logits, draft, len(self.text), self.sampler, self.history, self._acceptance)
-        if draft.parents:
+        if branched:
             self._target.keep(self._judged.path, len(self.text))
 
     def verdict(self) -> Stepped:
