@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from training import judge
-from training.corpus import beyond, facts, mixture, public, story
+from training.corpus import beyond, facts, mixture, story
 from training.corpus.base import Dialogue, assistant, user
 from training.corpus.code_bank import FUNCTIONS
 from training.corpus.coding import with_docstring, with_hints
@@ -15,16 +15,7 @@ from training.corpus.kept_apart import kept_apart
 from training.corpus.mixture import LONG_LIMIT, MAKERS, dialogues, fingerprint, held_out
 from training.corpus.text_facts import FACTS, fact_passage
 
-
-@pytest.fixture(autouse=True)
-def _no_public_texts(monkeypatch, tmp_path):
-    monkeypatch.setenv("SPECCHAT_CORPUS", str(tmp_path))
-    functions = (public.stories, public.chats, public.sentences, public.vocabulary, public.prompts)
-    for function in functions:
-        function.cache_clear()
-    yield
-    for function in functions:
-        function.cache_clear()
+pytestmark = pytest.mark.usefixtures("no_public_texts")
 
 
 def test_same_seed_gives_the_same_dialogues():

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from training.corpus import copying, followups, public, story
+from training.corpus import copying, followups, story
 from training.corpus.base import assistant, user
 from training.corpus.code_bank import FUNCTIONS, SAID
 from training.corpus.edits_lines import LINE_EDITS
@@ -15,6 +15,8 @@ from training.corpus.mixture import MAKERS
 from training.corpus.phrasing import order, posed, shown
 from training.corpus.story_requests import LENGTHS
 from training.corpus.words import any_word
+
+pytestmark = pytest.mark.usefixtures("no_public_texts")
 
 OPENINGS = {
     "chat": 90,
@@ -28,17 +30,6 @@ OPENINGS = {
     "copy": 320,
     "edit": 320,
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_public_texts(monkeypatch, tmp_path):
-    monkeypatch.setenv("SPECCHAT_CORPUS", str(tmp_path))
-    functions = (public.stories, public.chats, public.sentences, public.vocabulary, public.prompts)
-    for function in functions:
-        function.cache_clear()
-    yield
-    for function in functions:
-        function.cache_clear()
 
 
 @pytest.mark.parametrize("category", MAKERS)
