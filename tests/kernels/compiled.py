@@ -144,12 +144,14 @@ def reports(module: str, architectures: tuple[int, ...]) -> list[Report]:
     return [Report(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def check_limits(report: Report) -> None:
-    """Assert what every kernel must keep: no spills, and shared memory and registers that let it launch."""
+def check_limits(report: Report, registers: int, shared: int) -> None:
+    """Assert what every kernel must keep: no spills, memory and registers that let it launch, and its own ceilings."""
     where = f"{report.name} for sm_{report.architecture}: {report}"
     assert report.spill_stores == report.spill_loads == 0, where
     assert report.shared <= SHARED_LIMIT[report.architecture], where
     assert report.registers * report.threads <= 65_536, where
+    assert report.registers <= registers, where
+    assert report.shared <= shared, where
 
 
 def main() -> None:
