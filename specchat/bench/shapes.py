@@ -14,8 +14,6 @@ from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
 from specchat.engine.api import Quant, Sampling
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.runners.runner import Runner
 
 LENGTHS = (0, 1, 3, 5, 7, 15)
@@ -99,13 +97,6 @@ def project(costs: Iterable[StepCost], acceptance: float) -> list[Projection]:
     return projected
 
 
-def draft_on(runner: Runner) -> None:
-    """Let its drafts be as long as asked for: random weights are sure of nothing, and a draft would end at once."""
-    for drafter in runner.drafters.values():
-        if isinstance(drafter, DraftModelDrafter | SwiftDrafter):
-            drafter.unsure = 0.0
-
-
 def step_costs(
     runner: Runner, told: Callable[[float], None], wanted: Callable[[], bool], clock: Callable[[], float] = perf_counter
 ) -> list[StepCost]:
@@ -113,7 +104,8 @@ def step_costs(
 
     Ends early when it is no longer `wanted`; lengths that were not measured by then are left out.
     """
-    draft_on(runner)
+    # Random weights are sure of nothing: a draft would end at once.
+    runner.executor.stops.off = True
     prompt = [0] * PROMPT
     timed: dict[int, list[tuple[float, Stepped]]] = {length: [] for length in LENGTHS}
     runner.target.begin(prompt)

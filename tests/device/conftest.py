@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from specchat.engine.api import Quant
+from specchat.engine.decoding.stop import Stop
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.drafters import draft_tree
-from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
@@ -49,8 +48,7 @@ class Folders:
 @pytest.fixture(autouse=True)
 def _never_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts are as long as they may be: random models are sure of nothing."""
-    monkeypatch.setattr(DraftModelDrafter, "unsure", 0.0)
-    monkeypatch.setattr(SwiftDrafter, "unsure", 0.0)
+    monkeypatch.setattr(Stop, "ends", lambda *_: False)
     monkeypatch.setattr(draft_tree, "LEAST", 0.0)
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import SOONEST, AutoDrafter
 from specchat.engine.drafters.guess import Guess
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
@@ -83,7 +85,7 @@ class Simulation:
     def __init__(self, world: World, seed: int = 0) -> None:
         self.world = world
         self.ms = 0.0
-        self.drafts = HostDrafts({}, 100)
+        self.drafts = HostDrafts({}, 100, Stops(StepCosts()))
         chance = random.Random(seed)
         self.copier = Scripted("lookup", world, self.drafts, chance)
         self.model = Scripted("draft", world, self.drafts, chance)

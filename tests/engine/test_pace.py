@@ -2,47 +2,8 @@
 
 import pytest
 
-from specchat.engine.decoding.pace import CheckCosts, Family, Mean, Shares
+from specchat.engine.decoding.pace import Family, Shares
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
-
-
-def checks(*measured: tuple[int, float]) -> list[float]:
-    costs = CheckCosts()
-    for rows, ms in measured:
-        costs.add(rows, ms)
-    return costs.table()
-
-
-def test_checks_between_measured_ones_lie_on_a_line() -> None:
-    table = checks((1, 1.0), (5, 3.0))
-    assert table[:6] == pytest.approx([0.0, 1.0, 1.5, 2.0, 2.5, 3.0])
-    assert table[9] == pytest.approx(5.0)
-    assert len(table) == MAX_DRAFT_LENGTH + 2
-
-
-def test_more_rows_never_take_less() -> None:
-    table = checks((1, 3.0), (4, 1.0), (8, 2.0))
-    assert table == sorted(table)
-    assert 1.0 < table[1] == table[4] < 3.0
-
-
-def test_what_was_measured_long_ago_gives_way() -> None:
-    """A check of one row on a busy machine does not stand against many of four rows on an idle one."""
-    table = checks((1, 9.0), *[(4, 1.0)] * 200)
-    assert table[1] < 1.2
-
-
-def test_costs_are_assumed_before_anything_was_measured() -> None:
-    assert 0 < checks()[1] < checks()[16]
-    assert 0 < checks((6, 2.0))[1] < 2.0 < checks((6, 2.0))[16]
-
-
-def test_a_jump_of_the_clock_moves_a_mean_little() -> None:
-    mean = Mean()
-    for _ in range(10):
-        mean.add(1.0)
-    mean.add(1e9)
-    assert mean.value < 1.5
 
 
 def test_shares_follow_a_change_and_forget_what_a_draft_could_not_have() -> None:
@@ -69,7 +30,7 @@ def test_the_promise_is_that_of_leviathan(stays: float, draft_ms: float, length:
     """(1 - a^(n+1)) / (1 - a) tokens in D + v + o, at the length where that is the most."""
     family = Family(stays)
     family.draft_ms.add(draft_ms)
-    table = checks((1, 1.0), (16, 2.0))
+    table = [0.0, *(1 + row / 15 for row in range(MAX_DRAFT_LENGTH + 1))]
     family.review(table, 0.1, 1)
     promises = [
         (1 - stays ** (n + 1)) / (1 - stays) / (n * draft_ms + table[n + 1] + 0.1)
@@ -86,7 +47,7 @@ def test_drafts_that_end_early_cost_less() -> None:
         family.draft_ms.add(0.5)
         for _ in range(40):
             family.judged([True, False, False, False], 2)
-        family.review(checks((1, 1.0), (16, 2.0)), 0.0, 1)
+        family.review([0.0, *(1 + row / 15 for row in range(MAX_DRAFT_LENGTH + 1))], 0.0, 1)
     assert short.steps[4][1] < whole.steps[4][1]
 
 
@@ -95,9 +56,9 @@ def test_forgetting_keeps_what_a_draft_costs() -> None:
     family.draft_ms.add(0.5)
     for _ in range(20):
         family.judged([False] * 4, 4)
-    family.review(checks((1, 1.0)), 0.0, 1)
+    family.review([1.0] * (MAX_DRAFT_LENGTH + 2), 0.0, 1)
     before = family.best(4)[0]
     family.forget()
-    family.review(checks((1, 1.0)), 0.0, 1)
+    family.review([1.0] * (MAX_DRAFT_LENGTH + 2), 0.0, 1)
     assert family.best(4)[0] > before
     assert family.draft_ms.value == 0.5

@@ -25,7 +25,7 @@ from specchat.engine.api import (
     Step,
 )
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.draft_model import UNSURE
+from specchat.engine.decoding.stop import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_speed
@@ -221,8 +221,11 @@ def test_a_step_tells_what_was_drafted_and_how_sure(demo: Session, strategy: str
 
 
 def test_a_draft_goes_on_while_its_model_is_sure(demo: Session) -> None:
-    request = Generate(1, STORY, limits=Limits(80), speculation=Speculation("draft", 8))
-    seen = steps(list(demo.generate(request)))
+    """Where the text depends on the draft: elsewhere the costs of a step decide, too."""
+    sampling = Sampling(seed=3, temperature=0.7)
+    request = Generate(1, STORY, sampling, Limits(80), Speculation("draft", 8, "ratio"))
+    seen, again = (steps(list(demo.generate(request))) for _ in range(2))
+    assert [step.drafts for step in seen] == [step.drafts for step in again]
     for step in seen:
         assert all((draft.probability or 0) >= UNSURE for draft in step.drafts[:-1])
     assert any(step.drafts and (step.drafts[-1].probability or 0) < UNSURE for step in seen)

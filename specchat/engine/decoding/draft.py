@@ -20,14 +20,15 @@ class Drafts(Protocol):
     drafted one, and comes after the node that it follows. In a chain each follows the one before.
     """
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
+    def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
         """Draft token after token: one(i) runs a model over node i and picks node i + 1.
+
+        The chain ends where a further token is unlikely to pay (`stop.py`), or soon after it.
 
         Args:
             name: of the family; a device keeps one captured graph for each.
             limit: most tokens, at least 1.
             one: calls `run` and `pick` and reads nothing of what they made, so that it can be captured.
-            unsure: the chain ends after a token that got less than this probability, or soon after it.
         """
         ...
 

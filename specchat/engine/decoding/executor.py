@@ -4,8 +4,10 @@ from collections.abc import Collection
 from typing import Protocol
 
 from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stops
 
 
 class Executor(Drafts, Protocol):
@@ -13,6 +15,8 @@ class Executor(Drafts, Protocol):
 
     ahead: bool
     """Whether a step runs while the host does something else: then the next one is started early."""
+    costs: StepCosts
+    stops: Stops
 
     def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> None:
         """A reply to `prompt` starts; nothing is added after a token of `eos`."""

@@ -9,10 +9,12 @@ from torch.nn.functional import pad
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import WIDTH, Role
 from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stops
 from specchat.engine.model.decoder import NOTHING, Decoder, Skip
 from specchat.engine.model.runs import depth_first
 
@@ -20,8 +22,9 @@ from specchat.engine.model.runs import depth_first
 class HostDrafts:
     """Makes drafts by models on the host, for a target there or elsewhere."""
 
-    def __init__(self, models: Mapping[Role, CachedModel[Decoder]], vocab: int) -> None:
+    def __init__(self, models: Mapping[Role, CachedModel[Decoder]], vocab: int, stops: Stops) -> None:
         """`vocab` is the target's: a draft's logits are cut or padded to it where only padding differs."""
+        self.stops = stops
         self._models = models
         self._vocab = vocab
         self._skip: Skip = NOTHING
@@ -39,14 +42,16 @@ class HostDrafts:
         self.draft = Draft()
         self._growth: Growth | None = None
         self._ratio = acceptance == "ratio"
+        self._timed = acceptance == "coupled" or self.sampler.greedy
+        self.stops.start()
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
-        draft = self.draft
+    def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
+        draft, stop = self.draft, self.stops.begin(name, self._timed)
         try:
             for node in range(limit):
                 one(node)
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
-                if draft.confidence[-1] < unsure:
+                if stop.ends(draft.confidence[-1]):
                     break
         finally:
             for token in draft.tokens:
@@ -140,7 +145,8 @@ class HostExecutor(HostDrafts):
 
     def __init__(self, models: Mapping[Role, CachedModel[Decoder]]) -> None:
         self._target = models["target"].model
-        super().__init__(models, self._target.config.vocab)
+        self.costs = StepCosts()
+        super().__init__(models, self._target.config.vocab, Stops(self.costs))
 
     def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
         super().begin(sampling, prompt)
@@ -170,7 +176,7 @@ class HostExecutor(HostDrafts):
         tokens = tokens[: end + 1]
         path = judged.path[: len(tokens)]
         self.added(tokens, path)
-        return Stepped(
+        stepped = Stepped(
             tokens=tuple(tokens),
             drafts=tuple(draft.tokens),
             confidence=tuple(draft.confidence),
@@ -180,3 +186,5 @@ class HostExecutor(HostDrafts):
             verify_ms=1e3 * (perf_counter() - self._drafted),
             parents=tuple(draft.parents),
         )
+        self.stops.observe(stepped)
+        return stepped

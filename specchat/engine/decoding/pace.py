@@ -7,8 +7,8 @@ what is old counts less.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 
+from specchat.engine.decoding.costs import Mean
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 KEPT = 0.95
@@ -32,61 +32,6 @@ SLOPE = 0.05
 PLACES = range(1, MAX_DRAFT_LENGTH + 1)
 EACH = [1.0] * MAX_DRAFT_LENGTH
 """Shares of drafts that never end early."""
-
-
-class Mean:
-    """A mean of milliseconds that follows slow changes, and that one slow step moves little."""
-
-    def __init__(self) -> None:
-        self.value, self.count = 0.0, 0
-
-    def add(self, value: float) -> None:
-        if self.count >= 4:
-            value = min(value, OUTLIER * self.value)
-        self.count += 1
-        self.value += (value - self.value) * max(1 / self.count, NEWEST)
-
-
-class CheckCosts:
-    """v(M): milliseconds of checking M rows, measured where they came up and read off a line between."""
-
-    def __init__(self) -> None:
-        self._means: dict[int, Mean] = {}
-        self._weights: dict[int, float] = {}
-
-    def add(self, rows: int, ms: float) -> None:
-        """A check of so many rows took so long."""
-        for seen in self._weights:
-            self._weights[seen] *= KEPT_COST
-        self._weights[rows] = self._weights.get(rows, 0.0) + 1
-        self._means.setdefault(rows, Mean()).add(ms)
-
-    def table(self) -> list[float]:
-        """Milliseconds of checking 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
-        known = self._monotone() or [(1, 1.0)]
-        (first, low), (last, high) = known[0], known[-1]
-        slope = (high - low) / (last - first) if last > first else SLOPE * low / (1 + SLOPE * (first - 1))
-        table = [0.0] * (MAX_DRAFT_LENGTH + 2)
-        for rows in range(1, first + 1):
-            table[rows] = max(low - slope * (first - rows), low / first)
-        for (start, less), (end, more) in pairwise(known):
-            for rows in range(start, end + 1):
-                table[rows] = less + (more - less) * (rows - start) / (end - start)
-        for rows in range(last + 1, len(table)):
-            table[rows] = high + slope * (rows - last)
-        return table
-
-    def _monotone(self) -> list[tuple[int, float]]:
-        """What was measured, by rows; where more rows took less time both take their mean, the newer counting more."""
-        pools: list[tuple[float, float, list[int]]] = []
-        for rows, mean in sorted(self._means.items()):
-            ms, weight, pooled = mean.value, max(self._weights[rows], 1e-6), [rows]
-            while pools and pools[-1][0] > ms:
-                other, much, before = pools.pop()
-                ms = (ms * weight + other * much) / (weight + much)
-                weight, pooled = weight + much, before + pooled
-            pools.append((ms, weight, pooled))
-        return [(rows, ms) for ms, _, pooled in pools for rows in pooled]
 
 
 class Shares:

@@ -43,6 +43,7 @@ class Decoding:
         self._drafted_by = self.family = "plain"
         """The families that drafted the step that was started last and the one that ended last."""
         executor.begin(sampling, prompt, self._eos)
+        executor.costs.begin()
 
     @property
     def room(self) -> int:
@@ -67,6 +68,7 @@ class Decoding:
         self.committed += stepped.tokens
         self._target.hold(self.committed, len(self.committed) - 1)
         self.family = self._drafted_by
+        self._executor.costs.add(self.family, stepped)
         drafter.observe(self.committed, stepped)
         early = self._executor.ahead and drafter.ahead
         if early and stepped.tokens[-1] not in self._eos and self.room > length:

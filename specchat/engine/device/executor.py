@@ -9,9 +9,11 @@ from torch import Tensor
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import WIDTH, Role
 from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stop, Stops
 from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
@@ -32,8 +34,18 @@ class Passes:
     name: str
     limit: int
     one: Callable[[int], None]
-    unsure: float
-    tree: bool
+    stop: Stop | None
+    """Of a chain."""
+    least: float = 0.0
+    """Of a tree."""
+
+    @property
+    def tree(self) -> bool:
+        return self.stop is None
+
+    def ends(self, value: float) -> bool:
+        """Whether nothing is wanted after the pass that the host is told this of."""
+        return value < self.least if self.stop is None else self.stop.ends(value)
 
     @property
     def found(self) -> tuple[int, int]:
@@ -74,6 +86,8 @@ class DeviceExecutor:
         self._branched = False
         """Whether the state says that the step drafts a tree."""
         self.graphs = graphs(device, [*state.tensors(), *self._trees.tensors(), self._verifier.tail], captured)
+        self.costs = StepCosts()
+        self.stops = Stops(self.costs)
         self.on_host: HostDrafts | None = None
         """Makes the drafts of a draft model on the host."""
 
@@ -84,6 +98,7 @@ class DeviceExecutor:
             ModelError: more end-of-text tokens than the kernels take.
         """
         self._prompt = len(prompt)
+        self._greedy = sampling.greedy
         self._state.set_sampling(sampling)
         self._state.begin(prompt, eos)
         self._verifier.place(prompt)
@@ -95,6 +110,7 @@ class DeviceExecutor:
         self._confidence: tuple[float, ...] = ()
         self._drafted = self._done = 0
         self._passes: Passes | None = None
+        self.stops.start()
         self._kind: Kind = "chain"
         self._parents: tuple[int, ...] = ()
         if self._branched:
@@ -104,17 +120,17 @@ class DeviceExecutor:
             self._state.set_acceptance(acceptance)
             self._acceptance = acceptance
         if self.on_host is not None:
-            self.on_host.start("coupled")
+            self.on_host.start(acceptance)
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
+    def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
         self._kind = "sampled chain"
-        self._start_passes(Passes(name, limit, one, unsure, tree=False))
+        self._start_passes(Passes(name, limit, one, self.stops.begin(name, self.timed)))
 
     def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
         self._kind = "tree"
         self._branched = True
         self._trees.start(limit, least)
-        self._start_passes(Passes(name, limit, one, least, tree=True))
+        self._start_passes(Passes(name, limit, one, None, least))
 
     def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
         if tokens:
@@ -158,7 +174,7 @@ class DeviceExecutor:
 
     def verdict(self) -> Stepped:
         if (passes := self._passes) is not None:
-            while self._done < passes.limit and self._surest(self._done - 2) >= passes.unsure:
+            while self._done < passes.limit and not passes.ends(self._surest(self._done - 2)):
                 self._run_pass(passes)
             self._start_verify()
         draft_ms, verify_ms = self._clock.wait()
@@ -168,7 +184,7 @@ class DeviceExecutor:
             self._parents = report.parents if passes.tree else ()
         if self.on_host is not None:
             self.on_host.added(report.tokens, report.path)
-        return Stepped(
+        stepped = Stepped(
             tokens=report.tokens,
             drafts=report.drafts,
             confidence=self._confidence,
@@ -178,6 +194,13 @@ class DeviceExecutor:
             verify_ms=verify_ms,
             parents=self._parents,
         )
+        self.stops.observe(stepped)
+        return stepped
+
+    @property
+    def timed(self) -> bool:
+        """Whether drafts may depend on how long things take: the text is the same whatever is drafted."""
+        return self._acceptance == "coupled" or self._greedy
 
     def place(self, text: list[int]) -> None:
         self._state.place(text, self._prompt)
@@ -264,12 +287,16 @@ class DraftsOnHost(HostDrafts):
     """Drafts by a model on the host for a target on a device."""
 
     def __init__(self, models: Mapping[Role, CachedModel[Decoder]], vocab: int, device: DeviceExecutor) -> None:
-        super().__init__(models, vocab)
         self._device = device
+        super().__init__(models, vocab, device.stops)
         device.on_host = self
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None], unsure: float) -> None:
-        super().chain(name, limit, one, unsure)
+    def start(self, acceptance: Acceptance) -> None:
+        super().start("coupled")
+        self._timed = self._device.timed
+
+    def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
+        super().chain(name, limit, one)
         self._device.fill(self.draft.tokens, self.draft.confidence)
 
     def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:

@@ -44,3 +44,5 @@ def prepare(
     target.keep(0)
     for drafter in drafters.values():
         drafter.forget()
+    executor.costs.forget()
+    executor.stops.forget()

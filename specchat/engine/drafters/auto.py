@@ -9,8 +9,9 @@ small share of the time.
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
+from specchat.engine.decoding.costs import CheckCosts, Mean
 from specchat.engine.decoding.draft import Drafter, Drafts
-from specchat.engine.decoding.pace import GOES_ON, KEPT, KEPT_TRIAL, CheckCosts, Family, Mean
+from specchat.engine.decoding.pace import GOES_ON, KEPT, KEPT_TRIAL, Family
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.guess import Copier, Guess
 from specchat.engine.drafters.occurrences import KEY

@@ -6,15 +6,11 @@ from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
 
-UNSURE = 0.7
-"""A draft ends with a token that it gave less than this probability: what follows is rarely reached."""
-
 
 class DraftModelDrafter:
     """Samples with the target's options and the target's noise, so that both mostly choose alike."""
 
     name = "draft"
-    unsure = UNSURE
 
     def __init__(self, draft: CachedModel[Model], drafts: Drafts, ahead: bool) -> None:
         """`ahead`: the model runs on a device that works by itself."""
@@ -46,7 +42,7 @@ class DraftModelDrafter:
             self.draft.hold(text, min(self._proposed + stepped.drafted - 1, len(text) - 1))
 
     def _make(self, limit: int) -> None:
-        self._drafts.chain(self.name, limit, self._one, self.unsure)
+        self._drafts.chain(self.name, limit, self._one)
 
     def _one(self, node: int) -> None:
         self._drafts.run("draft", node)

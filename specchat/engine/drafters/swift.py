@@ -12,8 +12,6 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.skip_search import WINDOW, SkipSearch
 from specchat.engine.model.decoder import Skip
 
-CONFIDENT = 0.8
-"""Drafting stops after a token the skipping model gives less than this probability."""
 SEARCH_EVERY = 4
 """Verify steps between two trials of the search."""
 
@@ -22,7 +20,6 @@ class SwiftDrafter:
     """Shares the target's weights and cache; needs no draft model."""
 
     name = "swift"
-    unsure = CONFIDENT
 
     def __init__(self, target: CachedModel[Model], layers: int, drafts: Drafts) -> None:
         self._target = target
@@ -50,7 +47,7 @@ class SwiftDrafter:
         if self._steps % SEARCH_EVERY == 0:
             self._try_another(text)
         self._drafts.leave_out(self.search.best)
-        self._drafts.chain(self.name, limit, self._one, self.unsure)
+        self._drafts.chain(self.name, limit, self._one)
         return self.name
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:

@@ -1,0 +1,122 @@
+"""What the parts of a step cost here, measured at each step: the texts change, the machine and the pair stay.
+
+v(M) is what checking M rows takes, D what a family takes for a drafted token, o the rest of a step. What is old counts
+less, and one slow step or a jump of the clock moves little.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from time import perf_counter
+
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
+
+NEWEST = 0.1
+"""Weight of the newest measurement at least."""
+OUTLIER = 3.0
+"""Times the mean that one measurement counts as at most."""
+KEPT = 0.97
+"""Weight of what checks of some rows took after one more check of any."""
+SLOPE = 0.05
+"""What a row more adds to a check of one, assumed while only one count of rows was seen."""
+LARGE = 1e9
+
+
+class Mean:
+    """A mean of milliseconds that follows slow changes, and that one slow step moves little."""
+
+    def __init__(self) -> None:
+        self.value, self.count = 0.0, 0
+
+    def add(self, value: float) -> None:
+        if self.count >= 4:
+            value = min(value, OUTLIER * self.value)
+        self.count += 1
+        self.value += (value - self.value) * max(1 / self.count, NEWEST)
+
+
+class CheckCosts:
+    """v(M): milliseconds of checking M rows, measured where they came up and read off a line between."""
+
+    def __init__(self) -> None:
+        self._means: dict[int, Mean] = {}
+        self._weights: dict[int, float] = {}
+        self._newest = 1.0
+        """Weight of the last check: the newer weigh more, which is the older weighing less."""
+
+    def add(self, rows: int, ms: float) -> None:
+        """A check of so many rows took so long."""
+        self._newest /= KEPT
+        if self._newest > LARGE:
+            self._weights = {seen: weight / self._newest for seen, weight in self._weights.items()}
+            self._newest = 1.0
+        self._weights[rows] = self._weights.get(rows, 0.0) + self._newest
+        self._means.setdefault(rows, Mean()).add(ms)
+
+    def table(self) -> list[float]:
+        """Milliseconds of checking 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
+        known = self._monotone() or [(1, 1.0)]
+        (first, low), (last, high) = known[0], known[-1]
+        slope = (high - low) / (last - first) if last > first else SLOPE * low / (1 + SLOPE * (first - 1))
+        table = [0.0] * (MAX_DRAFT_LENGTH + 2)
+        for rows in range(1, first + 1):
+            table[rows] = max(low - slope * (first - rows), low / first)
+        for (start, less), (end, more) in pairwise(known):
+            for rows in range(start, end + 1):
+                table[rows] = less + (more - less) * (rows - start) / (end - start)
+        for rows in range(last + 1, len(table)):
+            table[rows] = high + slope * (rows - last)
+        return table
+
+    def _monotone(self) -> list[tuple[int, float]]:
+        """What was measured, by rows; where more rows took less time both take their mean, the newer counting more."""
+        pools: list[tuple[float, float, list[int]]] = []
+        for rows, mean in sorted(self._means.items()):
+            ms, weight, pooled = mean.value, self._weights[rows] / self._newest, [rows]
+            while pools and pools[-1][0] > ms:
+                other, much, before = pools.pop()
+                ms = (ms * weight + other * much) / (weight + much)
+                weight, pooled = weight + much, before + pooled
+            pools.append((ms, weight, pooled))
+        return [(rows, ms) for ms, _, pooled in pools for rows in pooled]
+
+
+class StepCosts:
+    """Costs of steps in milliseconds, kept current by whoever runs them."""
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        """`clock` tells seconds."""
+        self._clock = clock
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing."""
+        self.checks = CheckCosts()
+        self.drafts: dict[str, Mean] = {}
+        """Of a drafted token, by family."""
+        self.other = Mean()
+        """What a step takes besides drafting and checking."""
+        self.begin()
+
+    def begin(self) -> None:
+        """A reply begins: the time before it belongs to no step."""
+        self._since: float | None = None
+        self._last = ""
+
+    def add(self, family: str, stepped: Stepped) -> None:
+        """One more step, whose draft is of `family`."""
+        now = self._clock()
+        self.checks.add(1 + stepped.drafted, stepped.verify_ms)
+        if self._since is not None:
+            self.other.add(max(0.0, 1e3 * (now - self._since) - stepped.draft_ms - stepped.verify_ms))
+        self._since = now
+        if stepped.drafted:
+            mean = self.drafts.setdefault(family, Mean())
+            # A model that was left out for a while read the text since, too.
+            if family == self._last or not mean.count:
+                mean.add(stepped.draft_ms / stepped.drafted)
+        self._last = family
+
+    def draft(self, family: str) -> float:
+        """Milliseconds of a drafted token; 0 while none was seen."""
+        return self.drafts[family].value if family in self.drafts else 0.0

@@ -1,0 +1,92 @@
+"""What the parts of a step cost, by measurements that lie, jump and grow old."""
+
+import pytest
+
+from specchat.engine.decoding.costs import CheckCosts, Mean, StepCosts
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
+
+
+def checks(*measured: tuple[int, float]) -> list[float]:
+    costs = CheckCosts()
+    for rows, ms in measured:
+        costs.add(rows, ms)
+    return costs.table()
+
+
+def test_checks_between_measured_ones_lie_on_a_line() -> None:
+    table = checks((1, 1.0), (5, 3.0))
+    assert table[:6] == pytest.approx([0.0, 1.0, 1.5, 2.0, 2.5, 3.0])
+    assert table[9] == pytest.approx(5.0)
+    assert len(table) == MAX_DRAFT_LENGTH + 2
+
+
+def test_more_rows_never_take_less() -> None:
+    table = checks((1, 3.0), (4, 1.0), (8, 2.0))
+    assert table == sorted(table)
+    assert 1.0 < table[1] == table[4] < 3.0
+
+
+def test_what_was_measured_long_ago_gives_way() -> None:
+    """A check of one row on a busy machine does not stand against many of four rows on an idle one."""
+    table = checks((1, 9.0), *[(4, 1.0)] * 200)
+    assert table[1] < 1.2
+
+
+def test_costs_are_assumed_before_anything_was_measured() -> None:
+    assert 0 < checks()[1] < checks()[16]
+    assert 0 < checks((6, 2.0))[1] < 2.0 < checks((6, 2.0))[16]
+
+
+def test_a_jump_of_the_clock_moves_a_mean_little() -> None:
+    mean = Mean()
+    for _ in range(10):
+        mean.add(1.0)
+    mean.add(1e9)
+    assert mean.value < 1.5
+
+
+def test_old_checks_are_told_from_new_ones_however_many_there_were() -> None:
+    costs = CheckCosts()
+    for _ in range(3000):
+        costs.add(1, 9.0)
+    for _ in range(200):
+        costs.add(4, 1.0)
+    assert costs.table()[1] < 1.2
+
+
+def step(drafted: int, draft_ms: float, verify_ms: float) -> Stepped:
+    return Stepped((0,), (0,) * drafted, (), 0, (), draft_ms, verify_ms)
+
+
+def test_a_step_is_taken_apart() -> None:
+    now = 0.0
+    costs = StepCosts(lambda: now)
+    costs.begin()
+    for _ in range(3):
+        now += 0.010
+        costs.add("draft", step(4, 2.0, 5.0))
+    assert costs.draft("draft") == pytest.approx(0.5)
+    assert costs.draft("swift") == 0.0
+    assert costs.checks.table()[5] == pytest.approx(5.0)
+    assert costs.other.value == pytest.approx(3.0)
+
+
+def test_the_time_between_replies_belongs_to_no_step() -> None:
+    now = 0.0
+    costs = StepCosts(lambda: now)
+    for _ in range(3):
+        costs.begin()
+        now += 60.0
+        costs.add("plain", step(0, 0.0, 5.0))
+    assert costs.other.count == 0
+
+
+def test_what_a_model_reads_after_others_drafted_is_no_cost_of_a_token() -> None:
+    costs = StepCosts(lambda: 0.0)
+    costs.add("draft", step(2, 1.0, 5.0))
+    costs.add("lookup", step(8, 0.0, 5.0))
+    costs.add("draft", step(2, 9.0, 5.0))
+    assert costs.draft("draft") == pytest.approx(0.5)
+    costs.add("draft", step(2, 2.0, 5.0))
+    assert costs.draft("draft") == pytest.approx(0.75)

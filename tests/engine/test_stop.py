@@ -1,0 +1,109 @@
+"""Where drafts end, by simulation: models whose probabilities are true, or are not, at known costs."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import UNSURE, Stop, Stops
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
+
+SURE, TORN = 0.985, 0.6
+CHECK_MS = 1.0
+
+
+class World:
+    """Stretches of text that a model is sure or torn about; tokens stay as often as `stays` says of a probability."""
+
+    def __init__(self, draft_ms: float, row_ms: float, stays: Callable[[float], float] = lambda p: p) -> None:
+        self.draft_ms, self.row_ms, self.stays = draft_ms, row_ms, stays
+        self.chance = random.Random(4)
+        self.costs = StepCosts(lambda: 0.0)
+        self.stop = Stop("draft", self.costs)
+        self.torn = False
+
+    def step(self, ends: Callable[[float], bool]) -> tuple[int, float]:
+        """Tokens and milliseconds of one step, after which the costs and the stop are told."""
+        probabilities: list[float] = []
+        for _ in range(MAX_DRAFT_LENGTH):
+            if self.chance.random() < 0.2:
+                self.torn = not self.torn
+            probabilities.append(TORN if self.torn else SURE)
+            if ends(probabilities[-1]):
+                break
+        accepted = 0
+        while accepted < len(probabilities) and self.chance.random() < self.stays(probabilities[accepted]):
+            accepted += 1
+        draft_ms = self.draft_ms * len(probabilities)
+        verify_ms = CHECK_MS + self.row_ms * len(probabilities)
+        tested = min(accepted + 1, len(probabilities))
+        tokens = (0,) * (accepted + 1)
+        path = tuple(range(1, accepted + 1))
+        drafts = (0,) * len(probabilities)
+        stepped = Stepped(tokens, drafts, tuple(probabilities), tested, path, draft_ms, verify_ms)
+        self.costs.add("draft", stepped)
+        self.stop.observe(stepped)
+        return len(tokens), draft_ms + verify_ms
+
+    def speed(self, steps: int, least: float | None = None) -> float:
+        """Tokens a millisecond; with `least` drafts end with a token that got less."""
+        tokens = ms = 0.0
+        for _ in range(steps):
+            self.stop.begin(timed=True)
+            more, took = self.step(self.stop.ends if least is None else lambda p: p < least)
+            tokens, ms = tokens + more, ms + took
+        return tokens / ms
+
+
+@pytest.mark.parametrize(("draft_ms", "row_ms"), [(0.02, 0.01), (0.1, 0.05), (0.3, 0.2), (0.6, 0.1), (0.05, 0.4)])
+def test_it_is_about_as_good_as_the_best_constant(draft_ms: float, row_ms: float) -> None:
+    constants = [World(draft_ms, row_ms).speed(2000, least) for least in (0.0, UNSURE, 1.0)]
+    assert max(constants) > 1.05 * min(constants)
+    assert World(draft_ms, row_ms).speed(2000) >= 0.92 * max(constants)
+
+
+def test_dear_drafts_end_sooner() -> None:
+    lengths = []
+    for draft_ms in (0.02, 0.5):
+        world = World(draft_ms, 0.05)
+        world.speed(200)
+        world.stop.begin(timed=True)
+        lengths.append(sum(not world.stop.ends(TORN) for _ in range(MAX_DRAFT_LENGTH)))
+    assert lengths[0] > lengths[1] == 0
+
+
+def test_what_a_model_is_sure_of_in_vain_ends_a_draft() -> None:
+    world = World(0.3, 0.1, stays=lambda _: 0.1)
+    world.speed(100)
+    assert world.stop.begin(timed=True).ends(SURE)
+
+
+def test_where_the_text_depends_on_the_draft_nothing_measured_counts() -> None:
+    world = World(0.6, 0.4, stays=lambda _: 0.1)
+    world.speed(100)
+    stop = world.stop.begin(timed=False)
+    assert not stop.ends(UNSURE)
+    assert stop.ends(UNSURE - 0.01)
+
+
+def test_only_the_family_that_drafted_learns() -> None:
+    costs = StepCosts(lambda: 0.0)
+    stops = Stops(costs)
+    refused = Stepped((0,), (0,) * 4, (SURE,) * 4, 1, (), 1.0, 1.0)
+    for _ in range(50):
+        stops.start()
+        stops.begin("draft", timed=True)
+        costs.add("draft", refused)
+        stops.observe(refused)
+    assert stops.begin("draft", timed=True).ends(SURE)
+    assert not stops.begin("swift", timed=True).ends(SURE)
+    stops.forget()
+    assert not stops.begin("draft", timed=True).ends(SURE)
+
+
+def test_it_can_be_switched_off_to_measure() -> None:
+    stops = Stops(StepCosts(lambda: 0.0))
+    stops.off = True
+    assert not stops.begin("draft", timed=True).ends(0.0)
