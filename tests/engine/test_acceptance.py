@@ -116,6 +116,43 @@ def test_rounds_of_one_place_have_noise_of_their_own() -> None:
     assert chisquare([first[i] for i in range(size)], (p * steps).numpy()).pvalue > 1e-3
 
 
+def test_several_samples_for_one_place_follow_the_target_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three candidates drawn from one distribution, each tried against what the ones before left of the target's."""
+    logits, q = rows(()).repeat(4, 1), drafter(())
+    exact = logits[0].double().softmax(-1)
+    branches = Branches(monkeypatch)
+    reached = [0.0] * V
+    for tokens in itertools.product(range(V), repeat=3):
+        draft = Draft(list(tokens), [0, 0, 0], [q] * 3)
+        drawn = float(np.prod([float(q[t]) for t in tokens]))
+        choose = lambda d=draft: acceptance._ratio(logits[0], d, [1, 2, 3], 0, Sampler(SAMPLING), History([]))  # noqa: E731
+        for token, probability in branches.outcomes(choose):
+            reached[token] += drawn * probability
+    assert reached == pytest.approx(exact.tolist(), abs=1e-12)
+
+
+def test_what_cannot_have_been_drawn_is_refused() -> None:
+    """And does not come back as what follows the refusal, unless the target knows nothing else."""
+    never = float("-inf")
+    draft = Draft([1], q=[torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64)])
+    for sure, expected in ((0.0, acceptance.Verdict((), 1, 2)), (never, acceptance.Verdict((1,), 1, 1))):
+        logits = torch.tensor([[never, 2.0, sure, never]]).repeat(2, 1)
+        for position in range(50):
+            assert judge(logits, draft, position, Sampler(SAMPLING), History([]), "ratio") == expected
+
+
+def test_a_refusal_has_other_noise_than_the_draft() -> None:
+    """The noise that the draft was drawn with says what it refused: frequencies show where it is used again."""
+    p, q = torch.tensor([0.1, 0.4, 0.25, 0.25]), torch.tensor([0.6, 0.3, 0.05, 0.05])
+    logits, sampler, steps = p.log().repeat(2, 1), Sampler(Sampling(seed=3, temperature=1.0)), 4000
+    first: Counter[int] = Counter()
+    for step in range(steps):
+        token = sampler.pick(q.log(), 2 * step)
+        verdict = judge(logits, Draft([token], q=[q.double()]), 2 * step, sampler, History([]), "ratio")
+        first[token if verdict.path else verdict.token] += 1
+    assert chisquare([first[i] for i in range(V)], (p.double() / p.double().sum() * steps).numpy()).pvalue > 1e-3
+
+
 @pytest.mark.parametrize("mode", ["coupled", "ratio"])
 def test_a_tree_is_walked_by_the_targets_own_choices(mode: Acceptance) -> None:
     logits = torch.full((7, V), 0.0)

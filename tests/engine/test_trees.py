@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.decoding.draft import WIDTH
 from specchat.engine.decoding.growth import ROOT, Growth
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters import draft_tree
@@ -91,13 +92,23 @@ def test_the_most_valuable_nodes_are_kept_with_their_parents() -> None:
     assert growth.tokens(growth.frontier) == [10, 11]
     growth.runs()
     growth.add(0, [20, 21], [0.4, 0.5], [0.9, 0.1])
-    growth.add(1, [22, 23], [0.6, 0.7], [1.0, 0.0])
+    growth.add(1, [22, 23], [0.6, 0.7], [1.0, 0.1])
     growth.advance(2)
     assert growth.tokens(growth.frontier) == [20, 22, 21]
     draft, _ = growth.best(4)
     assert (draft.tokens, draft.parents, draft.confidence) == ([10, 20, 11, 22], [0, 1, 0, 3], [0.1, 0.4, 0.2, 0.6])
     assert growth.best(2)[0].tokens == [10, 20]
     assert growth.best(3)[0].parents == [0, 1, 0]
+
+
+def test_a_level_goes_on_from_the_best_of_it() -> None:
+    """As many as may be, the first found of equal ones; what is worth just the least is taken up."""
+    shares = [0.25, *[0.5] * WIDTH, 0.75]
+    growth = Growth(least=0.25)
+    growth.add(ROOT, list(range(len(shares))), shares, shares)
+    assert len(growth) == WIDTH + 2
+    growth.advance(0)
+    assert growth.frontier == [WIDTH + 1, *range(1, WIDTH)]
 
 
 @pytest.mark.parametrize("acceptance", ["coupled", "ratio"])
