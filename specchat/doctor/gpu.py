@@ -6,9 +6,10 @@ import subprocess
 from specchat.clean import one_line
 from specchat.doctor.finding import Finding, note, ok
 from specchat.doctor.versions import installed
+from specchat.engine.gpu_counters import Counters, CountersError
 from specchat.engine.model import toolchain
 
-QUERY = ("--query-gpu=name,memory.total,memory.free,driver_version,compute_cap", "--format=csv,noheader")
+QUERY = ("--query-gpu=name,memory.total,memory.free,driver_version,compute_cap,uuid", "--format=csv,noheader")
 PATIENCE_S = 5.0
 OLDEST = 8.0
 """Compute capability of Ampere."""
@@ -25,7 +26,7 @@ def gpus() -> list[Finding]:
     if result.returncode:
         told = one_line(result.stdout + result.stderr, 160)
         return [note("gpu", f"nvidia-smi fails ({told}): pairs may run on the CPU only.")]
-    found = [_gpu(line) for line in result.stdout.splitlines() if line.strip()]
+    found = [finding for line in result.stdout.splitlines() if line.strip() for finding in _gpu(line)]
     if not found:
         return [note("gpu", "nvidia-smi lists none: pairs run on the CPU.")]
     return [*found, _builds()] if any(finding.status == "ok" for finding in found) else found
@@ -38,18 +39,26 @@ def _builds() -> Finding:
     return ok("gpu tools", f"{toolchain.compiler()}, {toolchain.header()}")
 
 
-def _gpu(line: str) -> Finding:
+def _gpu(line: str) -> list[Finding]:
     fields = [one_line(field, 60) for field in line.split(",")]
-    if len(fields) != 5:
-        return note("gpu", f"nvidia-smi says something unexpected: {one_line(line, 120)}")
-    name, total, free, driver, capability = fields
+    if len(fields) != 6:
+        return [note("gpu", f"nvidia-smi says something unexpected: {one_line(line, 120)}")]
+    name, total, free, driver, capability, uuid = fields
     shown = f"{name}, {free} of {total} free, driver {driver}, compute capability {capability}"
     try:
         old = float(capability) < OLDEST
     except ValueError:
         old = False
     if old:
-        return note("gpu", f"{shown}: older than Ampere, so pairs run on the CPU.")
+        return [note("gpu", f"{shown}: older than Ampere, so pairs run on the CPU.")]
     if (installed("torch") or "").endswith("+cpu"):
-        return note("gpu", f"{shown}; but the installed torch is built for the CPU only.")
-    return ok("gpu", shown)
+        return [note("gpu", f"{shown}; but the installed torch is built for the CPU only.")]
+    return [ok("gpu", shown), _use(uuid)]
+
+
+def _use(uuid: str) -> Finding:
+    """What the app's engine panel shows of a GPU."""
+    try:
+        return ok("gpu use", f"{100 * Counters(uuid).read().busy:.0f} % busy")
+    except CountersError as error:
+        return note("gpu use", f"its counters cannot be read ({error}): the engine panel does not show how busy it is.")

@@ -224,6 +224,8 @@ class PairInfo:
     """Why a pair that may run on a GPU runs on the CPU, in words; empty otherwise."""
     plain_sampled_tokens_per_second: float = 0.0
     """Plain speed where tokens are drawn, which costs a small model much of a step; 0 where it was not measured."""
+    gpu: str = ""
+    """The UUID of the GPU that the target runs on, as NVML names it; empty on the CPU."""
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed that a reply with these options is compared with, in tokens per second."""

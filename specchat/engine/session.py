@@ -65,6 +65,7 @@ class Session:
             load_seconds=0.0,
             exactness=runner.exactness,
             note=note,
+            gpu=runner.gpu,
         )
         self._measure()
         self.info = replace(self.info, load_seconds=perf_counter() - started)

@@ -6,6 +6,7 @@ from specchat.chat.turn import Reply
 from specchat.engine.api import PairInfo
 from specchat.tui import figures
 from specchat.tui.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
+from specchat.tui.insight.gpu_use import NO_USE, GpuUse
 from specchat.tui.insight.projection import plain_speed
 
 RECENT = 64
@@ -35,6 +36,7 @@ class Gauges:
     diagnosis: Diagnosis = NO_DIAGNOSIS
     saved_ms: float | None = None
     """Saved since the app was started; negative where drafting cost time."""
+    gpu: GpuUse = NO_USE
 
     @property
     def slower(self) -> bool:
@@ -43,7 +45,11 @@ class Gauges:
 
 
 def gauges(
-    reply: Reply | None, info: PairInfo | None, diagnosis: Diagnosis = NO_DIAGNOSIS, saved_ms: float | None = None
+    reply: Reply | None,
+    info: PairInfo | None,
+    diagnosis: Diagnosis = NO_DIAGNOSIS,
+    saved_ms: float | None = None,
+    gpu: GpuUse = NO_USE,
 ) -> Gauges:
     """The figures of `reply`, or of an idle engine when there is none.
 
@@ -52,7 +58,7 @@ def gauges(
     context = info.context if info else 0
     used_memory = info.memory if info else 0
     if reply is None:
-        return Gauges(context=context, memory=used_memory, diagnosis=diagnosis, saved_ms=saved_ms)
+        return Gauges(context=context, memory=used_memory, diagnosis=diagnosis, saved_ms=saved_ms, gpu=gpu)
     stats = reply.stats
     tally = reply.stretch if stats is None else reply.tally
     speed = stats.tokens_per_second if stats else tally.tokens_per_second
@@ -76,6 +82,7 @@ def gauges(
         memory=used_memory,
         diagnosis=diagnosis,
         saved_ms=saved_ms,
+        gpu=gpu,
     )
 
 

@@ -11,6 +11,7 @@ from specchat.engine.port import EnginePort
 from specchat.tui.composing.personas import persona_of
 from specchat.tui.draft import Waiting
 from specchat.tui.insight.diagnosis import Advisor, Diagnosis
+from specchat.tui.insight.gpu_use import GpuWatch
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.launch import Launch
 from specchat.tui.loaded_pair import LoadedPair
@@ -31,6 +32,7 @@ class SessionState:
         self.loaded = LoadedPair(engine, launch.fallback)
         self.wanted = ""
         """The pair of the chat that is shown, where another is loaded; empty when it is the loaded one."""
+        self.gpu = GpuWatch()
         self.ledger = Ledger()
         self.replies = Replies(engine, self.chat.saving, self.ledger.add)
         self.prompt_count = PromptCount()

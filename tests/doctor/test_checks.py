@@ -15,6 +15,7 @@ from specchat.doctor.terminal import clipboard, terminal
 from specchat.engine import fake
 from specchat.engine.api import ModelSource, PairSpec, StrategyStatus
 from specchat.engine.fake import FakeEngine
+from tests.fake_nvml import GPU, FakeNvml, NVMLError
 
 GOOD = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "de_DE.UTF-8"}
 SIZE = os.terminal_size((100, 30))
@@ -115,8 +116,9 @@ def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list
 
 def test_gpus_as_the_driver_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = smi(tmp_path, monkeypatch)
-    new, old, _ = look(
-        "echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9'; echo 'Tesla T4, 15360 MiB, 15000 MiB, 570.1, 7.5'"
+    new, _, old, _ = look(
+        "echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9, GPU-5f0c';"
+        "echo 'Tesla T4, 15360 MiB, 15000 MiB, 570.1, 7.5, GPU-77'"
     )
     assert (new.status, new.text.split(",")[0]) == ("ok", "NVIDIA L4")
     assert old.status == "note"
@@ -138,10 +140,20 @@ def test_what_triton_builds_with_is_told_beside_a_gpu_that_will_do(
 ) -> None:
     look = smi(tmp_path, monkeypatch)
     monkeypatch.setattr(gpu.toolchain, "lacking", lambda: missing)
-    found = look("echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9'")[1]
+    found = look("echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9, GPU-5f0c'")[-1]
     assert (found.name, found.status) == ("gpu tools", status)
     assert words in found.text
-    assert [finding.name for finding in look("echo 'Tesla T4, 15360 MiB, 15000 MiB, 570.1, 7.5'")] == ["gpu"]
+    assert [finding.name for finding in look("echo 'Tesla T4, 15360 MiB, 15000 MiB, 570.1, 7.5, GPU-77'")] == ["gpu"]
+
+
+def test_how_busy_a_gpu_is_stands_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    look, nvml = smi(tmp_path, monkeypatch), FakeNvml(monkeypatch)
+    line = f"echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9, {GPU}'"
+    assert look(line)[1] == Finding("gpu use", "ok", "62 % busy")
+    nvml.fails, nvml.error = "nvmlInit", NVMLError("Insufficient Permissions")
+    told = look(line)[1]
+    assert (told.name, told.status) == ("gpu use", "note")
+    assert "cannot be read (Insufficient Permissions)" in told.text
 
 
 def test_without_a_driver_the_cpu_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +163,7 @@ def test_without_a_driver_the_cpu_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_torch_for_the_cpu_beside_a_gpu_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = smi(tmp_path, monkeypatch)
-    assert look("echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9'")[0].status == "ok"
+    assert look("echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9, GPU-5f0c'")[0].status == "ok"
     monkeypatch.setattr(gpu, "installed", lambda _: "2.11.0+cpu")
     assert "built for the CPU only" in gpu.gpus()[0].text
 

@@ -63,6 +63,7 @@ def device_runner(
         eos=target.config.eos,
         place="cuda",
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "interpreted kernels",
+        gpu=f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else "",
         exactness="row-invariant kernels" + (", captured graphs" if executor.graphs.captured else ""),
         memory=memory,
         prepare=ready,

@@ -29,6 +29,7 @@ def host_runner(target: Decoder, draft: Decoder | None) -> Runner:
         eos=target.config.eos,
         place="cpu",
         device=f"cpu, {threads} thread{'s' * (threads != 1)}, {torch.backends.cpu.get_cpu_capability()}",
+        gpu="",
         exactness="row-invariant products: " + ", ".join(sorted(target.arrangements())),
         memory=lambda: sum(one.model.memory() for one in cached.values()),
         prepare=lambda _: None,

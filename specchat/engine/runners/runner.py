@@ -19,6 +19,7 @@ class Runner:
         vocab: columns of the target's logits.
         eos: end-of-text tokens that the checkpoint names.
         device: in words.
+        gpu: as in `PairInfo`.
         exactness: how equality with plain decoding is ensured here, in words.
         memory: bytes held on the device: weights, cache, buffers.
         prepare: does before the first reply what would delay it, and tells each part in words.
@@ -33,6 +34,7 @@ class Runner:
     eos: frozenset[int]
     place: Place
     device: str
+    gpu: str
     exactness: str
     memory: Callable[[], int]
     prepare: Callable[[Callable[[str], None]], None]

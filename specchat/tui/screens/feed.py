@@ -68,9 +68,18 @@ class Feed:
             self._take(session.check())
             shown = session.conversation
             self._collector.idle(shown.key if shown.turns else "", self._window.prompt.text)
+        self._look_at_gpu()
         if self._unsaved != (problem := session.chat.saving.problem):
             self._unsaved = problem
             self._window.draw_rows()
+
+    def _look_at_gpu(self) -> None:
+        session = self._window.session
+        info, before = session.loaded.info, session.gpu.use
+        if problem := session.gpu.look(info.gpu if info is not None else "", idle=not session.busy):
+            self._window.say(problem)
+        if session.gpu.use != before:
+            self._window.draw_gauges()
 
     def _take(self, updates: list[Update]) -> None:
         if not updates:

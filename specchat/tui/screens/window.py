@@ -112,7 +112,7 @@ class ChatWindow(Screen[None]):
         """The engine panel, or its one row; neither before something was asked."""
         session, total = self.session, self.session.ledger.total
         saved_ms = total.saved_ms if total.compared_ms else None
-        shown = gauges(session.last_reply, session.loaded.info, session.diagnosis, saved_ms)
+        shown = gauges(session.last_reply, session.loaded.info, session.diagnosis, saved_ms, session.gpu.use)
         panel, line = self._panel, self._engine_line
         asked = bool(session.conversation.turns)
         listed = Sidebar.OUTER if self.lists_chats else 0

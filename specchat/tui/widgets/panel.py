@@ -74,6 +74,8 @@ def _diagnosis(shown: Gauges) -> Iterable[Row]:
         yield from styled(diagnosis.words, ".label").wrap(WIDTH)
     if diagnosis.advice:
         yield from styled(f"{ADVICE_KEY} {diagnosis.advice.words}", ".key").wrap(WIDTH)
+    if shown.gpu.trouble:
+        yield from styled(shown.gpu.trouble, ".slow").wrap(WIDTH)
 
 
 def _facts(shown: Gauges) -> Iterable[Row]:
@@ -83,6 +85,8 @@ def _facts(shown: Gauges) -> Iterable[Row]:
     if shown.saved_ms is not None:
         yield _fact("lost so far" if shown.saved_ms < 0 else "saved so far", figures.duration(shown.saved_ms))
     yield _fact("memory", figures.memory(shown.memory) if shown.memory else "–")
+    if shown.gpu.words:
+        yield _fact("GPU", shown.gpu.words)
     if shown.context:
         yield _fact("context", f"{figures.count(shown.context_used)} / {figures.count(shown.context)}")
         filled, rest = figures.bar(shown.context_used / shown.context, WIDTH)

@@ -1,0 +1,49 @@
+"""A management library that answers as it is told, in the place of NVIDIA's."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+GPU = "GPU-5f0c"
+
+
+class NVMLError(Exception):
+    pass
+
+
+class FakeNvml:
+    """`busy` in percent, memory in bytes; `fails` names the call that raises `error`."""
+
+    NVMLError = NVMLError
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        """In the place of the module until `patch` is undone."""
+        self.busy, self.free, self.total = 62, 3 << 30, 8 << 30
+        self.fails, self.error = "", Exception()
+        self.calls: list[str] = []
+        patch.setitem(sys.modules, "pynvml", self)
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if name == self.fails:
+            raise self.error
+
+    def nvmlInit(self) -> None:
+        self._called("nvmlInit")
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        self._called("nvmlDeviceGetHandleByUUID")
+        if uuid != GPU:
+            raise NVMLError("Not Found")
+        return "handle"
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
+        assert handle == "handle"
+        self._called("nvmlDeviceGetUtilizationRates")
+        return SimpleNamespace(gpu=self.busy, memory=5)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+        assert handle == "handle"
+        self._called("nvmlDeviceGetMemoryInfo")
+        return SimpleNamespace(free=self.free, total=self.total, used=self.total - self.free)

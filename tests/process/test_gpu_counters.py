@@ -1,0 +1,58 @@
+"""The counters of a GPU, over a management library that is scripted."""
+
+import sys
+
+import pytest
+
+from specchat.engine.gpu_counters import Counters, CountersError, Reading
+from tests.fake_nvml import GPU, FakeNvml, NVMLError
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    return FakeNvml(monkeypatch)
+
+
+def test_use_and_free_memory_are_read(nvml: FakeNvml) -> None:
+    counters = Counters(GPU)
+    assert counters.read() == Reading(0.62, 3 << 30, 8 << 30)
+    nvml.busy, nvml.free = 100, 0
+    assert counters.read() == Reading(1.0, 0, 8 << 30)
+    assert nvml.calls.count("nvmlInit") == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("nvmlInit", NVMLError("NVML Shared Library Not Found")),
+        ("nvmlInit", OSError("libnvidia-ml.so.1: wrong ELF class")),
+        ("nvmlInit", AttributeError("no such function")),
+        ("nvmlDeviceGetHandleByUUID", NVMLError("Insufficient Permissions")),
+        ("nvmlDeviceGetUtilizationRates", NVMLError("GPU is lost\x1b[2J")),
+        ("nvmlDeviceGetMemoryInfo", NVMLError("Not Supported")),
+    ],
+)
+def test_counters_that_cannot_be_read_say_why(nvml: FakeNvml, call: str, error: Exception) -> None:
+    nvml.fails, nvml.error = call, error
+    with pytest.raises(CountersError) as told:
+        Counters(GPU).read()
+    assert str(told.value) == str(error).replace("\x1b", "␛")
+
+
+@pytest.mark.usefixtures("nvml")
+def test_a_gpu_that_is_not_there_is_told() -> None:
+    with pytest.raises(CountersError, match="Not Found"):
+        Counters("GPU-0000")
+
+
+def test_a_package_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(CountersError, match="nvidia-ml-py"):
+        Counters(GPU)
+
+
+@pytest.mark.parametrize(("busy", "free", "total"), [(101, 1, 2), (-1, 1, 2), (5, 3, 2), (5, -1, 2), (5, 0, 0)])
+def test_what_cannot_be_is_not_believed(nvml: FakeNvml, busy: int, free: int, total: int) -> None:
+    nvml.busy, nvml.free, nvml.total = busy, free, total
+    with pytest.raises(CountersError, match=f"{busy} % busy"):
+        Counters(GPU).read()
