@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from scipy.stats import chi2
@@ -24,8 +25,8 @@ PROMPTS = [CheckPrompt("a", (Message("user", "abcabcabc"),))]
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "MAX_TOKENS", 24)
-    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 600)
-    monkeypatch.setattr(check_ratio, "FEWEST_REPLIES", 600)
+    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 400)
+    monkeypatch.setattr(check_ratio, "FEWEST_REPLIES", 400)
 
 
 def results(session: Session) -> list[CheckResult]:
@@ -101,9 +102,9 @@ judged = acceptance._ratio
 @pytest.mark.parametrize("fault", [always, leftover_of_all])
 def test_ratio_that_does_not_follow_it_is_found(fault: object, demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a real pair, whose target may well choose what lookup copies."""
-    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 400)
+    monkeypatch.setattr(demo, "info", replace(demo.info, strategies=(demo.info.strategy("lookup"),)))
     monkeypatch.setattr(acceptance, "_ratio", fault)
-    assert not drawn(demo)["lookup"]
+    assert drawn(demo) == {"lookup": False}
 
 
 def test_the_law_is_a_law(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
