@@ -99,6 +99,7 @@ def test_the_most_valuable_nodes_are_kept_with_their_parents() -> None:
     assert (draft.tokens, draft.parents, draft.confidence) == ([10, 20, 11, 22], [0, 1, 0, 3], [0.1, 0.4, 0.2, 0.6])
     assert growth.best(2)[0].tokens == [10, 20]
     assert growth.best(3)[0].parents == [0, 1, 0]
+    assert growth.best(5)[0].tokens == [10, 20, 21, 11, 22]
 
 
 def test_a_level_goes_on_from_the_best_of_it() -> None:
