@@ -56,7 +56,7 @@ PARTS = (
     _tests("tests-long", "replays and 10,000 tokens", "tests/device/test_gpu.py", "-k", "not any_draft"),
     _ours("caches", "a cache by 64 rows is one by single rows, by 16 and by 32", "steps", "caches"),
     _ours("strategies", "every strategy and length, captured, writes the plain text", "steps", "strategies"),
-    _ours("ratio", "judged by ratio, captured graphs write what eager launches write", "steps", "ratio"),
+    _ours("ratio", "judged by ratio or block, captured graphs write what eager launches write", "steps", "ratio"),
     _ours("fuzz", "cancels, stops, changes and limits against plain replies", "sessions", "fuzz"),
     Part("kernels-quick", "some kernels timed",
          (*SPECCHAT, "bench", "kernels", "--quick", "--json", "{out}/kernels.json")),

@@ -18,6 +18,8 @@ from specchat.engine.runners.runner import Runner
 
 LAYERS = 4
 LENGTHS = (1, 2, 5, 15)
+JUDGED: tuple[tuple[str, Acceptance], ...] = (("draft", "ratio"), ("lookup", "ratio"), ("draft", "block"))
+"""Strategies and how their drafts are judged; `block` differs from `ratio` for what a model drew."""
 SAMPLINGS = {
     "greedy": Sampling(),
     "filtered": Sampling(seed=4, temperature=0.8, top_k=50, top_p=0.9),
@@ -116,13 +118,13 @@ def strategies(setting: Setting) -> list[dict[str, Any]]:
 
 
 def ratio(setting: Setting) -> list[dict[str, Any]]:
-    """Captured graphs against eager launches where drafts are judged by ratio: the same program, so the same text."""
+    """Captured graphs against eager launches where drafts are judged by ratio or block: the same program and text."""
     eager, captured, found = setting.runner(False), setting.runner(True), []
     for name, sampling in list(SAMPLINGS.items())[1:]:
-        for strategy in ("draft", "lookup"):
-            one, other = (reply(r, setting, strategy, 5, sampling, "ratio") for r in (eager, captured))
-            found.append({"sampling": name, "strategy": strategy, "same": one == other})
-            assert one == other, f"{strategy}, {name}: captured graphs write something else than eager launches"
+        for strategy, judged in JUDGED:
+            one, other = (reply(r, setting, strategy, 5, sampling, judged) for r in (eager, captured))
+            found.append({"sampling": name, "strategy": strategy, "acceptance": judged, "same": one == other})
+            assert one == other, f"{strategy}, {name}, {judged}: captured graphs write something else than eager ones"
     return found
 
 

@@ -27,8 +27,8 @@ def speculation_label(speculation: Speculation) -> str:
     """`draft x5`, `plain`, `lookup x8 ratio`, `auto`."""
     if speculation.strategy == "plain":
         return "plain"
-    ratio = "" if speculation.acceptance == "coupled" else f" {speculation.acceptance}"
-    return labelled(speculation.strategy, speculation.draft_length) + ratio
+    acceptance = "" if speculation.acceptance == "coupled" else f" {speculation.acceptance}"
+    return labelled(speculation.strategy, speculation.draft_length) + acceptance
 
 
 @dataclass

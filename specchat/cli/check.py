@@ -12,7 +12,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
-from specchat.engine.api import Count, PairSpec
+from specchat.engine.api import Acceptance, Count, PairSpec
 
 if TYPE_CHECKING:
     from specchat.engine.check import CheckResult
@@ -30,8 +30,8 @@ LIMIT = 12
 def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -> None:
     """Compare every strategy's replies with plain decoding's, token by token, greedy and sampled, in two turns.
 
-    Replies with ratio acceptance follow, compared with the law of the target. The prompts are taken evenly from the
-    file, by default from those that come with the demo pair.
+    Replies with ratio and block acceptance follow, compared with the law of the target. The prompts are taken evenly
+    from the file, by default from those that come with the demo pair.
     """
     from specchat.cli.prepare import prepare, runnable
     from specchat.config.paths import demo_model
@@ -92,8 +92,8 @@ def _run(
     same = sum(result.identical for result in seen)
     out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n")
 
-    def going_on(strategy: str, replies: int) -> bool:
-        progress.show(f"ratio, {strategy}: {replies} replies drawn")
+    def going_on(acceptance: Acceptance, strategy: str, replies: int) -> bool:
+        progress.show(f"{acceptance}, {strategy}: {replies} replies drawn")
         return not interrupt.asked
 
     lawful = []
@@ -107,7 +107,7 @@ def _run(
 
 def _law_line(result: "RatioResult") -> str:
     told = f"{result.replies} replies, chi-square {result.chi_square:.1f}, of chance at most {result.bound:.1f}"
-    return f"ratio, {result.strategy}  the target's law: {'yes' if result.holds else 'no'}  ({told})\n"
+    return f"{result.acceptance}, {result.strategy}  the target's law: {'yes' if result.holds else 'no'}  ({told})\n"
 
 
 def _line(name: str, results: "list[CheckResult]") -> str:

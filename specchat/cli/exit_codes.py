@@ -28,7 +28,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.UNUSABLE: "a configuration file, the chats' database, a pair or a model that cannot be used",
     ExitCode.CONTEXT: "the prompt does not fit the model's context",
     ExitCode.DIED: "the engine process ended by itself",
-    ExitCode.DIFFERENT: "check, bench: a reply differed from plain decoding, or `ratio` from its law",
+    ExitCode.DIFFERENT: "check, bench: a reply differed from plain decoding, or `ratio` or `block` from its law",
     ExitCode.NO_TERMINAL: "the app needs a terminal",
     ExitCode.MEMORY: "memory ran out",
     ExitCode.DOWNLOAD: "a model could not be downloaded",

@@ -9,7 +9,7 @@ from specchat.engine.errors import ErrorKind
 from specchat.engine.strategies import STRATEGIES
 
 Role = Literal["system", "user", "assistant"]
-Acceptance = Literal["coupled", "ratio"]
+Acceptance = Literal["coupled", "ratio", "block"]
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 Quant = Literal["nf4", "fp4", "int8"]
 """How the matrices of a model's layers are kept. nf4 and fp4 have blocks of 64 with
@@ -24,7 +24,7 @@ after the first; a turn is a user's message and what was answered, and system me
 GREEDY_BELOW = 1e-5
 """Logits divided by a temperature under this may be infinite."""
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
-ACCEPTANCES: tuple[Acceptance, ...] = ("coupled", "ratio")
+ACCEPTANCES: tuple[Acceptance, ...] = ("coupled", "ratio", "block")
 CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("refuse", "drop-oldest", "keep-ends")
 
 

@@ -1,11 +1,12 @@
-"""`ratio` acceptance, checked: replies drawn with it against the target's own law, worked out exactly."""
+"""`ratio` and `block` acceptance, checked: replies drawn with them against the target's own law, worked out exactly."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
-from specchat.engine.api import Finished, Generate, Limits, Message, Sampling, Speculation
+from specchat.engine.api import Acceptance, Finished, Generate, Limits, Message, Sampling, Speculation
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.session import Session
 
@@ -16,6 +17,8 @@ SAMPLING = Sampling(temperature=2.0, top_k=4)
 """Hot, so that target and draft differ; four tokens, so that the law of two is small."""
 TOKENS = 2
 """How many of a reply are looked at: one that is drafted and judged, one that follows."""
+JUDGED: tuple[Acceptance, ...] = ("ratio", "block")
+"""What follows the target's law and not its text."""
 DRAFTED = 3
 """Tokens of a draft: enough for a tree to branch."""
 MOST_REPLIES, FEWEST_REPLIES = 1000, 200
@@ -33,6 +36,7 @@ Law = dict[tuple[int, ...], float]
 class RatioResult:
     """Pearson's chi-square of a strategy's replies against the law; above `bound` they do not follow it."""
 
+    acceptance: Acceptance
     strategy: str
     replies: int
     chi_square: float
@@ -43,18 +47,22 @@ class RatioResult:
         return self.chi_square <= self.bound
 
 
-def run(session: Session, shown: Callable[[str, int], bool]) -> Iterator[RatioResult]:
-    """Check every available strategy; `shown` is told its name and the replies so far, and says whether to go on."""
+def run(session: Session, shown: Callable[[Acceptance, str, int], bool]) -> Iterator[RatioResult]:
+    """Check every available strategy, judged either way.
+
+    `shown` is told the acceptance, the strategy's name and the replies so far, and says whether to go on.
+    """
     law = exact_law(session)
     steps = BUDGET_S * session.info.plain_speed(SAMPLING)
     replies = round(min(MOST_REPLIES, max(FEWEST_REPLIES, steps / (DRAFTED + 1))))
-    for strategy in (s.name for s in session.info.strategies if s.available and s.name != "plain"):
+    drafting = [s.name for s in session.info.strategies if s.available and s.name != "plain"]
+    for acceptance, strategy in product(JUDGED, drafting):
         found: Counter[tuple[int, ...]] = Counter()
         for seed in range(replies):
-            if not shown(strategy, seed):
+            if not shown(acceptance, strategy, seed):
                 return
-            found[_drawn(session, strategy, seed)] += 1
-        yield RatioResult(strategy, replies, *chi_square(found, law))
+            found[_drawn(session, Speculation(strategy, DRAFTED, acceptance), seed)] += 1
+        yield RatioResult(acceptance, strategy, replies, *chi_square(found, law))
 
 
 def exact_law(session: Session) -> Law:
@@ -90,8 +98,7 @@ def chi_square(found: Counter[tuple[int, ...]], law: Law) -> tuple[float, float]
     return sum((seen - expected) ** 2 / expected for seen, expected in cells), bound
 
 
-def _drawn(session: Session, strategy: str, seed: int) -> tuple[int, ...]:
-    speculation = Speculation(strategy, DRAFTED, "ratio")
+def _drawn(session: Session, speculation: Speculation, seed: int) -> tuple[int, ...]:
     request = Generate(0, CHAT, replace(SAMPLING, seed=seed), Limits(DRAFTED + 1), speculation, BEGUN)
     *_, last = session.generate(request)
     assert isinstance(last, Finished)

@@ -227,7 +227,7 @@ def test_two_folders_make_a_pair(
     ("arguments", "code", "words"),
     [
         (["--strategy", "lokup"], 2, 'Did you mean "lookup"?'),
-        (["--acceptance", "lossy"], 2, "coupled, ratio"),
+        (["--acceptance", "lossy"], 2, "coupled, ratio, block"),
         (["--sed", "1"], 2, "--seed"),
         (["--draft-length", "16"], 2, "1<=x<=15"),
         (["--seed", "-1"], 2, "--seed"),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -44,15 +45,16 @@ def test_every_prompt_is_reported(run: Run, folders: list[str], prompts: str, mo
     assert result.exit_code == 0, result.output
     drafting = [name for name in STRATEGIES if name != "plain"]
     printed = result.stdout.splitlines()
-    lines, last, ratios = printed[: -len(drafting) - 1], printed[-len(drafting) - 1], printed[-len(drafting) :]
+    laws = list(product(("ratio", "block"), drafting))
+    lines, last, of_laws = printed[: -len(laws) - 1], printed[-len(laws) - 1], printed[-len(laws) :]
     assert [re.sub(r"\d+ replies", "N replies", line) for line in lines] == [
         "hi  identical: yes  (N replies)",
         "81  identical: yes  (N replies)",
     ]
     same, of = map(int, re.findall(r"\d+", last))
     assert same == of >= 2 * 3 * 7
-    for line, strategy in zip(ratios, drafting, strict=True):
-        assert line.startswith(f"ratio, {strategy}  the target's law: yes  (20 replies, chi-square ")
+    for line, (acceptance, strategy) in zip(of_laws, laws, strict=True):
+        assert line.startswith(f"{acceptance}, {strategy}  the target's law: yes  (20 replies, chi-square ")
     assert result.stderr == ""
 
 
@@ -81,10 +83,10 @@ def test_a_law_that_is_not_followed_has_the_same_code(
     run: Run, folders: list[str], prompts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "run", lambda *_: iter(()))
-    monkeypatch.setattr(check_ratio, "run", lambda *_: iter([check_ratio.RatioResult("draft", 9, 60.0, 50.0)]))
+    monkeypatch.setattr(check_ratio, "run", lambda *_: iter([check_ratio.RatioResult("block", "draft", 9, 60.0, 50.0)]))
     result = run("check", *folders, "--prompts", prompts)
     assert result.exit_code == ExitCode.DIFFERENT
-    line = "ratio, draft  the target's law: no  (9 replies, chi-square 60.0, of chance at most 50.0)"
+    line = "block, draft  the target's law: no  (9 replies, chi-square 60.0, of chance at most 50.0)"
     assert result.stdout.splitlines()[-1] == line
 
 

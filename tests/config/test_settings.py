@@ -27,7 +27,7 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         ('strategy = "plian"', 'Did you mean "plain"?'),
         ("seed = -1", "seed should be greater than or equal to 0"),
         ("draft_length = 16", "draft_length should be less than or equal to 15"),
-        ('acceptance = "lossy"', 'acceptance must be "coupled" or "ratio"'),
+        ('acceptance = "lossy"', 'acceptance must be "coupled", "ratio" or "block"'),
         ("max_tokens = 0", "max_tokens should be"),
         ("theme", "line 1"),
         (f"seed = {'9' * 5000}", "number that is too long"),

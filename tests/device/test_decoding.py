@@ -1,11 +1,14 @@
 """Replies written on the device: the same tokens whatever drafts, and the host's where arithmetic cannot differ."""
 
+from collections.abc import Callable, Hashable
+
 import pytest
 import torch
 from torch import Tensor
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.stop import Stop
+from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
@@ -202,6 +205,39 @@ def test_ratio_writes_text_and_repeats_it_for_a_seed(runner: Runner) -> None:
     sampling = Sampling(seed=3, temperature=1.0)
     first, second = (write(runner, "draft", 3, sampling, "ratio", tokens=6) for _ in range(2))
     assert first == second
+
+
+def test_blocks_are_judged_as_on_the_host(runner: Runner, shallow: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same tokens step by step, as far as logits agree: steps overlap, so that the noise of blocks counts."""
+    launched: set[Hashable] = set()
+    run = Graphs.run
+
+    def watched(graphs: Graphs, key: Hashable, body: Callable[[], None]) -> None:
+        launched.add(key)
+        run(graphs, key, body)
+
+    monkeypatch.setattr(Graphs, "run", watched)
+    host = host_runner(Decoder(Checkpoint.open(shallow.target)), Decoder(Checkpoint.open(shallow.draft)))
+    sampling, made = Sampling(seed=4, temperature=1.6), []
+    for pair in (runner, host):
+        drafter = pair.drafters["draft"]
+        # A device drafts a token more than a host when it is unsure.
+        monkeypatch.setattr(drafter, "unsure", 0.0)
+        pair.target.keep(0)
+        pair.target.begin(PROMPT)
+        drafter.begin(PROMPT)
+        reply = pair.reply(sampling, list(PROMPT), ())
+        made.append([reply.step(drafter, 4, "block") for _ in range(4)])
+        reply.close()
+    assert [(s.tokens, s.path, s.tested, s.drafts) for s in made[0]] == [
+        (s.tokens, s.path, s.tested, s.drafts) for s in made[1]
+    ]
+    assert {s.accepted for s in made[0]} & {1, 2, 3}
+    assert ("verify", 8, "sampled block") in launched
+
+
+def test_a_greedy_block_is_a_greedy_chain(runner: Runner) -> None:
+    assert write(runner, "draft", 3, Sampling(), "block", tokens=6) == write(runner, "plain", 0, Sampling(), tokens=6)
 
 
 def test_strategy_and_length_change_between_steps(runner: Runner) -> None:

@@ -7,20 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-from specchat.engine.decoding import acceptance
+from specchat.engine.decoding import acceptance, block, noise
 from specchat.engine.decoding.sampler import Sampler
 
 T = TypeVar("T")
 
 
 class Branches:
-    """Every outcome of the random choices of drafters, of the target and of `ratio`, with its exact probability."""
+    """Every outcome of the random choices of drafters, of the target and of the tests, with its exact probability."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.script: list[int] = []
         self.choices: list[list[float]] = []
-        monkeypatch.setattr(acceptance.noise, "uniform", self.uniform)
-        monkeypatch.setattr(acceptance, "gumbel_argmax", self.argmax)
+        monkeypatch.setattr(noise, "uniform", self.uniform)
+        for test in (acceptance, block):
+            monkeypatch.setattr(test, "gumbel_argmax", self.argmax)
         monkeypatch.setattr(Sampler, "pick", lambda _, scores, *__: self.argmax(scores.numpy()))
 
     def take(self, probabilities: list[float]) -> int:
@@ -58,7 +59,7 @@ class Coin:
     def __init__(self, branches: Branches) -> None:
         self.branches = branches
 
-    def __mul__(self, q: torch.Tensor) -> "Weighed":
+    def __mul__(self, q: torch.Tensor | float) -> "Weighed":
         return Weighed(self.branches, float(q))
 
 
@@ -66,6 +67,6 @@ class Weighed:
     def __init__(self, branches: Branches, q: float) -> None:
         self.branches, self.q = branches, q
 
-    def __lt__(self, p: torch.Tensor) -> bool:
+    def __lt__(self, p: torch.Tensor | float) -> bool:
         accept = min(1.0, float(p) / self.q)
         return self.branches.take([accept, 1.0 - accept]) == 0

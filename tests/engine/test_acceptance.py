@@ -2,23 +2,30 @@
 
 import itertools
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
 
-from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling
 from specchat.engine.decoding import acceptance, noise
 from specchat.engine.decoding.acceptance import Draft, judge
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.decoding.stop import Stops
 from specchat.engine.kernels.streams import GOLDEN
+from specchat.engine.model.decoder import Decoder
 from tests.engine.branches import Branches
 
 V = 4
 SAMPLING = Sampling(temperature=1.0)
 
 
+@cache
 def law(seed: int, context: tuple[int, ...], peaked: float = 1.0) -> torch.Tensor:
     """A distribution float64 [V] that depends on the whole context."""
     generator = torch.Generator().manual_seed(hash((seed, *context)) % (1 << 31))
@@ -33,44 +40,102 @@ def drafter(context: tuple[int, ...]) -> torch.Tensor:
     return law(2, context, 2.0)
 
 
+@cache
 def rows(tokens: tuple[int, ...]) -> torch.Tensor:
     """Target logits float32 after each prefix of a draft."""
     return torch.stack([target(tokens[:i]).log().float() for i in range(len(tokens) + 1)])
 
 
-@pytest.mark.parametrize("length", [1, 2])
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_ratio_follows_the_target_exactly(length: int, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The law of the first length + 1 tokens equals the target's, up to 1e-12."""
-    # The rows go through float32; the enumeration must see the same probabilities as the code does.
-    exact = {
-        c: rows(c)[-1].double().softmax(-1) for n in range(length + 1) for c in itertools.product(range(V), repeat=n)
-    }
-    branches = Branches(monkeypatch)
+def enumerated(
+    length: int, deterministic: bool, mode: Acceptance, branches: Branches
+) -> tuple[dict[tuple[int, ...], float], list[float]]:
+    """The law of the first length + 1 tokens, plain decoding going on after a step; how likely 0, 1, ... of it stay."""
     sampler = Sampler(SAMPLING)
     reached: Counter[tuple[int, ...]] = Counter()
+    stay = [0.0] * (length + 1)
     for tokens in itertools.product(range(V), repeat=length):
         if deterministic:
-            if tokens != (2, 1)[:length]:
+            if tokens != (2, 1, 3)[:length]:
                 continue
             drawn, laws = 1.0, []
         else:
             laws = [drafter(tokens[:i]) for i in range(length)]
             drawn = float(np.prod([float(p[t]) for p, t in zip(laws, tokens, strict=True)]))
         draft = Draft(list(tokens), q=laws)
-        run = lambda draft=draft: judge(rows(tuple(draft.tokens)), draft, 0, sampler, History([]), "ratio")  # noqa: E731
+        run = lambda draft=draft: judge(rows(tuple(draft.tokens)), draft, 0, sampler, History([]), mode)  # noqa: E731
         for verdict, probability in branches.outcomes(run):
+            assert verdict.tested == min(len(verdict.path) + 1, length)
             emitted = (*tokens[: len(verdict.path)], verdict.token)
-            # What plain decoding would add up to the full length.
+            stay[len(verdict.path)] += drawn * probability
             for rest in itertools.product(range(V), repeat=length + 1 - len(emitted)):
-                tail = 1.0
-                for i, token in enumerate(rest):
-                    tail *= float(exact[emitted + rest[:i]][token])
-                reached[emitted + rest] += drawn * probability * tail
-    assert len(reached) == V ** (length + 1)
-    for tokens, probability in reached.items():
-        plain = float(np.prod([float(exact[tokens[:i]][t]) for i, t in enumerate(tokens)]))
-        assert abs(probability - plain) < 1e-12
+                reached[emitted + rest] += drawn * probability * plainly(rest, emitted)
+    return dict(reached), stay
+
+
+@cache
+def plainly(tokens: tuple[int, ...], context: tuple[int, ...] = ()) -> float:
+    """The probability that plain decoding goes on so, with the rounding that float32 logits bring."""
+    if not tokens:
+        return 1.0
+    p = rows(context + tokens[:-1])[-1].double().softmax(-1)
+    return plainly(tokens[:-1], context) * float(p[tokens[-1]])
+
+
+@pytest.mark.parametrize("mode", ["ratio", "block"])
+@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_chain_follows_the_target_exactly(
+    length: int, deterministic: bool, mode: Acceptance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The law of the first length + 1 tokens equals the target's, up to 1e-12."""
+    law, _ = enumerated(length, deterministic, mode, Branches(monkeypatch))
+    assert len(law) == V ** (length + 1)
+    for tokens, probability in law.items():
+        assert abs(probability - plainly(tokens)) < 1e-12
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_block_keeps_no_fewer_tokens_than_one_test_each(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On average; the same for one token, and more where there are several (Sun et al. 2024, theorem 2)."""
+    branches = Branches(monkeypatch)
+    kept = {}
+    for mode in ("ratio", "block"):
+        _, stay = enumerated(length, False, mode, branches)  # type: ignore[arg-type]
+        kept[mode] = sum(i * share for i, share in enumerate(stay))
+    if length == 1:
+        assert abs(kept["block"] - kept["ratio"]) < 1e-12
+    else:
+        assert kept["block"] > kept["ratio"] + 1e-3
+
+
+def test_what_was_not_drawn_has_nothing_to_gain_by_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With q = 1 both tests have one law of what stays, worked out here from the formulas of the block."""
+    _, stay = enumerated(3, True, "ratio", Branches(monkeypatch))
+    p = [1.0]
+    for i, token in enumerate((2, 1, 3)):
+        p.append(p[-1] * plainly((token,), (2, 1, 3)[:i]))
+    h = [1.0, *[(p[i] - p[i + 1]) / (p[i] - p[i + 1] + 1 - p[i]) for i in (1, 2)], p[3]]
+    block = [h[i] * float(np.prod([1 - later for later in h[i + 1 :]])) for i in range(4)]
+    assert stay == pytest.approx(block)
+
+
+def test_a_token_that_cannot_have_been_drawn_does_not_stay() -> None:
+    logits = torch.zeros(3, V)
+    q = torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64)
+    for seed in range(8):
+        sampler = Sampler(Sampling(seed=seed, temperature=1.0))
+        verdict = judge(logits, Draft([2, 0], q=[q, q]), 3, sampler, History([]), "block")
+        assert (verdict.path, verdict.tested) == ((), 1)
+        assert verdict.token in (2, 3)
+
+
+def test_where_rounding_leaves_nothing_the_token_is_a_sample_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No token has more of p than of q, and a draft of probability almost 1 is refused all the same."""
+    monkeypatch.setattr(noise, "uniform", lambda *_: 1 - 1e-9)
+    logits = torch.zeros(2, V)
+    q = torch.full((V,), 0.25 * (1 + 1e-6), dtype=torch.float64)
+    verdict = judge(logits, Draft([2], q=[q]), 3, Sampler(SAMPLING), History([]), "block")
+    assert (verdict.path, verdict.tested) == ((), 1)
 
 
 TREE = Draft([2, 1, 3, 0, 1, 3], [0, 1, 1, 0, 4, 0])
@@ -153,7 +218,7 @@ def test_a_refusal_has_other_noise_than_the_draft() -> None:
     assert chisquare([first[i] for i in range(V)], (p.double() / p.double().sum() * steps).numpy()).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("mode", ["coupled", "ratio"])
+@pytest.mark.parametrize("mode", ACCEPTANCES)
 def test_a_tree_is_walked_by_the_targets_own_choices(mode: Acceptance) -> None:
     logits = torch.full((7, V), 0.0)
     logits[0, 0] = logits[4, 1] = logits[5, 2] = 50.0
@@ -190,6 +255,69 @@ def test_long_runs_have_the_targets_frequencies(mode: str, deterministic: bool) 
     else:
         # Coupled keeps at least (1 - TV) / (1 + TV) and never more than 1 - TV.
         assert (best / (2 - best)) - 0.016 < kept / steps < best + 0.016
+
+
+class Fixed:
+    """A draft model whose logits are always the same."""
+
+    context = 1 << 30
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.row = logits[None]
+
+    def forward(self, *_: object) -> torch.Tensor:
+        return self.row
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden
+
+
+def written_by_blocks(logits: torch.Tensor, draft: torch.Tensor, tokens: int) -> tuple[list[int], int]:
+    """A text whose every place has one law, drafted four tokens at a time from another one; and its steps."""
+    model: CachedModel[Decoder] = CachedModel(Fixed(draft))  # type: ignore[arg-type]
+    drafts = HostDrafts({"draft": model}, len(logits), Stops(StepCosts()))
+    drafts.stops.off = True
+    drafts.begin(Sampling(seed=5, temperature=1.0), [0])
+
+    def one(node: int) -> None:
+        drafts.run("draft", node)
+        drafts.pick("draft", node)
+
+    steps = 0
+    while len(drafts.text) < tokens:
+        drafts.start("block")
+        drafts.chain("draft", 4, one)
+        position = len(drafts.text)
+        verdict = judge(logits.repeat(5, 1), drafts.draft, position, drafts.sampler, drafts.history, "block")
+        drafts.added([*drafts.draft.tokens[: len(verdict.path)], verdict.token], ())
+        steps += 1
+    return drafts.text[1:], steps
+
+
+def test_no_block_draws_what_another_has_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block looks at all its tokens, kept or not: what decided on them must not come again."""
+    drawn: Counter[tuple[object, ...]] = Counter()
+    words = noise.words
+
+    def counted(seed: int, position: int, stream: int, tokens: np.ndarray) -> np.ndarray:
+        drawn[position, stream, *tokens.tolist()] += 1
+        return words(seed, position, stream, tokens)
+
+    monkeypatch.setattr(noise, "words", counted)
+    _, steps = written_by_blocks(torch.tensor([0.2, 0.1, -0.5]), torch.tensor([1.0, -1.0, 0.2]), 200)
+    assert 1.5 < 200 / steps < 4, "no position was looked at twice"
+    assert set(drawn.values()) == {1}
+
+
+def test_what_blocks_write_has_the_targets_frequencies() -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits = 0.5 * torch.randn(3, generator=generator)
+    text, steps = written_by_blocks(logits, logits + 1.5 * torch.randn(3, generator=generator), 6000)
+    assert 2 < 6000 / steps < 4
+    pairs = Counter(zip(text[::2], text[1::2], strict=False))
+    p = logits.double().softmax(-1)
+    expected = torch.outer(p, p).flatten() * pairs.total()
+    assert chisquare([pairs[i, j] for i in range(3) for j in range(3)], expected.numpy()).pvalue > 1e-3
 
 
 def test_coupled_emits_the_same_token_whatever_was_drafted() -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from scipy.stats import chi2
@@ -72,12 +73,13 @@ def test_penalties_that_count_refused_drafts_are_found(session: Session, monkeyp
     assert different == {"penalties"}
 
 
-def drawn(session: Session) -> dict[str, bool]:
-    return {result.strategy: result.holds for result in check_ratio.run(session, lambda *_: True)}
+def drawn(session: Session) -> dict[tuple[str, str], bool]:
+    return {(law.acceptance, law.strategy): law.holds for law in check_ratio.run(session, lambda *_: True)}
 
 
-def test_ratio_follows_the_law_of_the_target(session: Session) -> None:
-    assert drawn(session) == dict.fromkeys(DRAFTING, True)
+def test_ratio_and_block_follow_the_law_of_the_target(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 500)
+    assert drawn(session) == dict.fromkeys(product(("ratio", "block"), DRAFTING), True)
 
 
 def always(row: Tensor, draft: Draft, candidates: Sequence[int], *_: object) -> int:
@@ -103,8 +105,17 @@ judged = acceptance._ratio
 def test_ratio_that_does_not_follow_it_is_found(fault: object, demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a real pair, whose target may well choose what lookup copies."""
     monkeypatch.setattr(demo, "info", replace(demo.info, strategies=(demo.info.strategy("lookup"),)))
+    monkeypatch.setattr(check_ratio, "JUDGED", ("ratio",))
     monkeypatch.setattr(acceptance, "_ratio", fault)
-    assert drawn(demo) == {"lookup": False}
+    assert not drawn(demo)["ratio", "lookup"]
+
+
+def test_blocks_that_do_not_follow_it_are_found(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block of which all stays."""
+    monkeypatch.setattr(demo, "info", replace(demo.info, strategies=(demo.info.strategy("draft"),)))
+    monkeypatch.setattr(check_ratio, "JUDGED", ("block",))
+    monkeypatch.setattr(acceptance, "judge_block", lambda _, tokens, *__: (len(tokens), tokens[-1]))
+    assert not drawn(demo)["block", "draft"]
 
 
 def test_the_law_is_a_law(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,4 +139,4 @@ def test_chance_stays_below_the_bound_and_the_impossible_above() -> None:
 
 
 def test_a_check_can_be_stopped(session: Session) -> None:
-    assert list(check_ratio.run(session, lambda _, replies: replies < 3)) == []
+    assert list(check_ratio.run(session, lambda *told: told[-1] < 3)) == []

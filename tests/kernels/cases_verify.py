@@ -2,7 +2,7 @@
 
 import triton
 
-from specchat.engine.kernels import choose, commit, keep, scores
+from specchat.engine.kernels import block, choose, commit, keep, scores
 from specchat.engine.kernels.limits import END_TOKENS
 from specchat.engine.kernels.verify_state import BLOCK, GROUP
 from tests.kernels.compiled import Case
@@ -29,9 +29,9 @@ def _case(
     aligned = (*(p for p in pointers if p not in anywhere), *(i for i in integers if i.startswith("stride")))
     types = pointers | dict.fromkeys(integers, "i32") | dict.fromkeys(constants, "constexpr")
     signature = {argument: types[argument] for argument in kernel.arg_names}  # type: ignore[attr-defined]
-    # One pass of the loops in `choose` takes a block of tokens: here a weight is a token.
+    # One pass of the loops in `choose` and `block` takes a block of tokens: here a weight is a token.
     return Case(
-        name, kernel, signature, constants, aligned, num_warps=warps, weights=BLOCK if "BLOCKS" in constants else 0
+        name, kernel, signature, constants, aligned, num_warps=warps, weights=BLOCK if "candidates" in signature else 0
     )
 
 
@@ -66,6 +66,14 @@ def _choose() -> Case:
     )
 
 
+def _block() -> Case:
+    pointers = {"scores": "*fp32", "candidates": "*i32", "kept": "*i32", "norm": "*fp32", "chosen": "*i32"}
+    pointers |= {"draft_scores": "*fp32", "draft_kept": "*i32", "draft_norm": "*fp32", "drafted": "*i32"}
+    pointers |= {name: _OPTIONS[name] for name in ("fed", "length", "integers", "seed")}
+    integers = ("vocab", "stride_scores", "stride_draft")
+    return _case("block", block._judge, pointers, integers, {"BLOCK": BLOCK}, block.WARPS)
+
+
 def _keep(name: str, pointers: dict[str, str], constants: dict[str, object]) -> Case:
     cache = {"keys": "*bf16", "values": "*bf16", "length": "*i32", "result": "*i32", "kept": "*i32"}
     return _case(name, keep._keep, cache | pointers, ("capacity",), {"DIM": DIM, "PADDED": DIM} | constants, 1)
@@ -83,6 +91,7 @@ CASES = [
         scores.WARPS,
     ),
     _choose(),
+    _block(),
     _case(
         "commit",
         commit._commit,

@@ -11,11 +11,13 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling
+from specchat.engine.decoding import noise
 from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.acceptance import judge as host_judge
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels import choose as choosing
+from specchat.engine.kernels.block import judge_block
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.growth_state import Growth
@@ -80,7 +82,7 @@ def histories(fed: Sequence[int]) -> list[History]:
 def probabilities(scored: Scored, row: int, vocab: int) -> Tensor:
     """The distribution that `choose` left in `scored`, from its documentation alone: float32 [vocab]."""
     scores = scored.scores[row, :vocab].cpu()
-    cut, last = scored.kept[row].tolist()
+    cut, last, _ = scored.kept[row].tolist()
     top, mass = scored.norm[row].tolist()
     bits = scores.view(torch.int32)
     key = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
@@ -243,17 +245,23 @@ def judged(
     for i in range(n):
         scores = sampler.scores(draft_logits[i], history)
         laws.append(sampler.probabilities(scores))
-        token = sampler.pick(scores, len(PROMPT) + i) if sampled else (int(scores.argmax()) + i // 4) % vocab
+        stream = noise.LATER + i if acceptance == "block" and i else noise.TOKEN
+        token = sampler.pick(scores, len(PROMPT) + i, stream) if sampled else (int(scores.argmax()) + i // 4) % vocab
         if sampled:
-            process(draft_logits[i : i + 1].to(DEVICE), state, i, theirs.row(i), 1, vocab)
-            choose(theirs.row(i), state, i, 1, state.fed[i + 1 :])
+            state.node.fill_(i)
+            process(draft_logits[i : i + 1].to(DEVICE), state, 0, theirs, 1, vocab)
+            choose(theirs, state, 0, 1, state.fed[1:])
             assert int(state.fed[i + 1]) == token
         draft.tokens.append(token)
         history.push(token)
-    draft.q = laws if sampled and acceptance == "ratio" else []
+    draft.q = laws if sampled and acceptance != "coupled" else []
     feed(state, draft.tokens)
+    state.node.zero_()
     process(logits.to(DEVICE), state, 0, ours, n + 1, vocab)
-    judge(ours, state, n + 1, chosen, theirs if sampled else None)
+    if sampled and acceptance == "block" and not sampling.greedy:
+        judge_block(ours, state, n + 1, chosen, theirs)
+    else:
+        judge(ours, state, n + 1, chosen, theirs if sampled else None)
     commit(chosen, state)
     verdict = host_judge(logits, draft, len(PROMPT), sampler, History(PROMPT), acceptance)
     accepted, tested, emitted, *tokens = state.result[: -ROWS - 1].tolist()
@@ -308,7 +316,7 @@ def test_streams_leave_the_targets_law(acceptance: Acceptance) -> None:
     assert chisquare(bonus.numpy(), (law * bonus.sum()).numpy()).pvalue > 1e-3
     distance = float((p - q).abs().sum() / 2)
     error = 4 * (0.25 / 8_000) ** 0.5
-    if acceptance == "ratio":
+    if acceptance != "coupled":
         assert abs(rate - (1 - distance)) < error
     else:
         # Daliri, Musco, Suresh 2024, theorem 3; and the exact rate of Gumbel coupling.
@@ -532,8 +540,9 @@ def test_qwen3_on_the_device(sampling: Sampling) -> None:
 @pytest.mark.parametrize("sampled", [True, False])
 def test_many_verdicts_on_the_device(sampled: bool) -> None:
     for seed in range(400):
-        ours, theirs = judged((8, 40, 3000)[seed % 3], (SAMPLED, EVERYTHING)[seed % 2], "ratio", sampled, seed)
-        assert ours == theirs
+        for acceptance in ("ratio", "block"):
+            ours, theirs = judged((8, 40, 3000)[seed % 3], (SAMPLED, EVERYTHING)[seed % 2], acceptance, sampled, seed)
+            assert ours == theirs
 
 
 @compiled.ARCHITECTURES
@@ -541,6 +550,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     ceilings = {
         "process": (128, 4096, 0),
         "choose and judge": (200, 16_384, 284),
+        "block": (192, 256, 264),
         "commit": (72, 256, 0),
         "keep by the step's numbers": (64, 0, 0),
         "keep by a draft's numbers": (64, 0, 0),

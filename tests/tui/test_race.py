@@ -200,7 +200,8 @@ def test_the_lanes_run_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("acceptance", "temperature", "expected"), [("coupled", 0.7, True), ("ratio", 0.7, False), ("ratio", 0.0, True)]
+    ("acceptance", "temperature", "expected"),
+    [("coupled", 0.7, True), ("ratio", 0.7, False), ("block", 0.7, False), ("ratio", 0.0, True)],
 )
 def test_different_texts_are_a_fault_unless_only_the_distribution_is_the_same(
     acceptance: str, temperature: float, expected: bool

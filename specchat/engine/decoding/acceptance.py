@@ -6,6 +6,8 @@ that were drafted after it, and where it is there the walk goes on at that node 
 coupled: the target draws its own sample with keyed noise, the draft has no say in it (Daliri, Musco, Suresh 2024).
 ratio: a drafted token stays with probability min(1, p/q) (Leviathan et al. 2023, Chen et al. 2023); several candidates
 for one place are tried in turn, each against what the ones before left of p.
+block: a drawn chain is judged as a whole (block.py). Tokens that were not drawn are judged as by ratio: with q = 1 the
+two tests have one law.
 """
 
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from specchat.engine.api import Acceptance
 from specchat.engine.decoding import noise
+from specchat.engine.decoding.block import judge_block
 from specchat.engine.decoding.sampler import History, Sampler, gumbel_argmax
 
 
@@ -43,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The nodes of `path` stay, `token` follows them; `tested` places were judged to find out."""
+    """The nodes of `path` stay, `token` follows them; `tested` counts the places up to the first that was refused."""
 
     path: tuple[int, ...]
     tested: int
@@ -60,8 +63,11 @@ def judge(
         position: absolute position of the token after the pending one.
         history: counts the committed tokens; returned as it was.
     """
+    if acceptance == "block" and draft.q and not sampler.greedy:
+        length, token = judge_block(logits, draft.tokens, draft.q, position, sampler, history)
+        return Verdict(tuple(range(1, length + 1)), min(length + 1, len(draft.tokens)), token)
     choices: list[int] | None = logits.argmax(-1).tolist() if sampler.plain_argmax else None
-    by_ratio = acceptance == "ratio" and not sampler.greedy
+    by_ratio = acceptance != "coupled" and not sampler.greedy
     children, node = draft.children(), 0
     path: list[int] = []
     try:

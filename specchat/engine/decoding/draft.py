@@ -73,7 +73,8 @@ class Drafts(Protocol):
         """Find WIDTH tokens that may follow each node `run` went over, and their shares.
 
         They are those with the largest scores under the target's options plus the noise of their position, which is
-        what the target itself draws with; without that noise for the ratio test. A share is the softmax of this sum.
+        what the target itself draws with where acceptance is `coupled`; without that noise where it is not. A share is
+        the softmax of this sum.
         """
         ...
 

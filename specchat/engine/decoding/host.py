@@ -7,6 +7,7 @@ from torch import Tensor, stack
 from torch.nn.functional import pad
 
 from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.decoding import noise
 from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
@@ -38,10 +39,10 @@ class HostDrafts:
         self.start("coupled")
 
     def start(self, acceptance: Acceptance) -> None:
-        """A step starts, with nothing drafted yet; `q` is kept where the ratio test asks for it."""
+        """A step starts, with nothing drafted yet; `q` is kept where the ratio or the block test asks for it."""
         self.draft = Draft()
         self._growth: Growth | None = None
-        self._ratio = acceptance == "ratio"
+        self._acceptance = acceptance
         self._timed = acceptance == "coupled" or self.sampler.greedy
         self.stops.start()
 
@@ -85,11 +86,12 @@ class HostDrafts:
 
     def pick(self, role: Role, node: int) -> None:
         scores = self.sampler.scores(self._logits(role, 1)[0], self.history)
-        token = self.sampler.pick(scores, len(self.text) + node)
+        stream = noise.LATER + node if node and self._acceptance == "block" else noise.TOKEN
+        token = self.sampler.pick(scores, len(self.text) + node, stream)
         draft = self.draft
         draft.tokens.append(token)
         draft.confidence.append(float(scores.softmax(0)[token]))
-        if self._ratio:
+        if self._acceptance != "coupled":
             draft.q.append(self.sampler.probabilities(scores))
         self.history.push(token)
 
@@ -98,7 +100,8 @@ class HostDrafts:
         growth = self._growth
         logits = self._logits(role, len(growth.frontier))
         scores = stack([self._scores_after(*of) for of in zip(growth.frontier, logits, strict=True)])
-        likely = scores if self._ratio else self.sampler.perturbed(scores, len(self.text) + level)
+        noisy = self._acceptance == "coupled"
+        likely = self.sampler.perturbed(scores, len(self.text) + level) if noisy else scores
         shares, tokens = likely.softmax(-1).topk(WIDTH)
         probabilities = shares if likely is scores else scores.softmax(-1).gather(1, tokens)
         found = zip(growth.frontier, tokens.tolist(), probabilities.tolist(), shares.tolist(), strict=True)
@@ -154,7 +157,6 @@ class HostExecutor(HostDrafts):
 
     def start(self, acceptance: Acceptance) -> None:
         super().start(acceptance)
-        self._acceptance = acceptance
         self._started = perf_counter()
 
     def verify(self) -> None:

@@ -7,9 +7,9 @@ kernels make the same 64 bits on any device (kernels/noise.py) and round what fo
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.kernels.streams import ACCEPT, FIRST, GOLDEN, RESIDUAL, SECOND, TOKEN
+from specchat.engine.kernels.streams import ACCEPT, BLOCK, FIRST, GOLDEN, LATER, RESIDUAL, SECOND, TOKEN
 
-__all__ = ["ACCEPT", "RESIDUAL", "TOKEN", "gumbel", "mix", "uniform", "words"]
+__all__ = ["ACCEPT", "BLOCK", "LATER", "RESIDUAL", "TOKEN", "gumbel", "mix", "uniform", "words"]
 
 _MASK = (1 << 64) - 1
 

@@ -123,7 +123,7 @@ class DeviceExecutor:
             self.on_host.start(acceptance)
 
     def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
-        self._kind = "sampled chain"
+        self._kind = "sampled block" if self._acceptance == "block" and not self._greedy else "sampled chain"
         self._start_passes(Passes(name, limit, one, self.stops.begin(name, self.timed)))
 
     def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
@@ -209,8 +209,14 @@ class DeviceExecutor:
             self.on_host.place(text)
 
     def capture_verify(self) -> None:
-        """Run every kind of verify pass once, on whatever is fed; `place` then sets the text back."""
+        """Run every kind of verify pass once, on whatever is fed; `place` then sets the text back.
+
+        Those of blocks are compiled here, and captured where they are asked for: most replies never do.
+        """
         for kind, buckets in BUCKETS.items():
+            if kind == "sampled block":
+                self._verifier.run(buckets[0], kind)
+                continue
             for rows in buckets:
                 self._run_verify(rows, kind)
 

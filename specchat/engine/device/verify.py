@@ -9,18 +9,20 @@ import torch
 
 from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.decoder import ALIGNED, Branches, DeviceDecoder
+from specchat.engine.kernels.block import judge_block
 from specchat.engine.kernels.choose import judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 
-Kind = Literal["chain", "sampled chain", "tree"]
-"""What is judged; the chain of a model is a sample, a tree never is."""
+Kind = Literal["chain", "sampled chain", "sampled block", "tree"]
+"""What is judged; the chain of a model is a sample, judged a token at a time or as a block, and a tree never is."""
 
 BUCKETS: dict[Kind, tuple[int, ...]] = {
     "chain": (1, 2, 4, 8, VERIFY_ROWS),
     "sampled chain": (1, 2, 4, 8, VERIFY_ROWS),
+    "sampled block": (1, 2, 4, 8, VERIFY_ROWS),
     # Fewer than two drafted tokens do not branch.
     "tree": (4, 8, VERIFY_ROWS),
 }
@@ -73,7 +75,10 @@ class Verifier:
         tree = Branches(state.length, state.depth, state.path) if kind == "tree" else None
         target.forward(state.fed, state.length, rows, tree=tree)
         process(target.logits(0, rows), state, 0, self._scored, rows, self._vocab)
-        judge(self._scored, state, rows, self._chosen, self._drawn if kind == "sampled chain" else None)
+        if kind == "sampled block":
+            judge_block(self._scored, state, rows, self._chosen, self._drawn)
+        else:
+            judge(self._scored, state, rows, self._chosen, self._drawn if kind == "sampled chain" else None)
         commit(self._chosen, state)
         if kind == "tree":
             keep(target.all_keys, target.all_values, state, None)

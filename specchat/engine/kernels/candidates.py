@@ -1,7 +1,7 @@
 """What may follow each node of a level: its best tokens by perturbed scores, into the pool of a growing tree.
 
 Perturbed scores are what the target will choose by: scores after all options plus the noise of the position, which the
-target draws with too. Where it is greedy or judges by ratio there is no noise. Two launches: all blocks of the
+target draws with too. Where it is greedy or judges by ratio or block there is no noise. Two launches: all blocks of the
 vocabulary at once, then a program a node.
 """
 
@@ -39,7 +39,7 @@ def _gather(
     s = tl.load(scores + row.to(tl.int64) * stride_scores + token, mask=token < vocab, other=float("-inf"))
     if tl.load(integers + _GREEDY) == 0:
         if tl.load(integers + _FILTERED) != 0:
-            cut, last = tl.load(kept + row * 2), tl.load(kept + row * 2 + 1)
+            cut, last = tl.load(kept + row * 3), tl.load(kept + row * 3 + 1)
             s = tl.where(filters.keeps(s, token, cut, last), s, float("-inf"))
         if tl.load(integers + _RATIO) == 0:
             position = tl.load(length) + 1 + tl.load(depth + row)

@@ -9,29 +9,15 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels import filters, noise
-from specchat.engine.kernels.verify_state import BLOCK, FILTERED, GREEDY, GROUP, RATIO, Scored, VerifyState
+from specchat.engine.kernels.verify_state import BLOCK, BY_BLOCKS, FILTERED, GREEDY, GROUP, RATIO, Scored, VerifyState
 
 WARPS = 8
 
-CHOOSE, ONE_HOT, SAMPLED = range(3)
-"""What a launch is for: to choose; to judge a draft that is no sample; to judge one that is."""
-_CHOOSE, _SAMPLED = tl.constexpr(CHOOSE), tl.constexpr(SAMPLED)
+CHOOSE, CHECK, ONE_HOT, SAMPLED = range(4)
+"""What a launch is for: to choose a draft; the target's tokens; to judge a draft that is no sample, or one that is."""
+_CHOOSE, _CHECK, _SAMPLED = tl.constexpr(CHOOSE), tl.constexpr(CHECK), tl.constexpr(SAMPLED)
 _GREEDY, _FILTERED, _RATIO = tl.constexpr(GREEDY), tl.constexpr(FILTERED), tl.constexpr(RATIO)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _probability(
-    scores: tl.tensor,
-    cut: tl.tensor,
-    last: tl.tensor,
-    top: tl.tensor,
-    mass: tl.tensor,
-    token: tl.tensor,
-    inside: tl.tensor,
-) -> tl.tensor:
-    """Filtered probabilities float32 of `token`, 0 where not `inside`."""
-    s = tl.load(scores + token, mask=inside, other=float("-inf"))
-    return tl.where(filters.keeps(s, token, cut, last), tl.exp(s - top) / mass, 0.0)
+_BY_BLOCKS = tl.constexpr(BY_BLOCKS)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -72,9 +58,9 @@ def _ratio(
         if (((children >> child) & 1) != 0) & (token < 0):
             drafted = tl.load(fed + child)
             inside = (drafted >= 0) & (drafted < vocab)
-            p = _probability(scores, cut, last, top, mass, drafted, inside)
+            p = filters.probability(scores, cut, last, top, mass, drafted, inside)
             if sampled:
-                q = _probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, drafted, inside)
+                q = filters.probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, drafted, inside)
             # u < p / q as u * q < p: a token that the draft cannot have drawn is refused.
             if (q > 0.0) & (noise.uniform(seed, position, noise.ACCEPT, turn) * q < p):
                 token = drafted
@@ -87,10 +73,10 @@ def _ratio(
         token_p = tl.full((), 0, tl.int32)
         for start in range(0, n, BLOCK):
             ids, wanted = filters.tokens(candidates, start, n, filtered, BLOCK)
-            p_all = _probability(scores, cut, last, top, mass, ids, wanted)
+            p_all = filters.probability(scores, cut, last, top, mass, ids, wanted)
             rest = p_all
             if sampled:
-                rest -= _probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, ids, wanted)
+                rest -= filters.probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, ids, wanted)
             for child in range(first, end):
                 if ((children >> child) & 1) != 0:
                     rest = tl.where(ids == tl.load(fed + child), 0.0, rest)
@@ -147,7 +133,8 @@ def _choose(
     GROUP: tl.constexpr,
     NODES: tl.constexpr,
 ) -> None:
-    row = tl.load(node) + tl.program_id(0)
+    before = tl.load(node)
+    row = before + tl.program_id(0)
     at = first_row + row
     scores += row.to(tl.int64) * stride_scores
     candidates += row.to(tl.int64) * stride_scores
@@ -184,21 +171,23 @@ def _choose(
                 GROUP,
             )
             most = tl.full((), float("-inf"), tl.float32)
+            stream = noise.drafting(before, tl.load(integers + _BY_BLOCKS))
             for start in range(0, n, BLOCK):
                 ids, inside = filters.tokens(candidates, start, n, True, BLOCK)
                 s = tl.load(scores + ids, mask=inside, other=float("-inf"))
-                noisy = s + noise.gumbel(key, position, noise.TOKEN, ids)
+                noisy = s + noise.gumbel(key, position, stream, ids)
                 noisy = tl.where(filters.keeps(s, ids, cut, last), noisy, float("-inf"))
                 most, token = filters.better(most, token, noisy, ids)
         else:
             noisy = tl.load(drawn + place, mask=b < blocks, other=float("-inf"))
             ids = tl.load(drawn_id + place, mask=b < blocks, other=0)
             token = tl.min(tl.where(noisy == tl.max(noisy, 0), ids, 2147483647), 0)
-        tl.store(kept + row * 2, cut)
-        tl.store(kept + row * 2 + 1, last)
+        tl.store(kept + row * 3, cut)
+        tl.store(kept + row * 3 + 1, last)
+        tl.store(kept + row * 3 + 2, n)
         tl.store(norm + row * 2, top)
         tl.store(norm + row * 2 + 1, mass)
-        if (purpose != _CHOOSE) & (tl.load(integers + _RATIO) != 0):
+        if (purpose > _CHECK) & (tl.load(integers + _RATIO) != 0):
             end = tl.load(drafted) + 1
             node_ids = tl.arange(0, NODES)
             above = tl.load(parents + node_ids, mask=node_ids < end, other=-1)
@@ -212,7 +201,7 @@ def _choose(
                     top,
                     mass,
                     draft_scores + at.to(tl.int64) * stride_draft,
-                    draft_kept + at * 2,
+                    draft_kept + at * 3,
                     draft_norm + at * 2,
                     purpose == _SAMPLED,
                     fed,
@@ -235,13 +224,19 @@ def choose(scored: Scored, state: VerifyState, first_row: int, rows: int, chosen
     """Choose a token for each row: the most probable one, or a sample with the noise of its position.
 
     The row's distribution after top-k, top-p and min-p is left in `scored`: p(token) = exp(score - norm[0]) / norm[1]
-    where `filters.keeps(score, token, kept[0], kept[1])`, else 0. A row of which no token may be chosen gives token 0.
+    where `filters.keeps(score, token, kept[0], kept[1])`, else 0. All kept tokens are among its first kept[2]
+    candidates, or tokens where nothing is filtered. A row of which no token may be chosen gives token 0.
 
     Args:
         scored: what `process` made of the same rows.
         chosen: int32, written: `rows` of them from `state.node` on. `state.sure` gets their probabilities.
     """
     _launch(scored, state, first_row, rows, chosen, scored, CHOOSE)
+
+
+def check(scored: Scored, state: VerifyState, rows: int, chosen: Tensor) -> None:
+    """As `choose` for the rows of a verify pass, from row 0 on, whatever was drafted; `state.sure` is left."""
+    _launch(scored, state, 0, rows, chosen, scored, CHECK)
 
 
 def judge(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, draft: Scored | None) -> None:

@@ -32,6 +32,21 @@ def keeps(score: tl.tensor, token: tl.tensor, cut: tl.tensor, last: tl.tensor) -
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def probability(
+    scores: tl.tensor,
+    cut: tl.tensor,
+    last: tl.tensor,
+    top: tl.tensor,
+    mass: tl.tensor,
+    token: tl.tensor,
+    inside: tl.tensor,
+) -> tl.tensor:
+    """Probabilities float32 of `token` in a row as `choose` leaves it, 0 where not `inside`."""
+    s = tl.load(scores + token, mask=inside, other=float("-inf"))
+    return tl.where(keeps(s, token, cut, last), tl.exp(s - top) / mass, 0.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def better(most: tl.tensor, token: tl.tensor, values: tl.tensor, ids: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
     """The largest of `most` and `values` and its token; the earlier one, then the lowest, among equals."""
     found = tl.max(values, 0)

@@ -10,6 +10,7 @@ import triton.language as tl
 from specchat.engine.kernels import streams
 
 TOKEN, ACCEPT, RESIDUAL = tl.constexpr(streams.TOKEN), tl.constexpr(streams.ACCEPT), tl.constexpr(streams.RESIDUAL)
+BLOCK, LATER = tl.constexpr(streams.BLOCK), tl.constexpr(streams.LATER)
 _GOLDEN = tl.constexpr(streams.GOLDEN)
 _FIRST, _SECOND = tl.constexpr(streams.FIRST), tl.constexpr(streams.SECOND)
 
@@ -23,7 +24,7 @@ def _mix(state: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def words(seed: tl.tensor, position: tl.tensor, stream: tl.constexpr, tokens: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+def words(seed: tl.tensor, position: tl.tensor, stream: tl.tensor, tokens: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
     """The high and the low uint32 of the 64 bits for each of `tokens` int32 at an int32 position; `seed` int64."""
     key = _mix(seed.to(tl.uint64) + _GOLDEN)
     key = _mix(key + position.to(tl.uint64) * _GOLDEN + 1)
@@ -33,7 +34,7 @@ def words(seed: tl.tensor, position: tl.tensor, stream: tl.constexpr, tokens: tl
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def gumbel(seed: tl.tensor, position: tl.tensor, stream: tl.constexpr, tokens: tl.tensor) -> tl.tensor:
+def gumbel(seed: tl.tensor, position: tl.tensor, stream: tl.tensor, tokens: tl.tensor) -> tl.tensor:
     """Standard Gumbel noise float32 for each of `tokens` int32 at an int32 position."""
     high, low = words(seed, position, stream, tokens)
     return gumbel_of(high, low)
@@ -58,7 +59,13 @@ def gumbel_of(high: tl.tensor, low: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def uniform(seed: tl.tensor, position: tl.tensor, stream: tl.constexpr, turn: tl.tensor) -> tl.tensor:
+def drafting(node: tl.tensor, by_blocks: tl.tensor) -> tl.tensor:
+    """The stream of a step's next token when `node` are drafted; TOKEN while none is, and where none is judged so."""
+    return tl.where((by_blocks != 0) & (node > 0), LATER + node, TOKEN)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def uniform(seed: tl.tensor, position: tl.tensor, stream: tl.tensor, turn: tl.tensor) -> tl.tensor:
     """One float32 strictly inside (0, 1) for a turn int32 at a position: the middle of one of 2**23 equal parts."""
     high, _ = words(seed, position, stream, turn)
     return ((high >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07

@@ -11,6 +11,7 @@ from specchat.engine.kernels import noise
 from specchat.engine.kernels.verify_state import (
     BIASED,
     BLOCK,
+    BY_BLOCKS,
     FILTERED,
     FREQUENCY,
     GREEDY,
@@ -29,6 +30,7 @@ _TEMPERATURE, _REPETITION = tl.constexpr(TEMPERATURE), tl.constexpr(REPETITION)
 _PRESENCE, _FREQUENCY = tl.constexpr(PRESENCE), tl.constexpr(FREQUENCY)
 _GREEDY, _PENALISED = tl.constexpr(GREEDY), tl.constexpr(PENALISED)
 _BIASED, _FILTERED = tl.constexpr(BIASED), tl.constexpr(FILTERED)
+_BY_BLOCKS = tl.constexpr(BY_BLOCKS)
 
 
 @triton.jit(do_not_specialize=["first_row", "columns", "vocab"])  # type: ignore[untyped-decorator]
@@ -107,7 +109,8 @@ def _process(
     tl.store(total + place, tl.sum(tl.exp(s - tl.where(top == float("-inf"), 0.0, top)), 0))
     if (tl.load(integers + _GREEDY) == 0) & (tl.load(integers + _FILTERED) == 0):
         position = tl.load(length) + 1 + tl.load(depth + at)
-        noisy = s + noise.gumbel(tl.load(seed), position, noise.TOKEN, token)
+        stream = noise.drafting(drafted, tl.load(integers + _BY_BLOCKS))
+        noisy = s + noise.gumbel(tl.load(seed), position, stream, token)
         most = tl.max(noisy, 0)
         tl.store(drawn + place, most)
         tl.store(drawn_id + place, tl.min(tl.where(noisy == most, token, 2147483647), 0))

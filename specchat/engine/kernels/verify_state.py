@@ -23,7 +23,7 @@ GROUP = 128
 
 TEMPERATURE, REPETITION, PRESENCE, FREQUENCY, TOP_P, TAIL, LOG_MIN_P = range(7)
 """Places in `VerifyState.reals`."""
-GREEDY, PENALISED, BIASED, TOP_K, FILTERED, RATIO = range(6)
+GREEDY, PENALISED, BIASED, TOP_K, FILTERED, RATIO, BY_BLOCKS = range(7)
 """Places in `VerifyState.integers`."""
 
 
@@ -38,7 +38,7 @@ class Scored:
         drawn, drawn_id: float32 and int32 [R, blocks], the largest score + noise of each block and its token.
         tops: float32 [R, groups], the largest score of each GROUP tokens.
         candidates: int32 [R, columns], the tokens that filters look at. By `choose`, like the next ones.
-        kept, norm: int32 [R, 2] and float32 [R, 2], the distribution after filters: see `choose`.
+        kept, norm: int32 [R, 3] and float32 [R, 2], the distribution after filters: see `choose`.
 
     Rows may be longer than they need to be.
     """
@@ -78,7 +78,7 @@ class Scored:
             drawn_id=integers(blocks),
             tops=reals(blocks * (BLOCK // GROUP)),
             candidates=integers(columns),
-            kept=torch.zeros(rows, 2, device=device, dtype=torch.int32),
+            kept=torch.zeros(rows, 3, device=device, dtype=torch.int32),
             norm=torch.zeros(rows, 2, device=device),
         )
 
@@ -205,7 +205,8 @@ class VerifyState:
 
     def set_acceptance(self, acceptance: Acceptance) -> None:
         """How drafted tokens are judged from the next step on; must be set before they are drafted."""
-        self.integers[RATIO].fill_(int(acceptance == "ratio"))
+        self.integers[RATIO].fill_(int(acceptance != "coupled"))
+        self.integers[BY_BLOCKS].fill_(int(acceptance == "block"))
 
     def begin(self, prompt: Sequence[int], eos: Iterable[int]) -> None:
         """A reply to `prompt` starts; the last token of it is pending.

@@ -131,8 +131,9 @@ def _sameness(race: Race, verdict: Verdict) -> Content:
     label = styled("outputs identical: ", ".label")
     if verdict.identical:
         return label + styled("yes", ".good") + styled(f", all {len(race.lanes[0].token_ids):,} tokens", ".label")
+    acceptance = race.lanes[1].speculation.acceptance
     where = f", first difference at token {(verdict.difference or 0) + 1:,}"
     if verdict.expected:
         return label + styled("no", ".bad") + styled(where, ".label")
-    reason = "; with ratio acceptance it is the same distribution, not the same text"
+    reason = f"; with {acceptance} acceptance it is the same distribution, not the same text"
     return label + styled("no", ".value") + styled(where + reason, ".label")

@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 
 from specchat.clean import clean, one_line
 from specchat.config.themes import Theme
-from specchat.engine.api import ACCEPTANCES, CONTEXT_POLICIES, Acceptance
+from specchat.engine.api import ACCEPTANCES, CONTEXT_POLICIES
 from specchat.engine.strategies import STRATEGIES, StrategyInfo
 from specchat.tui.composing.personas import OWN, apply, preset_name
 from specchat.tui.screens.dialog import Dialog
@@ -142,7 +142,7 @@ class SettingsScreen(Dialog[None]):
 
     @on(Choice.Changed, "#acceptance")
     def _acceptance_chosen(self, event: Choice.Changed) -> None:
-        acceptance: Acceptance = "ratio" if event.value == "ratio" else "coupled"
+        acceptance = next(name for name in ACCEPTANCES if name == event.value)
         self._apply(replace(self._session.settings, acceptance=acceptance))
 
     @on(Choice.Changed, "#context")
