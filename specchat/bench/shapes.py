@@ -13,6 +13,7 @@ from typing import Any
 from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
 from specchat.engine.api import Quant, Sampling
+from specchat.engine.cost_model import even_survival, expected_tokens, speed_up
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.runners.runner import Runner
 
@@ -75,25 +76,15 @@ class Synthetic:
         return words + (" Layers are left out: no figure is the whole model's." if self.cut else "")
 
 
-def tokens_a_step(acceptance: float, length: int) -> float:
-    """Expected tokens of a step that drafts `length` tokens, each kept with probability `acceptance` if all before are.
-
-    Leviathan et al. 2023, equation 1.
-    """
-    if acceptance == 1.0:
-        return length + 1.0
-    return float((1 - acceptance ** (length + 1)) / (1 - acceptance))
-
-
 def project(costs: Iterable[StepCost], acceptance: float) -> list[Projection]:
     """The yield of each draft length; plain decoding, length 0, must be among them."""
     steps = list(costs)
     plain = next(cost.step_ms.median for cost in steps if cost.length == 0)
     projected = []
     for cost in steps:
-        tokens = tokens_a_step(acceptance, cost.length)
+        tokens = expected_tokens(even_survival(acceptance, cost.length))
         speed = 1e3 * tokens / cost.step_ms.median
-        projected.append(Projection(cost.length, tokens, speed, tokens * plain / cost.step_ms.median))
+        projected.append(Projection(cost.length, tokens, speed, speed_up(tokens, cost.step_ms.median / plain)))
     return projected
 
 

@@ -1,7 +1,6 @@
 """Synthetic acceptance: costs of real steps, projections that say they are projections."""
 
 import json
-import math
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +24,6 @@ from specchat.bench.shapes import (
     step_costs,
     synthetic,
     text,
-    tokens_a_step,
 )
 from specchat.bench.summary import Spread
 from specchat.bench.synthetic import check_room, on_device, on_host, planned, write_random
@@ -100,12 +98,6 @@ def test_layers_are_cut_in_proportion_and_said_to_be_left_out() -> None:
 
 
 # The projection.
-
-
-@pytest.mark.parametrize(("acceptance", "length"), [(0.0, 5), (0.3, 1), (0.7, 5), (0.95, 15), (1.0, 7)])
-def test_tokens_a_step_is_the_sum_of_the_chances_of_every_place(acceptance: float, length: int) -> None:
-    summed = math.fsum(acceptance**place for place in range(length + 1))
-    assert tokens_a_step(acceptance, length) == pytest.approx(summed, rel=1e-12)
 
 
 def test_the_projection_is_tokens_over_the_measured_time_of_the_whole_step() -> None:

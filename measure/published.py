@@ -1,0 +1,133 @@
+"""What the cost model makes of published acceptance lengths and costs: `python -m measure.published`.
+
+Writes the tables of docs/cost-model.md from docs/cost-model.toml.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specchat.engine.cost_model import speed_up, step_cost
+
+DOCS = Path(__file__).parents[1] / "docs"
+DATA, PAGE = DOCS / "cost-model.toml", DOCS / "cost-model.md"
+MARK = "<!-- below: python -m measure.published -->\n"
+NEAR = 0.15
+"""What an error may be at most."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published row; speed-ups are over plain decoding. `predicted` is None where the row told the costs itself."""
+
+    what: str
+    tokens: float
+    published: float
+    predicted: float | None
+    outside: str
+
+    @property
+    def error(self) -> float | None:
+        """Of the prediction, as a share of what was published."""
+        return None if self.predicted is None else self.predicted / self.published - 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one source."""
+
+    name: str
+    url: str
+    date: str
+    costs: str
+    rows: tuple[Row, ...]
+
+
+def tables() -> list[Table]:
+    """All that can be predicted."""
+    return [_table(entry) for entry in _read()["table"]]
+
+
+def page() -> str:
+    """The whole page, its tables made anew."""
+    words, mark, _ = PAGE.read_text().partition(MARK)
+    assert mark, f"{PAGE} lacks its mark"
+    found = tables()
+    rows = [row for table in found for row in table.rows if row.error is not None]
+    errors = sorted(abs(row.error or 0.0) for row in rows)
+    near = sum(error <= NEAR for error in errors)
+    lines = [
+        f"{near} of {len(rows)} predictions are within {NEAR:.0%} of what was published; the median error is "
+        f"{errors[len(errors) // 2]:.1%}, the largest {errors[-1]:.1%}.",
+        "",
+        "| source | costs | tokens a step: predicted / published, error |",
+        "|---|---|---|",
+    ]
+    for table in found:
+        figures = " · ".join(map(_figures, table.rows))
+        lines.append(f"| [{table.name}]({table.url}), {table.date} | {table.costs} | {figures} |")
+    lines += [""]
+    lines += [f"{table.name}, {row.what}: {row.outside}" for table in found for row in table.rows if row.outside]
+    lines += ["", "Not predictable, for want of an input:", "", "| what | date | missing |", "|---|---|---|"]
+    lines += [f"| [{e['what']}]({e['url']}) | {e['date']} | {e['missing']} |" for e in _read()["unpredictable"]]
+    return words + mark + "\n".join(lines) + "\n"
+
+
+def _read() -> dict[str, Any]:
+    return tomllib.loads(DATA.read_text())
+
+
+def _table(entry: dict[str, Any]) -> Table:
+    published = [_published(row, entry.get("milliseconds", False)) for row in entry["row"]]
+    draft, check = _costs(entry, published)
+    rows = tuple(
+        Row(
+            what=row["what"],
+            tokens=row["tokens"],
+            published=times,
+            predicted=None
+            if row.get("calibrates")
+            else speed_up(row["tokens"], step_cost(row.get("length", 0), draft, check)),
+            outside=row.get("outside", ""),
+        )
+        for row, times in zip(entry["row"], published, strict=True)
+    )
+    return Table(entry["name"], entry["url"], entry["date"], entry["costs"], rows)
+
+
+def _published(row: dict[str, Any], milliseconds: bool) -> float:
+    if "times" in row:
+        return float(row["times"])
+    times = row["speed"] / row["plain"]
+    return float(1 / times if milliseconds else times)
+
+
+def _costs(entry: dict[str, Any], published: list[float]) -> tuple[float, float]:
+    """Of a drafted token, and of the rest of a step."""
+    told = [
+        (row.get("length", 0), row["tokens"] / times)
+        for row, times in zip(entry["row"], published, strict=True)
+        if row.get("calibrates")
+    ]
+    match told:
+        case []:
+            return entry["draft"], entry["check"]
+        case [(length, step)] if "check" in entry:
+            return (step - entry["check"]) / length, entry["check"]
+        case [(_, step)]:
+            return 0.0, step
+        case [(short, less), (long, more)]:
+            draft = (more - less) / (long - short)
+            return draft, less - draft * short
+    raise ValueError(f"{entry['name']}: more rows calibrate than there are costs")
+
+
+def _figures(row: Row) -> str:
+    if row.predicted is None or row.error is None:
+        return f"{row.what} {row.tokens:.2f}: {row.published:.2f} (calibrates)"
+    return f"{row.what} {row.tokens:.2f}: {row.predicted:.2f} / {row.published:.2f}, {row.error:+.0%}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

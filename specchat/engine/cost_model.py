@@ -1,0 +1,43 @@
+"""What a way of drafting brings, from acceptance and costs: S = E / (n c + v(n + 1) + o) (Leviathan et al. 2023).
+
+Costs are in plain steps of the target: c is what drafting a token takes, v(m) a check of m rows, o the rest of a step.
+In the paper v is 1 and o is 0; on real machines neither is.
+"""
+
+from collections.abc import Sequence
+
+
+def even_survival(acceptance: float, length: int) -> list[float]:
+    """s(1) .. s(length) where each drafted token stays with the same probability if those before it do."""
+    return [acceptance**place for place in range(1, length + 1)]
+
+
+def expected_tokens(survival: Sequence[float]) -> float:
+    """E: tokens of a step of which survival[j - 1] is the share of steps that keep the j-th drafted token."""
+    return 1.0 + sum(survival)
+
+
+def step_cost(length: int, draft: float, check: float, other: float = 0.0) -> float:
+    """A step that drafts `length` tokens at `draft` each and takes `check` to check them and the pending one."""
+    return length * draft + check + other
+
+
+def speed_up(tokens: float, step: float) -> float:
+    """S, over plain decoding, of steps that bring so many tokens and cost so much."""
+    return tokens / step
+
+
+def best_length(
+    survival: Sequence[float], draft: float, checks: Sequence[float], other: float = 0.0
+) -> tuple[int, float]:
+    """The draft length of the largest S, and it; length 0 is plain decoding, of which S is 1.
+
+    Args:
+        checks: v(1), v(2), ...: at least one more than `survival` has places.
+    """
+    best = 0, 1.0
+    for length in range(1, len(survival) + 1):
+        times = speed_up(expected_tokens(survival[:length]), step_cost(length, draft, checks[length], other))
+        if times > best[1]:
+            best = length, times
+    return best
