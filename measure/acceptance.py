@@ -1,7 +1,8 @@
 """How many drawn tokens stay by `ratio` and by `block`, on the demo pair: `python -m measure.acceptance`.
 
 Replies are drawn at temperature 1 with `block`. Of every drafted chain it is worked out how many of its tokens stay on
-average by either test, so that both judge the same drafts and no coin makes a difference between them.
+average by either test, so that both judge the same drafts and no coin makes a difference between them. Whole
+drafts do not end where the model is unsure.
 """
 
 import argparse
@@ -60,26 +61,24 @@ def main() -> None:
     asked = options.parse_args()
     chats = [p.messages for p in spread(read_prompts(demo_model("target").parent / "prompts.jsonl"), asked.prompts)]
     session = load(load_catalog(None).find("demo").spec, lambda _: None)
-    drafters = session.drafters
-    for strategy, unsure in (("draft", None), ("draft", 0.0), ("swift", None), ("swift", 0.0)):
-        usual = drafters[strategy].unsure  # type: ignore[attr-defined]
-        drafters[strategy].unsure = usual if unsure is None else unsure  # type: ignore[attr-defined]
-        for length in (5, 12):
-            both = Both()
-            setattr(acceptance, block.judge_block.__name__, both)
-            for seed, chat in enumerate(chats):
-                sampling = Sampling(seed=seed, temperature=asked.temperature)
-                speculation = Speculation(strategy, length, "block")
-                for _ in session.generate(Generate(0, chat, sampling, Limits(TOKENS), speculation, cold=True)):
-                    pass
-            more = [b - r for b, r in zip(both.block, both.ratio, strict=True)]
-            print(
-                f"{strategy} x{length}, ends under {drafters[strategy].unsure}: "  # type: ignore[attr-defined]
-                f"ratio {mean(both.ratio):.3f}, block {mean(both.block):.3f} of a draft stay, "
-                f"more {mean(more):.4f} +- {stdev(more) / len(more) ** 0.5:.4f}, {len(more)} drafts",
-                flush=True,
-            )
-        drafters[strategy].unsure = usual  # type: ignore[attr-defined]
+    for strategy in ("draft", "swift"):
+        for whole in (False, True):
+            session.runner.executor.stops.off = whole
+            for length in (5, 12):
+                both = Both()
+                setattr(acceptance, block.judge_block.__name__, both)
+                for seed, chat in enumerate(chats):
+                    sampling = Sampling(seed=seed, temperature=asked.temperature)
+                    speculation = Speculation(strategy, length, "block")
+                    for _ in session.generate(Generate(0, chat, sampling, Limits(TOKENS), speculation, cold=True)):
+                        pass
+                more = [b - r for b, r in zip(both.block, both.ratio, strict=True)]
+                print(
+                    f"{strategy} x{length}{', whole' if whole else ''}: "
+                    f"ratio {mean(both.ratio):.3f}, block {mean(both.block):.3f} of a draft stay, "
+                    f"more {mean(more):.4f} +- {stdev(more) / len(more) ** 0.5:.4f}, {len(more)} drafts",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
