@@ -23,6 +23,10 @@ class Clock:
     def verified(self) -> None:
         self._mark(2)
 
+    def passed(self) -> bool:
+        """Whether the step has ended."""
+        return not self._events or self._events[2].query()
+
     def wait(self) -> tuple[float, float]:
         """Wait for the step to end; what drafting and what verifying took."""
         if self._events:

@@ -8,22 +8,21 @@ import torch
 from torch import Tensor
 
 from specchat.engine.api import Acceptance, Sampling
-from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import WIDTH, Role
-from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stop, Stops
 from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.on_host import DraftsOnHost
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.verify import BUCKETS, Kind, Verifier
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
-from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.decoder import Skip
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 
@@ -88,7 +87,7 @@ class DeviceExecutor:
         self.graphs = graphs(device, [*state.tensors(), *self._trees.tensors(), self._verifier.tail], captured)
         self.costs = StepCosts()
         self.stops = Stops(self.costs)
-        self.on_host: HostDrafts | None = None
+        self.on_host: DraftsOnHost | None = None
         """Makes the drafts of a draft model on the host."""
 
     def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> None:
@@ -177,6 +176,8 @@ class DeviceExecutor:
             while self._done < passes.limit and not passes.ends(self._surest(self._done - 2)):
                 self._run_pass(passes)
             self._start_verify()
+        if self.on_host is not None:
+            self.on_host.go_on(self._clock.passed)
         draft_ms, verify_ms = self._clock.wait()
         report = self._verifier.report()
         if passes is not None:
@@ -287,27 +288,6 @@ class DeviceExecutor:
 
     def _columns(self, role: Role) -> int:
         return min(self._vocab, self._models[role].config.vocab)
-
-
-class DraftsOnHost(HostDrafts):
-    """Drafts by a model on the host for a target on a device."""
-
-    def __init__(self, models: Mapping[Role, CachedModel[Decoder]], vocab: int, device: DeviceExecutor) -> None:
-        self._device = device
-        super().__init__(models, vocab, device.stops)
-        device.on_host = self
-
-    def start(self, acceptance: Acceptance) -> None:
-        super().start("coupled")
-        self._timed = self._device.timed
-
-    def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
-        super().chain(name, limit, one)
-        self._device.fill(self.draft.tokens, self.draft.confidence)
-
-    def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
-        super().grow(name, limit, one, least)
-        self._device.fill(self.draft.tokens, self.draft.confidence, self.draft.parents)
 
 
 assert VERIFY_ROWS == MAX_DRAFT_LENGTH + 1

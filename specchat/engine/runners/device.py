@@ -10,9 +10,10 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
-from specchat.engine.device.executor import DeviceExecutor, DraftsOnHost
+from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.on_host import DraftsOnHost
 from specchat.engine.device.prepare import prepare
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.drafters.registry import DraftModel, drafters_for
@@ -40,7 +41,8 @@ def device_runner(
     drafting: DraftModel | None = None
     if isinstance(draft, Decoder):
         on_host = CachedModel(draft)
-        drafting = DraftModel(on_host, DraftsOnHost({"draft": on_host}, vocab, executor), ahead=False)
+        executor.on_host = DraftsOnHost({"draft": on_host}, vocab, executor.stops, executor.fill)
+        drafting = DraftModel(on_host, executor.on_host, ahead=False)
     elif "draft" in cached:
         drafting = DraftModel(cached["draft"], executor, ahead=True)
     drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafting)

@@ -1,0 +1,95 @@
+"""Drafts by a model on the host for a target on a device, made while the device verifies the ones before.
+
+The idea is PEARL's (Liu et al. 2024): the draft model does not wait for the verdict. It goes on as if all of its draft
+stayed and the target's own token after it were the one that it would pick itself. If so, the next draft is begun
+already; if not, what was made is dropped.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+
+from specchat.engine.api import Acceptance, Sampling
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.draft import Role
+from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.decoding.stop import Stops
+from specchat.engine.model.decoder import Decoder
+
+LIKELY = 0.5
+"""What is drafted must be so probable for more to follow: a pass is saved later then, or delays the verdict by half of
+itself on average."""
+
+Fill = Callable[[Sequence[int], Sequence[float], Sequence[int]], None]
+"""Takes tokens, their probabilities and parents, as `Drafts.fill` does."""
+
+
+class DraftsOnHost(HostDrafts):
+    """Hands what it drafts to a device by `fill`."""
+
+    def __init__(self, models: Mapping[Role, CachedModel[Decoder]], vocab: int, stops: Stops, fill: Fill) -> None:
+        self._fill = fill
+        super().__init__(models, vocab, stops)
+
+    def begin(self, sampling: Sampling, prompt: Sequence[int]) -> None:
+        self._ready: list[tuple[int, float]] = []
+        """Tokens that follow the text, and their probabilities: the next draft, as far as it is made."""
+        super().begin(sampling, prompt)
+
+    def start(self, acceptance: Acceptance) -> None:
+        """As for `coupled`, for the device judges by the tokens alone."""
+        super().start("coupled")
+        self._timed = acceptance == "coupled" or self.sampler.greedy
+        self._chain: tuple[int, Callable[[int], None]] | None = None
+        self._following: list[tuple[int, float]] = []
+        """Tokens that follow the text and the draft."""
+
+    def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
+        ready, self._ready = self._ready, []
+
+        def made(node: int) -> None:
+            if node >= len(ready):
+                one(node)
+                return
+            token, probability = ready[node]
+            self.draft.tokens.append(token)
+            self.draft.confidence.append(probability)
+            self.history.push(token)
+
+        super().chain(name, limit, made)
+        self._chain = limit, one
+        self._fill(self.draft.tokens, self.draft.confidence, ())
+
+    def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
+        super().grow(name, limit, one, least)
+        self._fill(self.draft.tokens, self.draft.confidence, self.draft.parents)
+
+    def go_on(self, done: Callable[[], bool]) -> None:
+        """Draft on while the device verifies a chain, until that is `done` or what is drafted is unlikely to stay.
+
+        How much that is depends on time, so only where no text depends on a draft.
+        """
+        if self._chain is None or not self._timed:
+            return
+        (limit, one), draft = self._chain, self.draft
+        drafted, room = len(draft.tokens), self._models["draft"].model.context - len(self.text)
+        for token in draft.tokens:
+            self.history.push(token)
+        try:
+            for node in range(drafted, min(drafted + 1 + limit, room)):
+                if prod(draft.confidence) < LIKELY or done():
+                    break
+                one(node)
+        finally:
+            for token in draft.tokens:
+                self.history.pop(token)
+        self._following = list(zip(draft.tokens[drafted:], draft.confidence[drafted:], strict=True))
+        del draft.tokens[drafted:], draft.confidence[drafted:]
+
+    def added(self, tokens: Sequence[int], path: Sequence[int]) -> None:
+        guessed = [*self.draft.tokens, *(token for token, _ in self._following[:1])]
+        self._ready = self._following[1:] if list(tokens) == guessed else []
+        super().added(tokens, path)
+
+    def place(self, text: Sequence[int]) -> None:
+        self._ready = []
+        super().place(text)
