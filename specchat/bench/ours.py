@@ -19,7 +19,9 @@ class Ours:
 
     def __init__(self, session: Session, speculation: Speculation, sampling: Sampling, clock: Clock = CLOCK) -> None:
         self.speculation = speculation
-        self.name = labelled(speculation.strategy, speculation.draft_length)
+        self.name = labelled(speculation.strategy, speculation.draft_length, speculation.acceptance)
+        self.free = speculation.acceptance != "coupled" and not sampling.greedy
+        """Whether its text has only the law of plain's."""
         self._session = session
         self._sampling = sampling
         self._clock = clock

@@ -9,6 +9,7 @@ from typing import Any
 from specchat.bench.contender import Contender
 from specchat.bench.interleaved import Sample
 from specchat.bench.machine import describe
+from specchat.bench.ours import Ours
 from specchat.bench.plot import plot
 from specchat.bench.summary import PLAIN, Line, by_category, summarise
 from specchat.bench.table import categories_table, cost_table, lines_table, places_table
@@ -24,7 +25,8 @@ GIB = 1 << 30
 class Report:
     """The figures of a pair.
 
-    `others` names the contenders of other programs, `rivals` the one of ours that does the same, where it takes part.
+    `others` names the contenders of other programs, `rivals` the one of ours that does the same, where it takes part,
+    `free` those of ours whose text need not be plain's.
     """
 
     info: PairInfo
@@ -36,13 +38,15 @@ class Report:
     samples: list[Sample] = field(default_factory=list)
     verify_cost: list[VerifyCost] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    free: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, info: PairInfo, contenders: Sequence[Contender], repeats: int, tokens: int) -> "Report":
         ours = {c.name.partition(" ")[0]: c.name for c in reversed(contenders) if not c.rival}
         rivals = {c.name: ours[c.rival] for c in contenders if c.rival in ours}
         others = frozenset(c.name for c in contenders if c.rival)
-        return cls(info, describe(PACKAGES), repeats, tokens, others, rivals)
+        free = frozenset(c.name for c in contenders if isinstance(c, Ours) and c.free)
+        return cls(info, describe(PACKAGES), repeats, tokens, others, rivals, free=free)
 
     @property
     def lines(self) -> list[Line]:
@@ -58,7 +62,7 @@ class Report:
         return [
             f"{line.contender} on {line.prompts - line.identical} of {line.prompts} prompts"
             for line in self.lines
-            if line.contender not in self.others and line.identical < line.prompts
+            if line.contender not in self.others | self.free and line.identical < line.prompts
         ]
 
     def text(self) -> str:

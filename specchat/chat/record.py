@@ -27,8 +27,7 @@ def speculation_label(speculation: Speculation) -> str:
     """`draft x5`, `plain`, `lookup x8 ratio`, `auto`."""
     if speculation.strategy == "plain":
         return "plain"
-    acceptance = "" if speculation.acceptance == "coupled" else f" {speculation.acceptance}"
-    return labelled(speculation.strategy, speculation.draft_length) + acceptance
+    return labelled(speculation.strategy, speculation.draft_length, speculation.acceptance)
 
 
 @dataclass

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -26,7 +26,7 @@ from specchat.cli.options import (
 from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
 from specchat.cli.writable import WRITABLE
-from specchat.engine.api import Sampling, Speculation
+from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling, Speculation
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 if TYPE_CHECKING:
@@ -48,18 +48,19 @@ MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", 
 
 
 class Case(click.ParamType[Speculation]):
-    """A strategy, or a strategy and its draft length: draft, draft:8."""
+    """A strategy, with a draft length and how drafts are judged if wanted: draft, draft:8, draft:8:block."""
 
-    name = "strategy[:length]"
+    name = "strategy[:length[:acceptance]]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Speculation:
         if isinstance(value, Speculation):
             return value
-        strategy, colon, length = str(value).partition(":")
+        strategy, *more = str(value).split(":", 2)
         Named(list(STRATEGIES)).convert(strategy, param, ctx)
-        if colon and not (length.isdigit() and 1 <= int(length) <= MAX_DRAFT_LENGTH):
-            self.fail(f'"{length}" is not a draft length from 1 to {MAX_DRAFT_LENGTH}.', param, ctx)
-        return Speculation.of(strategy, int(length) if colon else None)
+        if more and not (more[0].isdigit() and 1 <= int(more[0]) <= MAX_DRAFT_LENGTH):
+            self.fail(f'"{more[0]}" is not a draft length from 1 to {MAX_DRAFT_LENGTH}.', param, ctx)
+        acceptance = Named(ACCEPTANCES).convert(more[1], param, ctx) if more[1:] else ACCEPTANCES[0]
+        return Speculation.of(strategy, int(more[0]) if more else None, cast(Acceptance, acceptance))
 
 
 @click.group(cls=Passing, invoke_without_command=True)

@@ -62,8 +62,8 @@ SOURCES = (*STRATEGIES, "target", "bonus")
 """Where a token came from: a strategy's accepted draft, the target's correction, or the bonus after a full accept."""
 
 
-def labelled(strategy: str, draft_length: int) -> str:
-    """`draft x5`, `plain`; `auto` chooses its lengths itself and has one where it may not choose freely."""
-    if not draft_length or (strategy == "auto" and draft_length == MAX_DRAFT_LENGTH):
-        return strategy
-    return f"{strategy} x{draft_length}"
+def labelled(strategy: str, draft_length: int, acceptance: str = "coupled") -> str:
+    """`draft x5`, `plain`, `lookup x8 ratio`; `auto` chooses its lengths and has one where it may not choose freely."""
+    chooses = not draft_length or (strategy == "auto" and draft_length == MAX_DRAFT_LENGTH)
+    length = "" if chooses else f" x{draft_length}"
+    return strategy + length + ("" if acceptance == "coupled" else f" {acceptance}")

@@ -56,6 +56,17 @@ def test_chosen_strategies_and_sampling(run: Run, quick: list[str], tmp_path: Pa
     assert names == ["plain", "draft x2", "lookup x3"]
 
 
+def test_drafts_judged_otherwise_need_not_write_the_plain_text(run: Run, quick: list[str], tmp_path: Path) -> None:
+    figures = tmp_path / "out.json"
+    cases = ("--strategy", "draft:5:block", "--strategy", "draft:5:ratio", "--strategy", "draft:5")
+    result = run(*quick, *cases, "--temperature", "1.5", "--json", str(figures))
+    assert result.exit_code == 0, result.output
+    lines = {line["contender"]: line for line in json.loads(figures.read_text())["contenders"]}
+    assert list(lines) == ["plain", "draft x5 block", "draft x5 ratio", "draft x5"]
+    assert lines["draft x5"]["identical"] == lines["draft x5"]["prompts"]
+    assert lines["draft x5 block"]["identical"] < lines["draft x5 block"]["prompts"]
+
+
 class Theirs:
     """A way of another program to write, made up."""
 
@@ -170,6 +181,7 @@ def test_ctrl_c_keeps_what_was_measured(
     ("arguments", "words"),
     [
         (["--strategy", "draft:99"], '"99" is not a draft length from 1 to 15'),
+        (["--strategy", "draft:5:bloc"], '"bloc" is not one of coupled, ratio, block. Did you mean "block"?'),
         (["--strategy", "drafts"], "Did you mean"),
         (["--against", "vllm"], '"vllm" is not one of'),
         (["--plot", "p.jpg"], "must end in .png or .svg"),
