@@ -221,8 +221,6 @@ def test_blocks_are_judged_as_on_the_host(runner: Runner, shallow: Folders, monk
     sampling, made = Sampling(seed=4, temperature=1.6), []
     for pair in (runner, host):
         drafter = pair.drafters["draft"]
-        # A device drafts a token more than a host when it is unsure.
-        monkeypatch.setattr(drafter, "unsure", 0.0)
         pair.target.keep(0)
         pair.target.begin(PROMPT)
         drafter.begin(PROMPT)
