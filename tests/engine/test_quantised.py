@@ -392,8 +392,8 @@ def test_config_and_weights_must_agree(tmp_path: Path) -> None:
 def test_what_is_asked_for_and_what_is_stored_must_agree(tmp_path: Path) -> None:
     dense, stored = checkpoint(tmp_path / "dense"), bnb_checkpoint(tmp_path / "nf4", "nf4")
     assert (Checkpoint.open(dense).quant, Checkpoint.open(stored).quant) == (None, "nf4")
-    assert [Checkpoint.open(dense).kept(asked) for asked in (None, "int8")] == [None, "int8"]
-    assert [Checkpoint.open(stored).kept(asked) for asked in (None, "nf4")] == ["nf4", "nf4"]
+    assert [Checkpoint.open(dense).kept(asked) for asked in (None, "none", "int8")] == [None, None, "int8"]
+    assert [Checkpoint.open(stored).kept(asked) for asked in (None, "none", "nf4")] == ["nf4"] * 3
     with pytest.raises(ModelError, match=r"is quantised as nf4 already and cannot become int8\. Leave quant out"):
         Checkpoint.open(stored).kept("int8")
 

@@ -75,7 +75,7 @@ class Checkpoint:
         Raises:
             ModelError: the two contradict each other.
         """
-        if self.quant is not None and asked is not None and self.quant != asked:
+        if self.quant is not None and asked not in (None, "none", self.quant):
             raise ModelError(
                 f"{self.folder} is quantised as {self.quant} already and cannot become {asked}. Leave quant out."
             )
