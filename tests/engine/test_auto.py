@@ -242,3 +242,4 @@ def test_outcomes_of_guesses() -> None:
     tree = Guess([5, 6, 7, 8], parents=[0, 1, 1, 0])
     assert tree.outcome([5, 7, 1]) == [True, False, True, False]
     assert tree.outcome([5]) == [True, None, None, False]
+    assert tree.outcome([8, 6]) == [False, False, False, True]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specchat.engine.decoding.costs import CheckCosts, Mean, StepCosts
+from specchat.engine.decoding.costs import KEPT, CheckCosts, Mean, StepCosts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
@@ -25,6 +25,14 @@ def test_more_rows_never_take_less() -> None:
     table = checks((1, 3.0), (4, 1.0), (8, 2.0))
     assert table == sorted(table)
     assert 1.0 < table[1] == table[4] < 3.0
+
+
+def test_all_that_is_out_of_order_takes_one_mean() -> None:
+    """By weights: what was measured before then weighs less."""
+    table = checks((1, 2.0), (2, 3.0), (4, 0.1))
+    one, two, four = KEPT**2, KEPT, 1.0
+    mean = (2 * one + 3 * two + 0.1 * four) / (one + two + four)
+    assert table[1:5] == pytest.approx([mean] * 4)
 
 
 def test_what_was_measured_long_ago_gives_way() -> None:

@@ -1,6 +1,7 @@
 """Trees of drafted tokens on the host: rows in a tree are rows in a chain, and what is kept is the accepted path."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -110,6 +111,36 @@ def test_a_level_goes_on_from_the_best_of_it() -> None:
     assert len(growth) == WIDTH + 2
     growth.advance(0)
     assert growth.frontier == [WIDTH + 1, *range(1, WIDTH)]
+
+
+def test_the_draft_model_holds_what_it_ran_over_of_the_path_that_stays(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a path all but its last token, whether the model ran over that or not; of a refused tree the pending token."""
+    monkeypatch.setattr(draft_tree, "LEAST", 0.01)
+    prompt = session.tokenizer.backend.encode("The cat sat. The cat sat. The").ids
+    session.forget()
+    session.target.begin(prompt)
+    decoding = Decoding(session.runner.executor, session.target, Sampling(seed=1, temperature=1.5), prompt, ())
+    drafter, draft = session.drafters["draft-tree"], session.runner.draft
+    drafter.begin(prompt)
+    assert draft is not None
+    model, kept = draft.model, set[bool]()
+    assert isinstance(model, Decoder)
+    for length in (8, 1) * 10:
+        stepped = decoding.step(drafter, length, "coupled")
+        kept.add(bool(stepped.path))
+        held = len(decoding.committed) - 1 - bool(stepped.path)
+        assert draft.tokens == decoding.committed[:held]
+        mine = model.cache.keys[:, :, :held].clone()
+        draft.keep(0)
+        draft.begin([*decoding.committed[:held], 0])
+        assert torch.allclose(mine, model.cache.keys[:, :, :held], atol=1e-5)
+        # A step without a draft of its own adds nothing.
+        draft.keep(held - 3)
+        drafter.observe(decoding.committed, replace(stepped, drafts=(), path=()))
+        assert len(draft.tokens) == held - 3
+    assert kept == {False, True}
 
 
 @pytest.mark.parametrize("acceptance", ["coupled", "ratio"])
