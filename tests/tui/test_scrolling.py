@@ -17,12 +17,13 @@ from specchat.tui.app import SpecchatApp
 SIZES = [(40, 12), (60, 15), (80, 24)]
 MANY = replace(CATALOG, pairs=(*CATALOG.pairs, *(pair(f"pair{n}", f"Pair {n}") for n in range(12))))
 TEXTS = {"help": "refused", "ledger": "time."}
-LISTS = ("models", "what-if", "choose-message", "search-prompts")
+LISTS = {"models": 1, "what-if": 1, "choose-message": 12, "search-prompts": 12}
+"""The prompts that each takes to be long."""
 
 
-async def opened(app: SpecchatApp, pilot: Pilot[None], dialog: str) -> None:
+async def opened(app: SpecchatApp, pilot: Pilot[None], dialog: str, prompts: int = 1) -> None:
     await loaded(app, pilot)
-    for number in range(12):
+    for number in range(prompts):
         await ask(app, pilot, f"prompt {number}")
     await app.chat.do(dialog)
     await wait_until(pilot, lambda: app.screen is not app.chat)
@@ -48,14 +49,17 @@ async def test_a_text_is_read_to_its_end(dialog: str, size: tuple[int, int]) -> 
         await wait_until(pilot, lambda: last in screen_text(app))
         await pilot.press("home")
         await wait_until(pilot, lambda: box.scroll_y == 0)
-        for _ in range(2 * box.max_scroll_y // box.size.height + 2):
+        pages = 0
+        while box.scroll_y < box.max_scroll_y:
+            assert (pages := pages + 2) <= 3 * box.max_scroll_y // (2 * box.size.height) + 4
             await pilot.press("pagedown", "space")
-        await wait_until(pilot, lambda: last in screen_text(app))
-        await pilot.press("home")
-        await wait_until(pilot, lambda: box.scroll_y == 0)
-        for _ in range(box.max_scroll_y + 1):
+        assert last in screen_text(app)
+        # The wheel goes by lines: from the last of them on.
+        box.scroll_to(y=max(box.max_scroll_y - 4, 0), animate=False)
+        await wait_until(pilot, lambda: box.max_scroll_y == 0 or box.scroll_y < box.max_scroll_y)
+        for _ in range(5):
             await pilot._post_mouse_events([events.MouseScrollDown], offset=(size[0] // 2, size[1] // 2))
-        await wait_until(pilot, lambda: last in screen_text(app))
+        await wait_until(pilot, lambda: box.scroll_y == box.max_scroll_y and last in screen_text(app))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -63,7 +67,7 @@ async def test_a_text_is_read_to_its_end(dialog: str, size: tuple[int, int]) -> 
 async def test_a_list_shows_what_is_marked(dialog: str, size: tuple[int, int]) -> None:
     app = app_with_much()
     async with app.run_test(size=size) as pilot:
-        await opened(app, pilot, dialog)
+        await opened(app, pilot, dialog, LISTS[dialog])
         options = app.screen.query_one(OptionList)
         for _ in range(options.option_count + 1):
             await pilot.press("down")
@@ -78,12 +82,13 @@ async def test_every_setting_comes_into_view(size: tuple[int, int]) -> None:
     app = app_with_much()
     async with app.run_test(size=size) as pilot:
         await opened(app, pilot, "settings")
-        seen = set()
-        for _ in range(40):
+        first, seen = app.screen.focused, set()
+        while not seen or app.screen.focused is not first:
             await pilot.press("tab")
             await pilot.pause()
             focused = app.screen.focused
             assert focused is not None
             assert app.screen.query_one("#dialog").region.contains_region(focused.region), focused
+            assert focused.id not in seen
             seen.add(focused.id)
         assert {"theme", "stop", "strategy", "acceptance"} <= seen
