@@ -65,12 +65,15 @@ def test_every_strategy_and_length_writes_what_plain_writes(session: Session, na
     drafted, accepted = Counter[str](), Counter[str]()
     # A reply of few letters repeats itself, so that every way of drafting has something to draft.
     few = dict.fromkeys(session.tokenizer.backend.encode("abc").ids, 9.0)
-    for seed, (prompt, bias) in enumerate([*((prompt, {}) for prompt in PROMPTS), ("abcab", few)]):
+    # A prompt with one length each, another one with every sampling; that of few letters with all.
+    turned = list(SAMPLINGS).index(name)
+    each = [(prompt, {}, (LENGTHS[(at + turned) % len(LENGTHS)],)) for at, prompt in enumerate(PROMPTS)]
+    for seed, (prompt, bias, lengths) in enumerate([*each, ("abcab", few, LENGTHS)]):
         sampling = SAMPLINGS[name]
         sampling = replace(sampling, seed=seed, logit_bias=sampling.logit_bias | bias)
         plain = finished(reply(session, prompt, sampling, Limits(60), Speculation()))
         assert plain.stats.num_draft_tokens == 0
-        for strategy, length in product(DRAFTING, LENGTHS):
+        for strategy, length in product(DRAFTING, lengths):
             last = finished(reply(session, prompt, sampling, Limits(60), Speculation(strategy, length)))
             assert last.token_ids == plain.token_ids, (strategy, length, prompt)
             assert (last.text, last.reason) == (plain.text, plain.reason)
