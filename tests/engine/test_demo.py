@@ -6,6 +6,7 @@ from collections import defaultdict
 import pytest
 
 from specchat.config.paths import PACKAGE
+from specchat.engine import check
 from specchat.engine.api import Message
 from specchat.engine.check import LENGTHS, QUICK_SAMPLINGS, SAMPLINGS, CheckPrompt, CheckResult, run
 from specchat.engine.session import Session
@@ -29,7 +30,9 @@ def differing(results: list[CheckResult]) -> list[CheckResult]:
 
 
 @pytest.mark.cpu
-def test_every_category_is_identical_with_default_lengths(demo: Session) -> None:
+def test_every_category_is_identical_with_default_lengths(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In replies of 40 tokens; the next test's are whole."""
+    monkeypatch.setattr(check, "MAX_TOKENS", 40)
     chosen = prompts(1)
     results = list(run(demo, chosen, full=False))
     # Two turns for each way of drafting, and plain against itself in the second.
