@@ -7,6 +7,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.api import Quant, Sampling
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
+from specchat.engine.gpu_counters import Counters
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
@@ -78,3 +79,9 @@ def test_memory_does_not_grow_over_ten_thousand_tokens() -> None:
     for turn in range(25):
         write(pair, strategies[turn % len(strategies)], 5, SAMPLINGS[turn % 3])
     assert torch.cuda.memory_allocated() == held
+
+
+def test_the_counters_of_the_gpu_that_a_pair_runs_on_are_read() -> None:
+    """By the name that torch has for it."""
+    read = Counters(runner(None, captured=False).gpu).read()
+    assert 0 < read.free < read.total
