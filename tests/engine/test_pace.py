@@ -2,63 +2,92 @@
 
 import pytest
 
-from specchat.engine.decoding.pace import Family, Shares
+from specchat.engine.decoding.pace import Average, Copies, by_kind, promise
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
+CHECKS = [0.0, *(1 + row / 15 for row in range(MAX_DRAFT_LENGTH + 1))]
 
-def test_shares_follow_a_change_and_forget_what_a_draft_could_not_have() -> None:
-    shares = Shares()
+
+def test_an_average_follows_a_change() -> None:
+    average = Average(0.9, kept=0.9)
+    for value in (0.0, 1.0):
+        for _ in range(30):
+            average.add(value)
+        assert average.value == pytest.approx(value, abs=0.06)
+
+
+def test_little_that_is_known_moves_an_average_little() -> None:
+    average = Average(0.9)
+    average.add(0.0)
+    assert 0.6 < average.value < 0.9
+
+
+def test_a_rare_value_tells_more() -> None:
+    often, rare = Average(0.0), Average(0.0)
+    for average in (often, rare):
+        for _ in range(30):
+            average.add(0.0)
+    for _ in range(4):
+        often.add(1.0)
+        rare.add(1.0, rare=True)
+    assert rare.value > 1.5 * often.value
+
+
+def test_what_is_known_of_a_text_stands_in_for_one_of_its_kind_and_less_for_others() -> None:
+    here, there = by_kind(4.0, 2)
     for _ in range(30):
-        shares.add([False] * 8, 0.95)
-    assert shares.values(0.9)[0] < 0.15
+        here.add(0.0)
+    assert 0.0 < there.value < 2.0
     for _ in range(30):
-        shares.add([True] * 2, 0.95)
-    values = shares.values(0.9)
-    assert values[0] > 0.7
-    assert values[5] > 0.3, "what failed at the sixth place long ago is forgotten"
+        there.add(4.0)
+    here.forget()
+    there.forget()
+    assert here.value < 1.0 < 2.5 < there.value, "the next text of either kind"
 
 
-def test_unknown_outcomes_count_neither_way() -> None:
-    one, other = Shares(), Shares()
-    one.add([True, None, None], 1.0)
-    other.add([True], 1.0)
-    assert one.values(0.5) == other.values(0.5)
+def test_the_promise_is_that_of_leviathan() -> None:
+    """(1 - a^(n+1)) / (1 - a) tokens in D + v + o."""
+    stays, length = 0.8, 5
+    accepted = (1 - stays ** (length + 1)) / (1 - stays) - 1
+    expected = (1 + accepted) / (length * 0.1 + CHECKS[6] + 0.2)
+    assert promise(accepted, length, 0.1, CHECKS, 0.2) == pytest.approx(expected)
+    half = promise(accepted, length + 0.5, 0.1, CHECKS, 0.2)
+    assert promise(accepted, length + 1, 0.1, CHECKS, 0.2) < half < expected
 
 
-@pytest.mark.parametrize(("stays", "draft_ms", "length"), [(0.95, 0.1, 12), (0.8, 0.1, 5), (0.2, 0.5, 1)])
-def test_the_promise_is_that_of_leviathan(stays: float, draft_ms: float, length: int) -> None:
-    """(1 - a^(n+1)) / (1 - a) tokens in D + v + o, at the length where that is the most."""
-    family = Family(stays)
-    family.draft_ms.add(draft_ms)
-    table = [0.0, *(1 + row / 15 for row in range(MAX_DRAFT_LENGTH + 1))]
-    family.review(table, 0.1, 1)
-    promises = [
-        (1 - stays ** (n + 1)) / (1 - stays) / (n * draft_ms + table[n + 1] + 0.1)
-        for n in range(1, MAX_DRAFT_LENGTH + 1)
-    ]
-    assert family.best(MAX_DRAFT_LENGTH)[0] == pytest.approx(max(promises))
-    assert family.best(MAX_DRAFT_LENGTH)[1] == promises.index(max(promises)) + 1 == length
-    assert family.best(1) == (pytest.approx(promises[0]), 1)
+@pytest.mark.parametrize(("stays", "row_ms"), [(0.95, 0.02), (0.8, 0.1), (0.5, 0.2), (0.05, 0.3)])
+def test_copies_are_as_long_as_pays_best(stays: float, row_ms: float) -> None:
+    checks = [0.0, *(1 + row_ms * row for row in range(MAX_DRAFT_LENGTH + 1))]
+    promises = [sum(stays**j for j in range(n + 1)) / (checks[n + 1] + 0.1) for n in range(1, MAX_DRAFT_LENGTH + 1)]
+    copies = Copies(stays, stays)
+    most, length = copies.best(MAX_DRAFT_LENGTH, checks, 0.1)
+    assert most == pytest.approx(max(promises))
+    assert length == promises.index(max(promises)) + 1
+    assert copies.best(1, checks, 0.1) == (pytest.approx(promises[0]), 1)
 
 
-def test_drafts_that_end_early_cost_less() -> None:
-    whole, short = Family(0.7), Family(0.7, 0.9)
-    for family in (whole, short):
-        family.draft_ms.add(0.5)
-        for _ in range(40):
-            family.judged([True, False, False, False], 2)
-        family.review([0.0, *(1 + row / 15 for row in range(MAX_DRAFT_LENGTH + 1))], 0.0, 1)
-    assert short.steps[4][1] < whole.steps[4][1]
-
-
-def test_forgetting_keeps_what_a_draft_costs() -> None:
-    family = Family(0.9)
-    family.draft_ms.add(0.5)
+def test_first_tokens_and_later_ones_are_told_apart() -> None:
+    copies = Copies(0.5, 0.5)
     for _ in range(20):
-        family.judged([False] * 4, 4)
-    family.review([1.0] * (MAX_DRAFT_LENGTH + 2), 0.0, 1)
-    before = family.best(4)[0]
-    family.forget()
-    family.review([1.0] * (MAX_DRAFT_LENGTH + 2), 0.0, 1)
-    assert family.best(4)[0] > before
-    assert family.draft_ms.value == 0.5
+        copies.judged([False] * 8)
+        copies.judged([True] * 8)
+    most, length = copies.best(8, CHECKS, 0.0)
+    assert length == 8, "what has begun well goes on well"
+    assert most == pytest.approx((1 + 8 * 0.5) / CHECKS[9], rel=0.1)
+
+
+def test_what_is_not_known_of_a_copy_counts_neither_way() -> None:
+    known, open_ended = Copies(0.5, 0.5), Copies(0.5, 0.5)
+    known.judged([True, True])
+    open_ended.judged([True, True, None, None])
+    open_ended.judged([None])
+    open_ended.judged([])
+    assert known.best(8, CHECKS, 0.0) == open_ended.best(8, CHECKS, 0.0)
+
+
+def test_forgetting_a_text_keeps_what_copies_do_in_general() -> None:
+    copies = Copies(0.5, 0.5)
+    for _ in range(50):
+        copies.judged([True] * 8)
+    copies.forget()
+    assert copies.best(8, CHECKS, 0.0)[0] > 1.2 * Copies(0.5, 0.5).best(8, CHECKS, 0.0)[0]

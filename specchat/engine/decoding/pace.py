@@ -1,115 +1,105 @@
 """What a way of drafting promises: tokens a millisecond, by what steps cost here and how much of drafts stays.
 
-A step that drafts up to n tokens takes D(n) to draft, v(1 + drafted) to check and o besides, and brings E(n) = 1 +
-s(1) + ... + s(n) tokens, s(j) being the share of steps that keep the j-th. So a family and a length promise E / (D + v
-+ o) (Leviathan et al. 2023, theorem 3.8, with measured costs). All of it is measured while replies are written, and
-what is old counts less.
+A step that drafts n tokens takes D to draft them, v(1 + n) to check them and o besides, and brings E tokens, the
+target's own one among them: it promises E / (D + v + o) (Leviathan et al. 2023, theorem 3.8, with measured costs).
+How much stays is counted while replies are written. What is old counts less, and where little is known a wider
+count stands in: of this kind of text in this reply, of this kind of text, of all texts, what is assumed.
 """
 
 from collections.abc import Sequence
 
-from specchat.engine.decoding.costs import Mean
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
-KEPT = 0.95
-"""Weight of what is known of drafts after one more: half of it is forgotten in fourteen."""
-KEPT_TRIAL = 0.8
-"""The same after a trial: they are rare, so that each must tell more."""
-KEPT_BEYOND = 0.75
-"""The same of the places that a draft could not have: the text there may be another one since."""
-PRIOR = 2.0
-"""Drafts that what is assumed weighs as much as."""
-GOES_ON = 0.9
-"""Share of drafts that go on after a token, assumed."""
-NEWEST = 0.1
-"""Weight of the newest measurement at least."""
-OUTLIER = 3.0
-"""Times the mean that one measurement counts as at most."""
-KEPT_COST = 0.97
-"""Weight of what checks of some rows took after one more check of any."""
-SLOPE = 0.05
-"""What a row more adds to a check of one, assumed while only one count of rows was seen."""
-PLACES = range(1, MAX_DRAFT_LENGTH + 1)
-EACH = [1.0] * MAX_DRAFT_LENGTH
-"""Shares of drafts that never end early."""
+PRIOR = 4.0
+"""Drafts that what is known otherwise weighs as much as."""
+KEPT, KEPT_LONG = 0.95, 0.995
+"""Weight of what is known of a text, and of all texts, after one more draft: half is forgotten in 14, and in 140."""
+
+KEPT_MODEL = 0.92
+"""The same of what a model's drafts bring: those that bring much would outweigh what follows for long."""
+KEPT_RARE = 0.7
+"""The same after a draft that was made only to see what it brings."""
 
 
-class Shares:
-    """The shares of drafts that have something at their 1st, 2nd, ... place, by forgetful counts."""
+class Average:
+    """A forgetful average; where little was counted it is what a wider one says."""
 
-    def __init__(self) -> None:
-        self._hits = [0.0] * MAX_DRAFT_LENGTH
-        self._tries = [0.0] * MAX_DRAFT_LENGTH
-
-    def add(self, outcome: Sequence[bool | None], kept: float) -> None:
-        """One more draft, with what it has at its first places, as far as that is known."""
-        known = len(outcome)
-        for counts in (self._hits, self._tries):
-            counts[:known] = [kept * count for count in counts[:known]]
-            counts[known:] = [KEPT_BEYOND * count for count in counts[known:]]
-        for place, hit in enumerate(outcome):
-            if hit is not None:
-                self._hits[place] += hit
-                self._tries[place] += 1
-
-    def values(self, assumed: float) -> list[float]:
-        """Of each place. Where little is known the first has the share `assumed`, a further one as much of the share
-        before as the places before had on average."""
-        shares, expected = [], assumed
-        for place, hits, tries in zip(PLACES, self._hits, self._tries, strict=True):
-            share = (hits + PRIOR * expected) / (tries + PRIOR)
-            shares.append(share)
-            expected = share * share ** (1 / place)
-        return shares
-
-
-class Family:
-    """What is known of one way of drafting.
-
-    Places are those of the tokens in the order in which a shorter draft would leave them out from the end.
-    """
-
-    def __init__(self, assumed: float, goes_on: float = 1.0) -> None:
-        """`assumed` is the share of drafted tokens that stay, `goes_on` that of drafts that go on after a token."""
-        self._assumed, self._goes_on = assumed, goes_on
-        self.draft_ms = Mean()
-        """Of a drafted token."""
+    def __init__(self, wider: "Average | float", kept: float = KEPT) -> None:
+        self._wider, self._kept = wider, kept
         self.forget()
 
     def forget(self) -> None:
-        """Know nothing of drafts; what they cost is kept."""
-        self._kept, self._drafted = Shares(), Shares()
-        self._best: list[tuple[float, int]] = []
-        self.reviewed = 0
+        """As if nothing had been counted here; wider ones stay."""
+        self._sum = self._weight = 0.0
+        self._prior = PRIOR
 
-    def judged(self, outcome: Sequence[bool | None], drafted: int, kept: float = KEPT) -> None:
-        """One more draft: whether each of its places stayed, of which it filled the first `drafted`.
+    @property
+    def value(self) -> float:
+        wider = self._wider if isinstance(self._wider, float) else self._wider.value
+        return (self._sum + self._prior * wider) / (self._weight + self._prior)
 
-        What is known of drafts before then weighs `kept` of what it did.
+    def add(self, value: float, weight: float = 1.0, rare: bool = False) -> None:
+        """One more value, which counts `weight` times; wider averages have it, too.
+
+        A `rare` one must tell more: what was known before counts less.
         """
-        self._kept.add(outcome, kept)
-        if self._goes_on < 1:
-            self._drafted.add([place < drafted for place in range(len(outcome))], kept)
+        kept = min(self._kept, KEPT_RARE) if rare else self._kept
+        self._prior *= kept
+        self._sum = kept * self._sum + value * weight
+        self._weight = kept * self._weight + weight
+        if isinstance(self._wider, Average):
+            self._wider.add(value, weight)
 
-    def review(self, checks: Sequence[float], other_ms: float, number: int) -> None:
-        """Compute the promises for review `number`, by what checks of 0, 1, ... rows take and the rest of a step."""
-        self.reviewed = number
-        kept = self._kept.values(self._assumed)
-        going = self._drafted.values(self._goes_on) if self._goes_on < 1 else EACH
-        self._best = [(0.0, 0)]
-        draft_ms, tokens, drafted, most, best = self.draft_ms.value, 1.0, 0.0, 0.0, 0
-        self.steps: list[tuple[float, float]] = [(1.0, checks[1] + other_ms)]
-        """Tokens and milliseconds of a step by its length."""
-        for length, (stays, goes) in enumerate(zip(kept, going, strict=True), 1):
+
+def by_kind(assumed: float, kinds: int) -> list[Average]:
+    """An average for each kind of text, which is of one reply; wider ones are of that kind, and of all texts."""
+    everywhere = Average(assumed, KEPT_LONG)
+    return [Average(Average(everywhere, KEPT_LONG), KEPT_MODEL) for _ in range(kinds)]
+
+
+class Copies:
+    """How far copies come: the share of those whose first token stays, and of tokens that stay after one that did."""
+
+    def __init__(self, first: float, later: float) -> None:
+        """What is assumed of both."""
+        self._first = Average(Average(first, KEPT_LONG))
+        self._later = Average(Average(later, KEPT_LONG))
+
+    def forget(self) -> None:
+        """Know of no text in particular."""
+        self._first.forget()
+        self._later.forget()
+
+    def judged(self, outcome: Sequence[bool | None]) -> None:
+        """One more copy, by whether its tokens were right, None where that is not known."""
+        if not outcome or outcome[0] is None:
+            return
+        self._first.add(float(outcome[0]))
+        if outcome[0]:
+            known = [right for right in outcome[1:] if right is not None]
+            right = sum(known)
+            tested = right + (right < len(known))
+            if tested:
+                self._later.add(right / tested, tested)
+
+    def best(self, longest: int, checks: Sequence[float], other_ms: float) -> tuple[float, int]:
+        """The most tokens a millisecond that a length from 1 to `longest` promises, and it.
+
+        `checks` are the milliseconds of checking 0, 1, ... rows.
+        """
+        stays, later = self._first.value, self._later.value
+        tokens, most, best = 1.0, 0.0, 1
+        for length in range(1, min(longest, MAX_DRAFT_LENGTH) + 1):
             tokens += stays
-            drafted += goes
-            row = min(int(drafted), MAX_DRAFT_LENGTH - 1)
-            ms = draft_ms * drafted + checks[1 + row] + (drafted - row) * (checks[2 + row] - checks[1 + row]) + other_ms
-            self.steps.append((tokens, ms))
-            if tokens / ms > most:
-                most, best = tokens / ms, length
-            self._best.append((most, best))
+            stays *= later
+            promise = tokens / (checks[length + 1] + other_ms)
+            if promise > most:
+                most, best = promise, length
+        return most, best
 
-    def best(self, longest: int) -> tuple[float, int]:
-        """The most tokens a millisecond that a length from 1 to `longest` promised at the last review, and it."""
-        return self._best[min(longest, MAX_DRAFT_LENGTH)]
+
+def promise(accepted: float, drafted: float, draft_ms: float, checks: Sequence[float], other_ms: float) -> float:
+    """Tokens a millisecond of steps that draft and keep so many tokens on average, at `draft_ms` a drafted one."""
+    row = min(int(drafted), MAX_DRAFT_LENGTH - 1)
+    check_ms = checks[1 + row] + (drafted - row) * (checks[2 + row] - checks[1 + row])
+    return (1 + accepted) / (draft_ms * drafted + check_ms + other_ms)

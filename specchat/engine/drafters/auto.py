@@ -4,64 +4,61 @@ What copies from earlier text is asked at every step, for that costs next to not
 has found something. That is weighed against a draft by a model, and whether it would have been right is seen also
 where it was not taken. A model's draft must be made to be known: where it does not pay it is tried now and then, at a
 small share of the time.
+
+Texts are told apart by how much of their end occurred before: models and copies do otherwise where a text repeats
+itself than where it is new.
 """
 
-from collections.abc import Callable, Sequence
-from time import perf_counter
+from collections.abc import Sequence
 
-from specchat.engine.decoding.costs import CheckCosts, Mean
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafter, Drafts
-from specchat.engine.decoding.pace import GOES_ON, KEPT, KEPT_TRIAL, Family
+from specchat.engine.decoding.pace import Copies, by_kind, promise
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.guess import Copier, Guess
 from specchat.engine.drafters.occurrences import KEY
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
-REVIEW = 4
-"""Steps between two looks at what is promised."""
+REVIEW = 8
+"""Steps between two looks at what checks cost."""
 MARGIN = 1.08
-"""Another family is taken where it promises so much more."""
+"""A model is taken where it promises so much more than plain; it is left where it promises less."""
 TRIED = 1
-"""Tokens of a trial's draft at least."""
-TRIAL_SHARE = 0.012
-"""What the trials of one family may lose, as a share of the time."""
+"""Tokens of a trial's draft."""
+TRIAL_SHARE = 0.018
+"""What trials may lose, as a share of the time."""
 SOONEST, LATEST = 8, 64
-"""Steps that each trial of a family is waited for."""
-ASSUMED, ASSUMED_COPIED = 0.9, 0.5
-"""Shares of drafted tokens that stay, before any was judged: of a model's and of copies after the shortest match."""
-SURER = 0.15
-"""How much more is assumed to stay for each doubling of what matched."""
-MATCHES = 4
-"""Copies are told apart by the length of what matched: 2 and 3 tokens, 4 to 7, 8 to 15, and more."""
+"""Steps that each trial of a model is waited for."""
+ACCEPTED, DRAFTED = 4.0, 5.0
+"""Tokens of a model's draft that stay, and all of them, before any was judged."""
+FIRST = (0.4, 0.4, 0.7, 0.9, 0.95)
+LATER = (0.8, 0.8, 0.85, 0.95, 0.97)
+"""Shares of copies assumed to stay, by kind of text: of their first tokens, and of each that follows one that stays."""
+KINDS = len(FIRST)
+"""Of text: none of its end occurred before, 2 or 3 tokens did, 4 to 7, 8 to 15, and more."""
+
+
+def kind(matched: int) -> int:
+    """The kind of a text whose last `matched` tokens occurred before."""
+    return 0 if matched < KEY else min(matched.bit_length() - 1, KINDS - 1)
 
 
 class _Model:
-    """A family that runs a model, and when it is tried."""
+    """A family that runs a model: what its drafts bring, and when it is tried."""
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
-        self.family = Family(ASSUMED, GOES_ON)
+        self.accepted, self.drafted = by_kind(ACCEPTED, KINDS), by_kind(DRAFTED, KINDS)
         self.forget()
 
     def forget(self) -> None:
-        self.family.forget()
+        for average in (*self.accepted, *self.drafted):
+            average.forget()
+        self.taken = [False] * KINDS
+        """Whether it drafts, by kind of text."""
         self.idle = 0
         """Steps since it drafted."""
-        self.wait = self.patience = SOONEST
-        """Steps until the next trial, and from one to the next."""
         self.again = False
-        """Whether its last trial kept all it drafted: then another follows at once."""
-
-    def price(self, promise: float, plain_ms: float) -> None:
-        """Set the patience by what a trial that keeps nothing loses against the `promise` of the best choice."""
-        _, ms = self.family.steps[self.trial]
-        loss = (ms - 1 / promise) / plain_ms
-        self.patience = round(min(max(SOONEST, loss / TRIAL_SHARE), LATEST))
-
-    @property
-    def trial(self) -> int:
-        """The length of a trial's draft."""
-        return max(TRIED, self.family.best(MAX_DRAFT_LENGTH)[1])
+        """Whether its last trial kept all it drafted: then a whole draft follows at once."""
 
 
 class AutoDrafter:
@@ -69,25 +66,15 @@ class AutoDrafter:
 
     name = "auto"
 
-    def __init__(
-        self,
-        drafts: Drafts,
-        copiers: Sequence[Copier],
-        models: Sequence[Drafter],
-        clock: Callable[[], float] = perf_counter,
-    ) -> None:
-        """`copiers` are asked in this order; `models` draft chains; `clock` tells seconds."""
+    def __init__(self, drafts: Drafts, copiers: Sequence[Copier], models: Sequence[Drafter], costs: StepCosts) -> None:
+        """`copiers` are asked in this order; `models` draft chains; `costs` are told of each step."""
         self._drafts = drafts
         self._copiers = copiers
         self._models = {drafter.name: _Model(drafter) for drafter in models}
         self._copies = {
-            copier.name: [Family(ASSUMED_COPIED + SURER * surer) for surer in range(MATCHES)] for copier in copiers
+            copier.name: [Copies(first, later) for first, later in zip(FIRST, LATER, strict=True)] for copier in copiers
         }
-        self._clock = clock
-        self._checks = CheckCosts()
-        self._other = Mean()
-        self._text, self._since = 0, 0.0
-        """Tokens after the last step, and when it ended."""
+        self._costs = costs
         self.forget()
 
     @property
@@ -95,116 +82,105 @@ class AutoDrafter:
         return all(model.drafter.ahead for model in self._models.values())
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._text = 0
+        self._due = self._longest = 0
 
     def forget(self) -> None:
-        """What steps cost is kept: it belongs to the machine, not to a text."""
+        """What steps cost and what drafts bring in general is kept: it belongs to machine and pair, not to a text."""
         for model in self._models.values():
             model.forget()
         for families in self._copies.values():
             for family in families:
                 family.forget()
-        self._favourite = ""
-        """The model that drafts; empty where plain decoding promises more."""
-        self._due = self._reviews = 0
-        """Steps until the next review."""
-        self._drafted = "plain"
-        self._limit = 0
-        self._trial = False
-        self._guess = Guess()
-        self._copied: Family | None = None
-        """What is known of copies like the guess."""
+        self._due = 0
+        """Steps until the next look at costs."""
+        self._drafted, self._limit, self._trial = "plain", 0, False
+        self._guess, self._copied, self._kind = Guess(), "", 0
 
     def propose(self, text: Sequence[int], limit: int) -> str:
         if self._due <= 0:
-            self._review()
-        self._fresh = len(text) == self._text
-        promise, self._drafted, self._limit = self._plain, "plain", 0
-        self._trial = False
-        if self._favourite and limit:
-            promise, self._limit = self._models[self._favourite].family.best(limit)
-            self._drafted = self._favourite
-        self._copied = None
-        copies = limit > 0 and self._ask(text, limit, promise)
-        if limit:
-            self._try(limit)
-        if copies and not self._trial:
+            self._look()
+        self._drafted, self._limit, self._trial = "plain", 0, False
+        self._guess, self._copied, self._kind = Guess(), "", 0
+        if not limit:
+            return "plain"
+        self._longest = max(self._longest, limit)
+        """Tokens that a draft of this reply may have where the reply goes on for long enough."""
+        for copier in self._copiers:
+            guess = copier.guess(text, limit)
+            if guess.tokens:
+                self._guess, self._copied, self._kind = guess, copier.name, kind(guess.matched)
+                break
+        best = self._choose_model(limit)
+        copies = False
+        if self._copied:
+            found, length = self._copies[self._copied][self._kind].best(
+                len(self._guess.tokens), self._checks, self._costs.other.value
+            )
+            if found > best:
+                best, copies = found, True
+                self._drafted, self._limit = self._copied, length
+        if self._try(limit, best):
+            copies = False
+        if copies:
             self._guess.fill(self._drafts, self._limit)
             return self._drafted
         return self._models[self._drafted].drafter.propose(text, self._limit) if self._limit else "plain"
 
-    def _ask(self, text: Sequence[int], limit: int, promise: float) -> bool:
-        """Ask what can be copied; whether that promises more than so many tokens a millisecond."""
-        for copier in self._copiers:
-            guess = copier.guess(text, limit)
-            if guess.tokens:
-                surer = min(max(guess.matched, KEY).bit_length() - KEY, MATCHES - 1)
-                self._guess, self._copied = guess, self._copies[copier.name][surer]
-                if self._copied.reviewed != self._reviews:
-                    self._copied.review(self._checks_ms, self._other.value, self._reviews)
-                found, length = self._copied.best(len(guess.tokens))
-                if found > promise:
-                    self._drafted, self._limit = copier.name, length
-                return found > promise
-        return False
+    def _choose_model(self, limit: int) -> float:
+        """Take the model that promises most, or none; returns the promise."""
+        best = self._plain
+        for name, model in self._models.items():
+            promised = self._promise(name, model)
+            model.taken[self._kind] = promised > self._plain * (1 if model.taken[self._kind] else MARGIN)
+            if model.taken[self._kind] and promised > best:
+                best, self._drafted, self._limit = promised, name, limit
+        return best
 
-    def _try(self, limit: int) -> None:
+    def _promise(self, name: str, model: _Model) -> float:
+        accepted, drafted = model.accepted[self._kind].value, model.drafted[self._kind].value
+        return promise(accepted, drafted, self._costs.draft(name), self._checks, self._costs.other.value)
+
+    def _try(self, limit: int, best: float) -> bool:
         """Let a model draft in place of what promises most where it has waited for long enough."""
         for name, model in self._models.items():
-            if name != self._drafted and (model.wait <= 0 or model.again):
-                self._drafted, self._limit, self._trial = name, min(limit, model.trial), True
-                return
+            if name == self._drafted:
+                continue
+            trial_ms = TRIED * self._costs.draft(name) + self._checks[1 + TRIED] + self._costs.other.value
+            patience = (trial_ms - 1 / best) * self._plain / TRIAL_SHARE
+            if model.again or model.idle >= min(max(SOONEST, patience), LATEST):
+                self._drafted, self._limit, self._trial = name, limit if model.again else min(limit, TRIED), True
+                return True
+        return False
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        self._costs(stepped)
         self._due -= 1
-        if self._copied is not None:
-            self._copied.judged(self._guess.outcome(stepped.tokens), len(self._guess.tokens))
+        if self._copied:
+            self._copies[self._copied][self._kind].judged(self._guess.outcome(stepped.tokens))
         for name, model in self._models.items():
-            model.idle += 1
-            model.wait -= 1
             if name == self._drafted:
                 self._judge(model, stepped)
                 model.drafter.observe(text, stepped)
+            else:
+                model.idle += 1
         for copier in self._copiers:
             copier.observe(text, stepped)
-        self._text = len(text)
 
     def _judge(self, model: _Model, stepped: Stepped) -> None:
-        outcome = [place < stepped.accepted for place in range(self._limit)]
-        model.family.judged(outcome, stepped.drafted, KEPT_TRIAL if self._trial else KEPT)
-        # Where the model was left out for a while it read the text since, too.
-        if stepped.drafted and (model.idle == 1 or not model.family.draft_ms.count):
-            model.family.draft_ms.add(stepped.draft_ms / stepped.drafted)
-        model.idle, model.wait = 0, model.patience
-        if self._trial:
-            self._due = 0
-            model.again = 0 < stepped.accepted == stepped.drafted
+        whole = 0 < stepped.accepted == stepped.drafted
+        short = self._trial and not model.again
+        model.again = short and whole
+        model.idle = 0
+        if model.again:
+            # The text is another one than when the model was left.
+            model.accepted[self._kind].forget()
+        cut = whole and stepped.drafted == self._limit < self._longest
+        # Of a draft that was kept whole and might have gone on it is not known how much more would have stayed.
+        if not cut:
+            model.accepted[self._kind].add(stepped.accepted, rare=self._trial)
+            if not short:
+                model.drafted[self._kind].add(stepped.drafted, rare=self._trial)
 
-    def _costs(self, stepped: Stepped) -> None:
-        now = self._clock()
-        self._checks.add(1 + stepped.drafted, stepped.verify_ms)
-        if self._fresh:
-            self._other.add(max(0.0, 1e3 * (now - self._since) - stepped.draft_ms - stepped.verify_ms))
-        self._since = now
-
-    def _review(self) -> None:
-        """See what each family promises, and choose the model that drafts."""
+    def _look(self) -> None:
         self._due = REVIEW
-        self._reviews += 1
-        checks = self._checks_ms = self._checks.table()
-        other = self._other.value
-        plain_ms = checks[1] + other
-        self._plain = 1 / plain_ms
-        best, favourite = self._plain, ""
-        for name, model in self._models.items():
-            if name == self._favourite or model.idle <= REVIEW or self._reviews % REVIEW == 1:
-                model.family.review(checks, other, self._reviews)
-            promise = model.family.best(MAX_DRAFT_LENGTH)[0]
-            if name == self._favourite:
-                promise = promise * MARGIN if promise > self._plain else 0.0
-            if promise > best * MARGIN:
-                best, favourite = promise, name
-        self._favourite = favourite
-        for model in self._models.values():
-            model.price(best, plain_ms)
+        self._checks = self._costs.checks.table()
+        self._plain = 1 / (self._checks[1] + self._costs.other.value)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from specchat.engine.api import StrategyStatus
 from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafter, Drafts
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
@@ -28,11 +29,11 @@ class DraftModel:
 
 
 def drafters_for(
-    target: CachedModel[Model], layers: int, drafts: Drafts, draft: DraftModel | None
+    target: CachedModel[Model], layers: int, drafts: Drafts, draft: DraftModel | None, costs: StepCosts
 ) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
     """Drafters by strategy name, and the status of every strategy, for a target of so many layers.
 
-    `drafts` makes what the target drafts for itself.
+    `drafts` makes what the target drafts for itself; `costs` are told of each step.
     """
     lookup, suffix = LookupDrafter(drafts), SuffixDrafter(drafts)
     drafters: dict[str, Drafter] = {"plain": PlainDrafter(), "lookup": lookup, "suffix": suffix}
@@ -49,5 +50,6 @@ def drafters_for(
     # The target drafts for itself where nothing else does. A tree by the draft model is left out: most replies are over
     # before it can be told apart from the chain.
     by_model = ("draft",) if draft is not None else ("swift",)
-    drafters["auto"] = AutoDrafter(drafts, (lookup, suffix), [drafters[name] for name in by_model if name in drafters])
+    models = [drafters[name] for name in by_model if name in drafters]
+    drafters["auto"] = AutoDrafter(drafts, (lookup, suffix), models, costs)
     return drafters, tuple(StrategyStatus(name, name in drafters, refused.get(name, "")) for name in STRATEGIES)

@@ -45,7 +45,7 @@ def device_runner(
         drafting = DraftModel(on_host, executor.on_host, ahead=False)
     elif "draft" in cached:
         drafting = DraftModel(cached["draft"], executor, ahead=True)
-    drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafting)
+    drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafting, executor.costs)
 
     def ready(told: Callable[[str], None]) -> None:
         if device.type == "cuda":

@@ -17,7 +17,7 @@ def host_runner(target: Decoder, draft: Decoder | None) -> Runner:
         cached["draft"] = CachedModel(draft)
     executor = HostExecutor(cached)
     drafting = DraftModel(cached["draft"], executor, ahead=False) if draft is not None else None
-    drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafting)
+    drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafting, executor.costs)
     threads = torch.get_num_threads()
     return Runner(
         target=cached["target"],
