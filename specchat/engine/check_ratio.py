@@ -56,12 +56,14 @@ def run(session: Session, shown: Callable[[Acceptance, str, int], bool]) -> Iter
     steps = BUDGET_S * session.info.plain_speed(SAMPLING)
     replies = round(min(MOST_REPLIES, max(FEWEST_REPLIES, steps / (DRAFTED + 1))))
     drafting = [s.name for s in session.info.strategies if s.available and s.name != "plain"]
-    for acceptance, strategy in product(JUDGED, drafting):
+    for number, (acceptance, strategy) in enumerate(product(JUDGED, drafting)):
         found: Counter[tuple[int, ...]] = Counter()
         for seed in range(replies):
             if not shown(acceptance, strategy, seed):
                 return
-            found[_drawn(session, Speculation(strategy, DRAFTED, acceptance), seed)] += 1
+            # Seeds of its own: what was drawn before with the same noise is remembered.
+            speculation = Speculation(strategy, DRAFTED, acceptance)
+            found[_drawn(session, speculation, number * replies + seed)] += 1
         yield RatioResult(acceptance, strategy, replies, *chi_square(found, law))
 
 

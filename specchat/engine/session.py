@@ -118,6 +118,7 @@ class Session:
                 f"{what} takes {len(prompt):,} tokens and {self.info.name} holds {self.info.context:,}. "
                 "Shorten the message or start a new chat."
             )
+        self.runner.earlier.hidden = request.cold
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
@@ -144,7 +145,7 @@ class Session:
         yield from self._reply(replace(request, speculation=speculation), prompt, reused, started, control)
 
     def forget(self) -> None:
-        """Empty every cache and let the drafters begin anew."""
+        """Empty every cache and let the drafters begin anew; replies before are remembered."""
         self.target.keep(0)
         for drafter in self.drafters.values():
             drafter.forget()
@@ -166,6 +167,7 @@ class Session:
             yield from self._steps(request, decoding, prompt, reused, started, control)
         finally:
             decoding.close()
+            self.runner.earlier.add("", decoding.committed[len(prompt) :])
 
     def _steps(
         self, request: Generate, decoding: Decoding, prompt: list[int], reused: int, started: float, control: Control

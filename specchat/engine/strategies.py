@@ -50,6 +50,13 @@ STRATEGIES: dict[str, StrategyInfo] = {
             8,
         ),
         StrategyInfo(
+            "ngram",
+            "N-grams",
+            "Copies what mostly followed the last few words, by small tables of this chat and of replies before.",
+            "copied",
+            8,
+        ),
+        StrategyInfo(
             "swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", "itself", 4
         ),
     )

@@ -179,7 +179,9 @@ def test_changing_the_strategy_in_the_middle_changes_nothing_else(session: Sessi
     plain = finished(reply(session, "abcabc", sampling, Limits(80), Speculation()))
     order = [*DRAFTING, *reversed(STRATEGIES)]
     script = Script({2 + 3 * at: Change(7, Speculation.of(strategy)) for at, strategy in enumerate(order)})
-    events = list(session.generate(Generate(7, (Message("user", "abcabc"),), sampling, Limits(80)), script))
+    # Cold, for with the plain reply to copy from there would be too few steps for all the changes.
+    request = Generate(7, (Message("user", "abcabc"),), sampling, Limits(80), cold=True)
+    events = list(session.generate(request, script))
     assert finished(events).token_ids == plain.token_ids
     changes = [e for e in events if isinstance(e, Changed)]
     assert [c.speculation.strategy for c in changes] == order

@@ -193,6 +193,27 @@ def test_a_cold_reply_reads_the_whole_prompt_with_both_models(
         assert fed[0] >= prompt - 2 if cold else fed[0] <= 2
 
 
+# Replies before
+
+
+def drafted_by_copying(session: Session, strategy: str, cold: bool = False) -> int:
+    """Tokens kept of drafts that copy, in a chat that has nothing to copy itself."""
+    request = Generate(1, (Message("user", "xyz"),), Sampling(), Limits(30), Speculation.of(strategy), cold=cold)
+    return finished(list(session.generate(request))).stats.num_accepted_draft_tokens
+
+
+@pytest.mark.parametrize("strategy", ["suffix", "ngram"])
+def test_a_reply_is_copied_from_whoever_drafted_it_but_not_by_or_from_a_cold_one(
+    tiny_pair: PairSpec, strategy: str
+) -> None:
+    session = load(tiny_pair, lambda _: None)
+    first = drafted_by_copying(session, strategy, cold=True)
+    assert drafted_by_copying(session, strategy, cold=True) == first
+    assert drafted_by_copying(session, "plain") == 0
+    assert drafted_by_copying(session, strategy, cold=True) == first
+    assert drafted_by_copying(session, strategy) > first + 10
+
+
 # Drafts
 
 
@@ -212,7 +233,7 @@ def test_a_step_tells_what_was_drafted_and_how_sure(demo: Session, strategy: str
             candidates = tree.candidates().get(step.accepted - 1, [])
             assert step.tested == step.accepted + bool(candidates)
         for draft in step.drafts:
-            assert (draft.probability is None) == (step.strategy == "lookup")
+            assert (draft.probability is None) == (step.strategy in ("lookup", "ngram"))
             assert draft.probability is None or 0 < draft.probability <= 1
         at += step.emitted
     assert (strategy == "plain") == (not any(step.drafts for step in steps(events)))

@@ -3,16 +3,13 @@
 import pytest
 
 from specchat.engine.decoding.host import HostDrafts
-from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters import suffix
+from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.suffix import CANDIDATES, LEAST, Guess, SuffixDrafter, best_guess
 
-STEPPED = Stepped((), (), (), 0, (), 0.0, 0.0)
-
 
 def drafter() -> SuffixDrafter:
-    return SuffixDrafter(HostDrafts({}, 100))
+    return SuffixDrafter(HostDrafts({}, 100), Earlier())
 
 
 def copied(text: list[int], limit: int) -> list[int]:
@@ -85,35 +82,13 @@ def test_nothing_is_copied_without_a_match() -> None:
     assert copied([5], 4) == []
 
 
-def test_replies_before_are_remembered_and_not_across_their_ends() -> None:
-    one = drafter()
-    one.begin([1, 2])
-    one.observe([1, 2, 40, 41, 42], STEPPED)
+def test_replies_before_are_copied_and_not_across_their_ends() -> None:
+    earlier = Earlier()
+    one = SuffixDrafter(HostDrafts({}, 100), earlier)
+    earlier.add("a chat", [40, 41, 42])
+    earlier.add("a chat", [50, 51])
     one.begin([7, 8])
     assert one.guess([7, 8, 40, 41], 4).tokens == [42]
-    one.forget()
-    one.begin([7, 8])
-    assert one.guess([7, 8, 40, 41], 4).tokens == []
-
-
-def test_prompts_are_not_remembered() -> None:
-    """They come again with the next turn; their author's words are not what the model writes."""
-    one = drafter()
-    one.begin([40, 41, 42])
-    one.observe([40, 41, 42, 9], STEPPED)
-    one.begin([7])
-    assert one.guess([7, 40, 41], 4).tokens == []
-
-
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suffix, "REMEMBERED", 100)
-    one = drafter()
-    for turn in range(40):
-        one.begin([1])
-        one.observe([1, *range(10 * turn, 10 * turn + 10)], STEPPED)
-    one.begin([1])
-    assert one.guess([1, 395, 396], 3).tokens == [397, 398, 399]
-    assert one.guess([1, 5, 6], 3).tokens == []
 
 
 def test_only_the_latest_places_are_looked_at() -> None:

@@ -9,7 +9,9 @@ from specchat.engine.decoding.draft import Drafter, Drafts
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.draft_tree import DraftTreeDrafter
+from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.lookup import LookupDrafter
+from specchat.engine.drafters.ngram import NgramDrafter
 from specchat.engine.drafters.plain import PlainDrafter
 from specchat.engine.drafters.suffix import SuffixDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
@@ -29,14 +31,20 @@ class DraftModel:
 
 
 def drafters_for(
-    target: CachedModel[Model], layers: int, drafts: Drafts, draft: DraftModel | None, costs: StepCosts
+    target: CachedModel[Model],
+    layers: int,
+    drafts: Drafts,
+    draft: DraftModel | None,
+    earlier: Earlier,
+    costs: StepCosts,
 ) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
     """Drafters by strategy name, and the status of every strategy, for a target of so many layers.
 
-    `drafts` makes what the target drafts for itself; `costs` are told of each step.
+    `drafts` makes what the target drafts for itself; `earlier` is what may be copied from other chats; `costs` are told
+    of each step.
     """
-    lookup, suffix = LookupDrafter(drafts), SuffixDrafter(drafts)
-    drafters: dict[str, Drafter] = {"plain": PlainDrafter(), "lookup": lookup, "suffix": suffix}
+    lookup, suffix, ngram = LookupDrafter(drafts), SuffixDrafter(drafts, earlier), NgramDrafter(drafts, earlier)
+    drafters: dict[str, Drafter] = {drafter.name: drafter for drafter in (PlainDrafter(), lookup, suffix, ngram)}
     refused: dict[str, str] = {}
     for family in (DraftModelDrafter, DraftTreeDrafter):
         if draft is not None:

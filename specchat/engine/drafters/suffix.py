@@ -1,7 +1,7 @@
 """Suffix decoding (Oliaro et al. 2024): what followed the end of the text before, weighed by how often it did.
 
-Two places are searched: the text itself, and the replies it had a part in since the pair was loaded. Where the end of
-the text occurs several times, the draft is a tree of what followed: the likeliest paths, whose probability, the product
+Two places are searched: the text itself, and replies before it (`earlier.py`). Where the end of the text occurs several
+times, the draft is a tree of what followed: the likeliest paths, whose probability, the product
 of the shares of places that went on so, is `LEAST` at least. Longer matches are surer and rarer: each length that
 occurs makes a draft of its own, and the one with the largest sum of probabilities is taken, the longer match among
 equals.
@@ -14,6 +14,7 @@ from itertools import count
 
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters.earlier import END, Earlier
 from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.occurrences import Occurrences
 
@@ -27,10 +28,6 @@ SPREAD = 2
 """Drafted tokens for each token of the match, at most: a short match says little about what is far."""
 LEAST = 0.1
 """Probability of a path below which it is not followed."""
-REMEMBERED = 200_000
-"""Tokens of earlier replies that are kept; half of them go when there are more."""
-END = -1
-"""Stands between two replies: nothing is copied across it."""
 
 
 @dataclass(frozen=True)
@@ -108,19 +105,15 @@ class SuffixDrafter:
     name = "suffix"
     ahead = True
 
-    def __init__(self, drafts: Drafts) -> None:
+    def __init__(self, drafts: Drafts, earlier: Earlier) -> None:
         self._drafts = drafts
-        self._here, self._before = Occurrences(), Occurrences()
-        self._prompt = 0
+        self._here, self._earlier = Occurrences(), earlier
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._remember(self._here.text[self._prompt :])
         self._here = Occurrences.of(prompt, self._here)
-        self._prompt = len(prompt)
 
     def forget(self) -> None:
-        self._here, self._before = Occurrences(), Occurrences()
-        self._prompt = 0
+        self._here = Occurrences()
 
     def propose(self, text: Sequence[int], limit: int) -> str:
         self.guess(text, limit).fill(self._drafts, limit)
@@ -130,16 +123,8 @@ class SuffixDrafter:
         """The better of what this text and what earlier replies suggest; this text's among equals."""
         self._here.grow(text)
         end = text[-LONGEST:]
-        here, before = best_guess(self._here, end, limit), best_guess(self._before, end, limit)
+        here, before = best_guess(self._here, end, limit), best_guess(self._earlier.places, end, limit)
         return here if here.score >= before.score else before
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         self._here.grow(text)
-
-    def _remember(self, reply: Sequence[int]) -> None:
-        if not reply:
-            return
-        if len(self._before.text) > REMEMBERED:
-            kept, self._before = self._before.text[-REMEMBERED // 2 :], Occurrences()
-            self._before.extend(kept)
-        self._before.extend([*reply, END])

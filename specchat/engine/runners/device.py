@@ -16,6 +16,7 @@ from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.on_host import DraftsOnHost
 from specchat.engine.device.prepare import prepare
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
+from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.registry import DraftModel, drafters_for
 from specchat.engine.kernels.products import as_with, processors
 from specchat.engine.model.decoder import Decoder
@@ -45,7 +46,10 @@ def device_runner(
         drafting = DraftModel(on_host, executor.on_host, ahead=False)
     elif "draft" in cached:
         drafting = DraftModel(cached["draft"], executor, ahead=True)
-    drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafting, executor.costs)
+    earlier = Earlier()
+    drafters, statuses = drafters_for(
+        cached["target"], target.config.layers, executor, drafting, earlier, executor.costs
+    )
 
     def ready(told: Callable[[str], None]) -> None:
         if device.type == "cuda":
@@ -61,6 +65,7 @@ def device_runner(
         executor=executor,
         drafters=drafters,
         statuses=statuses,
+        earlier=earlier,
         vocab=target.config.vocab,
         eos=target.config.eos,
         place="cuda",

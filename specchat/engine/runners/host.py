@@ -5,6 +5,7 @@ import torch
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.registry import DraftModel, drafters_for
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.runners.runner import Runner
@@ -17,7 +18,10 @@ def host_runner(target: Decoder, draft: Decoder | None) -> Runner:
         cached["draft"] = CachedModel(draft)
     executor = HostExecutor(cached)
     drafting = DraftModel(cached["draft"], executor, ahead=False) if draft is not None else None
-    drafters, statuses = drafters_for(cached["target"], target.config.layers, executor, drafting, executor.costs)
+    earlier = Earlier()
+    drafters, statuses = drafters_for(
+        cached["target"], target.config.layers, executor, drafting, earlier, executor.costs
+    )
     threads = torch.get_num_threads()
     return Runner(
         target=cached["target"],
@@ -25,6 +29,7 @@ def host_runner(target: Decoder, draft: Decoder | None) -> Runner:
         executor=executor,
         drafters=drafters,
         statuses=statuses,
+        earlier=earlier,
         vocab=target.config.vocab,
         eos=target.config.eos,
         place="cpu",

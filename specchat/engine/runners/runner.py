@@ -8,6 +8,7 @@ from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.model.plan import Place
 
 
@@ -16,6 +17,7 @@ class Runner:
     """A target with its drafters.
 
     Attributes:
+        earlier: the replies before that some drafters copy from.
         vocab: columns of the target's logits.
         eos: end-of-text tokens that the checkpoint names.
         device: in words.
@@ -30,6 +32,7 @@ class Runner:
     executor: Executor
     drafters: Mapping[str, Drafter]
     statuses: tuple[StrategyStatus, ...]
+    earlier: Earlier
     vocab: int
     eos: frozenset[int]
     place: Place

@@ -1,0 +1,100 @@
+"""Replies before this one, by the chat they stand in: what may be copied into another chat."""
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specchat.engine.drafters.ngram_pool import NgramPool
+from specchat.engine.drafters.occurrences import Occurrences
+
+REMEMBERED = 200_000
+"""Tokens that are kept; the oldest half of them goes when there are more."""
+SLOTS = 1 << 19
+"""Entries of the n-grams: 4 MiB."""
+PIECE = 2_000
+"""Tokens that `digest` enters at a time: some milliseconds."""
+END = -1
+"""Stands between two replies: nothing is copied across it."""
+
+
+@dataclass(frozen=True)
+class _Reply:
+    chat: str
+    tokens: "array[int]"
+
+
+class Earlier:
+    """Two indexes of the same replies: `places`, with END after each, and `ngrams`.
+
+    While `hidden` both are empty and nothing is added: the reply that is written then is not to know of others.
+    """
+
+    def __init__(self) -> None:
+        self.hidden = False
+        self._nothing = Occurrences(), NgramPool(1)
+        self._replies: deque[_Reply] = deque()
+        """The oldest first."""
+        self._enter_anew()
+
+    @property
+    def places(self) -> Occurrences:
+        return self._nothing[0] if self.hidden else self._places
+
+    @property
+    def ngrams(self) -> NgramPool:
+        return self._nothing[1] if self.hidden else self._ngrams
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for more old replies."""
+        return self._tokens >= REMEMBERED
+
+    def add(self, chat: str, tokens: Sequence[int]) -> None:
+        """A reply was written in `chat`: the newest one."""
+        if tokens and not self.hidden:
+            self._replies.append(reply := _Reply(chat, array("i", tokens)))
+            self._enter(reply.tokens)
+            self._tokens += len(tokens)
+            if self._tokens > REMEMBERED:
+                self._drop_oldest()
+
+    def add_old(self, chat: str, tokens: Sequence[int]) -> None:
+        """A reply, or a part of one, was written in `chat` before all that is here; left out where this is full."""
+        if not self.full:
+            self._replies.appendleft(reply := _Reply(chat, array("i", tokens)))
+            self._enter(reply.tokens)
+            self._tokens += len(tokens)
+
+    def knows(self, chat: str) -> bool:
+        """Whether something of this chat is kept."""
+        return any(reply.chat == chat for reply in self._replies)
+
+    def forget(self, chat: str) -> None:
+        """Keep nothing of this chat. What is kept of others is found again after `digest`."""
+        if self.knows(chat):
+            self._replies = deque(reply for reply in self._replies if reply.chat != chat)
+            self._enter_anew()
+
+    def digest(self) -> bool:
+        """Enter a piece of what cannot be found yet; False when there is no more."""
+        if self._waiting:
+            self._enter(self._waiting.popleft())
+        return bool(self._waiting)
+
+    def _enter(self, tokens: "array[int]") -> None:
+        self._places.extend([*tokens, END])
+        self._ngrams.learn(tokens)
+
+    def _enter_anew(self) -> None:
+        self._places, self._ngrams = Occurrences(), NgramPool(SLOTS)
+        self._tokens = sum(len(reply.tokens) for reply in self._replies)
+        self._waiting = deque(
+            reply.tokens[at : at + PIECE] for reply in self._replies for at in range(0, len(reply.tokens), PIECE)
+        )
+
+    def _drop_oldest(self) -> None:
+        """Half of what may be kept stays."""
+        while len(self._replies) > 1 and self._tokens > REMEMBERED // 2:
+            self._tokens -= len(self._replies.popleft().tokens)
+        self._enter_anew()
