@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 
 from specchat.engine.api import Drafted, Piece, Stats, Step
+from specchat.engine.strategies import delegates
 from specchat.engine.tally import Tally
 
 DRAFT_MS, VERIFY_MS, OTHER_MS = 1.0, 10.0, 0.2
 SURE, UNSURE = (0.97, 0.88, 0.99, 0.93), (0.41, 0.62, 0.35)
 """Probabilities of drafted tokens that are kept and refused, over and over."""
 AUTO = ("draft", "draft", "lookup")
-"""Who drafts for `auto`, over and over."""
+"""Who drafts for strategies that let others draft, over and over."""
 WRONG = (" or", " so", " the", " then")
 """The drafted text that is refused."""
 _TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
@@ -41,7 +42,7 @@ def steps(
     places = length // candidates
     counts = cycle([0] if strategy == "plain" else [min(n, places) for n in accepted])
     done = 0
-    families = cycle(AUTO if strategy == "auto" else (strategy,))
+    families = cycle(AUTO if delegates(strategy) else (strategy,))
     while done < len(tokens):
         strategy = next(families)
         kept = min(next(counts), len(tokens) - done - 1)

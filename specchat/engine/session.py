@@ -36,7 +36,7 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
 from specchat.engine.step_tree import PENDING
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategies import CASCADE, MAX_DRAFT_LENGTH
 from specchat.engine.tally import Tally
 
 
@@ -279,7 +279,7 @@ PLAIN_WEIGHT = 0.5
 def source(stepped: Stepped, index: int, strategy: str) -> str:
     """Where token `index` of a step came from: one of `strategies.SOURCES`."""
     if index < stepped.accepted:
-        return strategy
+        return CASCADE[index >= stepped.copied] if stepped.copied else strategy
     if stepped.drafted == 0:
         return "plain"
     return "bonus" if stepped.tested == stepped.accepted else "target"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["auto", "plain", "model", "copied", "itself"]
-"""Who drafts: whoever promises most, nobody, another model, earlier text, or the target itself."""
+"""Who drafts: others in turn, nobody, another model, earlier text, or the target itself."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,13 @@ STRATEGIES: dict[str, StrategyInfo] = {
             8,
         ),
         StrategyInfo(
+            "cascade",
+            "Cascade",
+            "Copies as n-grams do where much matches, and lets the draft model draft otherwise, or go on after a copy.",
+            "auto",
+            8,
+        ),
+        StrategyInfo(
             "swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", "itself", 4
         ),
     )
@@ -65,8 +72,16 @@ STRATEGIES: dict[str, StrategyInfo] = {
 MAX_DRAFT_LENGTH = 15
 """Most drafted tokens that a verify step takes: with the pending token it fills one 16-row tile."""
 
+CASCADE = ("ngram", "draft")
+"""Who drafts for `cascade`: what is copied, and what a model drafts or adds to it."""
+
 SOURCES = (*STRATEGIES, "target", "bonus")
 """Where a token came from: a strategy's accepted draft, the target's correction, or the bonus after a full accept."""
+
+
+def delegates(strategy: str) -> bool:
+    """Whether a strategy lets others draft, each of which is told with its steps."""
+    return strategy in STRATEGIES and STRATEGIES[strategy].kind == "auto"
 
 
 def labelled(strategy: str, draft_length: int, acceptance: str = "coupled") -> str:

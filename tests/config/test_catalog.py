@@ -139,7 +139,7 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         ),
         (
             HEAD + '    target = { path = "x" }\n    strategy = "lokup"',
-            'no strategy "lokup" (plain, auto, draft, draft-tree, lookup, suffix, ngram, swift)',
+            'no strategy "lokup" (plain, auto, draft, draft-tree, lookup, suffix, ngram, cascade, swift)',
         ),
         (HEAD + '    target = { path = "x" }\n    strategy = "draft"', 'strategy "draft" needs a draft model'),
         (HEAD + '    target = { path = "x" }\n    strategies.lokup.length = 3', 'Did you mean "lookup"?'),

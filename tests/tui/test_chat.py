@@ -15,6 +15,7 @@ from textual.widgets import OptionList
 
 from specchat.engine.api import Cancel, Change, Failed, Generate, Speculation, Started, StrategyStatus
 from specchat.engine.fake import INFO, FakeEngine
+from specchat.engine.strategies import STRATEGIES
 from specchat.tui.app import SpecchatApp
 from specchat.tui.gauges import footer
 from specchat.tui.screens.help import HelpScreen
@@ -195,12 +196,10 @@ async def test_settings_fields_take_numbers_and_say_what_is_wrong() -> None:
 
 
 async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> None:
+    *others, last = STRATEGIES
     statuses = (
-        StrategyStatus("plain", True),
-        StrategyStatus("draft", True),
-        StrategyStatus("lookup", True),
-        StrategyStatus("suffix", True),
-        StrategyStatus("swift", False, "the [target] has too few layers\x1b[2J"),
+        *(StrategyStatus(name, True) for name in others),
+        StrategyStatus(last, False, "the [target] has too few layers\x1b[2J"),
     )
     app = make_app(FakeEngine(info=replace(INFO, strategies=statuses)))
     async with app.run_test(size=(100, 40)) as pilot:
@@ -208,7 +207,7 @@ async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> No
         await pilot.press("ctrl+o")
         await until_shown(pilot, app, "the [target] has too few layers␛[2J")
         await pilot.press("end", "enter", "escape")
-        assert app.session.settings.strategy == "suffix"
+        assert app.session.settings.strategy == others[-1]
 
 
 async def test_the_list_of_strategies_tells_the_pair_s_own_lengths() -> None:

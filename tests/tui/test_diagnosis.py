@@ -49,6 +49,12 @@ def test_auto_tells_who_drafted() -> None:
     assert nothing.words == "auto: plain promises most"
 
 
+def test_cascade_tells_who_drafted() -> None:
+    families = ["draft"] * 12 + ["ngram"] * 6 + ["cascade"] * 2
+    found = diagnose(reply_of([step_of(4, 5, strategy=name) for name in families], Speculation.of("cascade")))
+    assert found.words.endswith("measured: cascade took draft in 60 % of steps, ngram in 30 %, both in 10 %")
+
+
 def test_nothing_is_claimed_before_it_was_measured() -> None:
     few = reply_of([step_of(3, 5)] * 5, Speculation.of("draft", 5))
     assert diagnose(few) == Diagnosis("measuring whether drafting pays")

@@ -281,12 +281,21 @@ def test_a_reply_with_two_strategies_counts_once_in_all() -> None:
     assert ledger.of("two", "lookup").tokens == 0
 
 
-def test_the_steps_of_auto_are_its_own_in_the_ledger() -> None:
+@pytest.mark.parametrize("strategy", ["auto", "cascade"])
+def test_the_steps_of_auto_are_its_own_in_the_ledger(strategy: str) -> None:
     """A family that it gives only what suits that is no example of the family."""
     ledger = Ledger()
-    ledger.add(reply_of([step_of(4, 5), step_of(0, 0, strategy="plain")], Speculation.of("auto")))
-    assert list(ledger.by_strategy()) == ["auto"]
-    assert ledger.by_strategy()["auto"].replies == 1
+    ledger.add(reply_of([step_of(4, 5), step_of(0, 0, strategy="plain")], Speculation.of(strategy)))
+    assert list(ledger.by_strategy()) == [strategy]
+    assert ledger.by_strategy()[strategy].replies == 1
+
+
+def test_what_if_takes_the_family_that_drafted_most_for_a_cascade() -> None:
+    """Also where the draft model went on after a copy."""
+    steps = [step_of(3, 4)] * 6 + [step_of(1, 2, strategy="cascade")] * 2
+    found = project(reply_of(steps, Speculation.of("cascade")))
+    assert found is not None
+    assert (found.strategy, found.steps) == ("draft", 6)
 
 
 def test_what_if_takes_the_family_that_auto_took_most() -> None:

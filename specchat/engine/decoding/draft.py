@@ -24,10 +24,11 @@ class Drafts(Protocol):
         """Draft token after token: one(i) runs a model over node i and picks node i + 1.
 
         The chain ends where a further token is unlikely to pay (`stop.py`), or soon after it.
+        On the host it goes on after what `fill` took, if anything: then the first one(i) runs the model over that too.
 
         Args:
             name: of the family; a device keeps one captured graph for each.
-            limit: most tokens, at least 1.
+            limit: most tokens, at least 1, with those that were taken before.
             one: calls `run` and `pick` and reads nothing of what they made, so that it can be captured.
         """
         ...
@@ -46,7 +47,7 @@ class Drafts(Protocol):
         """
         ...
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float | None] = (), parents: Sequence[int] = ()) -> None:
         """Take a draft that needs no model, with the probability of each token if there is one.
 
         `parents` are the nodes that the tokens follow, none for a chain. They are in depth-first order: a node comes

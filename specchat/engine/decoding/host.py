@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 
-from torch import Tensor, stack
-from torch.nn.functional import pad
+from torch import Tensor, stack, tensor
+from torch.nn.functional import one_hot, pad
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding import noise
@@ -41,6 +41,8 @@ class HostDrafts:
     def start(self, acceptance: Acceptance) -> None:
         """A step starts, with nothing drafted yet; `q` is kept where the ratio or the block test asks for it."""
         self.draft = Draft()
+        self.copied = 0
+        """Tokens of the draft that a chain goes on after."""
         self._growth: Growth | None = None
         self._acceptance = acceptance
         self._timed = acceptance == "coupled" or self.sampler.greedy
@@ -48,15 +50,26 @@ class HostDrafts:
 
     def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
         draft, stop = self.draft, self.stops.begin(name, self._timed)
+        self._go_on_after(draft)
         try:
-            for node in range(limit):
+            for node in range(self.copied, limit):
                 one(node)
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
-                if stop.ends(draft.confidence[-1]):
+                sure = draft.confidence[-1]
+                if sure is not None and stop.ends(sure):
                     break
         finally:
             for token in draft.tokens:
                 self.history.pop(token)
+
+    def _go_on_after(self, draft: Draft) -> None:
+        """Count what was copied as drafted, and as sure for the tests that ask for `q`."""
+        self.copied = len(draft.tokens)
+        draft.confidence += [None] * (self.copied - len(draft.confidence))
+        for token in draft.tokens:
+            self.history.push(token)
+            if self._acceptance != "coupled":
+                draft.q.append(one_hot(tensor(token), self._vocab).double())
 
     def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
         self._growth = growth = Growth(least)
@@ -68,7 +81,7 @@ class HostDrafts:
                 break
         self.draft, self._order = growth.best(limit)
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float | None] = (), parents: Sequence[int] = ()) -> None:
         self.draft = Draft(list(tokens), list(parents), confidence=list(confidence))
 
     def leave_out(self, skip: Skip) -> None:
@@ -81,7 +94,9 @@ class HostDrafts:
             fed = growth.tokens(growth.frontier)
             self._hidden = cached.model.forward(fed, len(self.text) - 1, skip, growth.runs())
             return
-        fed = self.draft.tokens[-1:] if node else self.text[len(cached.tokens) :]
+        fed = self.draft.tokens[-1:]
+        if node == self.copied:
+            fed = [*self.text[len(cached.tokens) :], *self.draft.tokens]
         self._hidden = cached.model.forward(fed, len(self.text) + node - len(fed), skip)
 
     def pick(self, role: Role, node: int) -> None:
@@ -187,6 +202,7 @@ class HostExecutor(HostDrafts):
             draft_ms=1e3 * (self._drafted - self._started),
             verify_ms=1e3 * (perf_counter() - self._drafted),
             parents=tuple(draft.parents),
+            copied=self.copied,
         )
         self.stops.observe(stepped)
         return stepped

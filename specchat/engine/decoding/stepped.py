@@ -10,17 +10,18 @@ class Stepped:
     `drafts` are the tokens that were proposed, in the order of their nodes, the first of which is node 1; `parents` the
     nodes that they follow, empty for a chain. `path` are the nodes that stayed, `tested` counts the places that were
     judged. `confidence` is the probability of each token, empty where the family has none to tell: it is shown, nothing
-    depends on it.
+    depends on it. `copied` counts the first drafts of one that a model went on with: it did not draft these.
     """
 
     tokens: tuple[int, ...]
     drafts: tuple[int, ...]
-    confidence: tuple[float, ...]
+    confidence: tuple[float | None, ...]
     tested: int
     path: tuple[int, ...]
     draft_ms: float
     verify_ms: float
     parents: tuple[int, ...] = ()
+    copied: int = 0
 
     @property
     def accepted(self) -> int:

@@ -73,6 +73,8 @@ class Stop:
         """The draft was judged so."""
         before = -1
         for place, probability in enumerate(stepped.confidence[: stepped.tested]):
+            if probability is None:  # copied: the model went on after it
+                continue
             at = bisect_left(SURE, probability)
             stayed = place < stepped.accepted
             self._stay.add(at, stayed)

@@ -7,6 +7,7 @@ from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafter, Drafts
 from specchat.engine.drafters.auto import AutoDrafter
+from specchat.engine.drafters.cascade import CascadeDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.draft_tree import DraftTreeDrafter
 from specchat.engine.drafters.earlier import Earlier
@@ -51,6 +52,12 @@ def drafters_for(
             drafters[family.name] = family(draft.cached, draft.drafts, draft.ahead)
         else:
             refused[family.name] = "this pair has no draft model"
+    if draft is not None:
+        by_model = DraftModelDrafter(draft.cached, draft.drafts, draft.ahead)
+        # A device's captured passes begin at the end of the text: nothing can go on after a copy there.
+        drafters["cascade"] = CascadeDrafter(ngram, drafts, by_model, None if draft.ahead else draft.drafts)
+    else:
+        refused["cascade"] = "this pair has no draft model"
     if layers >= SWIFT_LAYERS:
         drafters["swift"] = SwiftDrafter(target, layers, drafts)
     else:

@@ -8,7 +8,7 @@ from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.engine.api import PairInfo, Speculation
-from specchat.engine.strategies import STRATEGIES, Kind
+from specchat.engine.strategies import STRATEGIES, Kind, delegates
 from specchat.engine.tally import Tally
 from specchat.tui import figures
 from specchat.tui.insight.costs import CheckCost, Checks
@@ -128,7 +128,8 @@ def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
     if tally.speculative < _ENOUGH:
         return "measuring whether drafting pays", None
     plain = plain_speed(reply)
-    findings = _chosen(tally) if used.strategy == "auto" else _findings(tally, used.strategy, plain, info)
+    name = used.strategy
+    findings = _chosen(tally, name) if delegates(name) else _findings(tally, name, plain, info)
     if not plain:
         return f"plain was not measured, so no verdict: {findings}", None
     times = tally.tokens_per_second / plain
@@ -139,11 +140,12 @@ def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
     return f"slower than plain, measured: {findings}", False
 
 
-def _chosen(tally: Tally) -> str:
-    """`auto took draft in 71 % of steps, plain in 17 %, lookup in 12 %`."""
-    shares = (f"{name} in {figures.percent(steps, tally.steps)}" for name, steps in tally.families.most_common())
+def _chosen(tally: Tally, strategy: str) -> str:
+    """`auto took draft in 71 % of steps, plain in 17 %, lookup in 12 %`; of `cascade`, joint drafts as "both"."""
+    counted = (("both" if name == strategy else name, steps) for name, steps in tally.families.most_common())
+    shares = (f"{name} in {figures.percent(steps, tally.steps)}" for name, steps in counted)
     first, *others = shares
-    return ", ".join((f"auto took {first} of steps", *others))
+    return ", ".join((f"{strategy} took {first} of steps", *others))
 
 
 def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) -> str:
@@ -169,7 +171,7 @@ def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledg
     now = tally.tokens_per_second / plain if drafting else 1.0
     usable = {status.name for status in info.strategies if status.available} - {used.strategy}
     candidates = [*_other_length(reply, now), *_others(reply, usable, lengths, ledger)]
-    if "lookup" in usable and used.strategy != "auto" and ledger.of(reply.name, "lookup").tokens < _ENOUGH_TOKENS:
+    if "lookup" in usable and not delegates(used.strategy) and ledger.of(reply.name, "lookup").tokens < _ENOUGH_TOKENS:
         candidates += _lookup(reply, lengths, ledger, plain)
     better = [one for one in candidates if one.times >= _GAIN[one.evidence] * max(now, 1.0)]
     if not better and drafting and _GAIN["measured"] * now <= 1.0:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from specchat.chat.turn import Reply
+from specchat.engine.strategies import delegates
 from specchat.tui.insight.costs import Checks
 from specchat.tui.insight.projection import plain_speed
 
@@ -49,7 +50,7 @@ class Account:
 class Ledger:
     """Kept by pair and strategy, so that advice for one pair never comes from another.
 
-    The steps of `auto` are its own, whoever drafted: what it gives to a family is what suits that best.
+    The steps of `auto` and `cascade` are their own, whoever drafted: what they give a family is what suits it best.
     """
 
     replies: int = 0
@@ -69,7 +70,7 @@ class Ledger:
         checks = self.checks.setdefault(reply.name, Checks())
         counted = set()
         for step, used in zip(reply.steps, reply.record.in_use(), strict=True):
-            strategy = used.strategy if used.strategy == "auto" else step.strategy
+            strategy = used.strategy if delegates(used.strategy) else step.strategy
             account = self.accounts.setdefault((reply.name, strategy), Account())
             compared = 1000 * step.emitted / plain if plain else None
             account.add(step.emitted, step.milliseconds, step.milliseconds if strategy == "plain" else compared)

@@ -14,7 +14,7 @@ from specchat.chat.record import Record
 from specchat.chat.turn import Reply
 from specchat.engine.api import Step
 from specchat.engine.step_tree import branched, ranks
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, delegates
 from specchat.tui.insight.costs import CheckCost, Checks
 
 Basis = Literal["measured", "projected", "extrapolated"]
@@ -77,7 +77,7 @@ def project(reply: Reply, latest: int = 0) -> Projection | None:
     if not speculative:
         return None
     strategy = record.speculation.strategy
-    if not speculative[strategy]:
+    if delegates(strategy) or not speculative[strategy]:
         strategy = speculative.most_common(1)[0][0]
     chosen = [(step, asked) for step, asked in zip(recorded, _asked(record)[-latest:], strict=True)
               if step.strategy == strategy]  # fmt: skip

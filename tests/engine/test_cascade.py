@@ -1,0 +1,199 @@
+"""Copies first, a draft model otherwise or after them: who drafts what, and that the text and its law do not change."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specchat.engine.api import Generate, Limits, Message, Sampling, Speculation, Step
+from specchat.engine.decoding.acceptance import Draft
+from specchat.engine.decoding.host import HostDrafts, HostExecutor
+from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters import cascade, ngram
+from specchat.engine.drafters.cascade import TRUSTED, CascadeDrafter
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.session import Session, source
+from specchat.engine.strategies import CASCADE
+from tests.engine.branches import Branches
+from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply
+
+
+@pytest.fixture
+def always_joint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every copy is taken, has one token, and is gone on after."""
+    monkeypatch.setattr(cascade, "TRUSTED", 2)
+    monkeypatch.setattr(cascade, "WHOLE", 0.0)
+    monkeypatch.setattr(ngram, "SPREAD", 0)
+
+
+def cascade_of(session: Session) -> CascadeDrafter:
+    drafter = session.drafters["cascade"]
+    assert isinstance(drafter, CascadeDrafter)
+    return drafter
+
+
+def drafted(session: Session, text: list[int], limit: int, acceptance: str = "coupled") -> tuple[str, Draft]:
+    """Who drafts after a text from empty caches, and what."""
+    session.forget()
+    for drafter in session.drafters.values():
+        drafter.begin(text)
+    drafts = session.runner.executor
+    assert isinstance(drafts, HostExecutor)
+    drafts.begin(Sampling(seed=1, temperature=0.9, top_k=9), text)
+    drafts.start("ratio" if acceptance == "ratio" else "coupled")
+    return cascade_of(session).propose(text, limit), drafts.draft
+
+
+def test_only_long_matches_are_copied(session: Session) -> None:
+    alike = list(range(40, 40 + TRUSTED))
+    family, draft = drafted(session, [*alike, 7, 8, 9, 5, *alike], 3)
+    assert (family, draft.tokens) == ("ngram", [7, 8, 9])
+    family, draft = drafted(session, [*alike, 7, 8, 9, 5, *alike[1:]], 3)
+    assert family == "draft"
+    assert draft.confidence
+
+
+def test_the_model_goes_on_once_copies_are_kept_whole(session: Session) -> None:
+    alike = list(range(40, 40 + TRUSTED))
+    text = [*alike, 7, 8, *alike]
+    family, draft = drafted(session, text, 15)
+    copied = len(draft.tokens)
+    assert (family, copied) == ("ngram", 2 * TRUSTED)
+    one = cascade_of(session)
+    for _ in range(20):
+        one.observe(text, Stepped((), tuple(draft.tokens), (), 0, tuple(range(copied)), 0.0, 0.0))
+    drafts = session.runner.executor
+    assert isinstance(drafts, HostExecutor)
+    drafts.start("coupled")
+    assert one.propose(text, 15) == "cascade"
+    assert drafts.draft.tokens[:copied] == draft.tokens
+    assert len(drafts.draft.tokens) > copied
+    assert drafts.draft.confidence[:copied] == [None] * copied
+    assert all(drafts.draft.confidence[copied:])
+    for _ in range(20):
+        one.observe(text, Stepped((), tuple(draft.tokens), (), 0, (), 0.0, 0.0))
+    drafts.start("coupled")
+    assert one.propose(text, 15) == "ngram"
+
+
+@pytest.mark.usefixtures("always_joint")
+@pytest.mark.parametrize("name", ["greedy", "greedy penalties", "everything"])
+@pytest.mark.parametrize("spread", [0, 1])
+def test_joint_drafts_do_not_change_the_text(
+    session: Session, name: str, spread: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sources tell who drafted each token; what was copied has no probability, what the model added has."""
+    monkeypatch.setattr(ngram, "SPREAD", spread)
+    # A reply of few letters repeats itself.
+    few = dict.fromkeys(session.tokenizer.backend.encode("abc").ids, 9.0)
+    sources = Counter[str]()
+    joint = 0
+    for seed, prompt in enumerate(PROMPTS):
+        sampling = SAMPLINGS[name]
+        sampling = replace(sampling, seed=seed, logit_bias=sampling.logit_bias | few)
+        plain = finished(reply(session, prompt, sampling, Limits(60), Speculation()))
+        for length in (4, 15):
+            events = reply(session, prompt, sampling, Limits(60), Speculation("cascade", length))
+            assert finished(events).token_ids == plain.token_ids
+            steps = [event for event in events if isinstance(event, Step)]
+            for step in steps:
+                sources.update(piece.source for piece in step.pieces)
+                copied = [draft.probability is None for draft in step.drafts]
+                assert copied == sorted(copied, reverse=True)
+                assert step.strategy == ("cascade" if len(set(copied)) == 2 else step.strategy)
+                joint += step.strategy == "cascade"
+    assert joint
+    assert min(sources["ngram"], sources["draft"]) > 0 == sources["cascade"]
+
+
+def test_each_token_of_a_joint_draft_has_its_own_source() -> None:
+    stepped = Stepped((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, copied=2)
+    assert [source(stepped, i, "cascade") for i in range(4)] == [CASCADE[0], CASCADE[0], CASCADE[1], "target"]
+
+
+@pytest.mark.usefixtures("always_joint")
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_draft_model_s_cache_holds_what_it_went_over(
+    session: Session, joint: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a reply its entries are those of the text alone, but for what a draft model's rows owe to their company."""
+    monkeypatch.setattr(cascade, "WHOLE", 0.0 if joint else 2.0)
+    few = dict.fromkeys(session.tokenizer.backend.encode("abc").ids, 9.0)
+    events = reply(session, "abc", Sampling(logit_bias=few), Limits(60), Speculation("cascade", 9))
+    families = {event.strategy for event in events if isinstance(event, Step)}
+    assert families >= ({"cascade"} if joint else {"ngram", "draft"})
+    cached = session.runner.draft
+    assert cached is not None
+    model = cached.model
+    assert isinstance(model, Decoder)
+    tokens = list(cached.tokens)
+    assert len(tokens) > (20 if joint else 5)
+    kept = model.cache.keys[:, :, : len(tokens)].clone()
+    cached.keep(0)
+    cached.begin([*tokens, 0])
+    assert torch.allclose(kept, model.cache.keys[:, :, : len(tokens)], atol=1e-4)
+
+
+@pytest.mark.usefixtures("always_joint")
+def test_q_of_a_joint_draft(session: Session) -> None:
+    """Of a copied token all the mass; of the model's what it was drawn from, the tokens before it counted."""
+    text = session.tokenizer.backend.encode("abcabcab").ids
+    family, draft = drafted(session, text, 6, "ratio")
+    assert family == "cascade"
+    copied = draft.confidence.count(None)
+    assert 0 < copied < len(draft.tokens) == len(draft.q)
+    for q, token in zip(draft.q[:copied], draft.tokens, strict=False):
+        assert (float(q[token]), float(q.sum())) == (1.0, 1.0)
+    sampler = Sampler(Sampling(seed=1, temperature=0.9, top_k=9))
+    for i in range(copied, len(draft.tokens)):
+        assert sampler.pick(draft.q[i].log().float(), len(text) + i) == draft.tokens[i]
+
+
+@pytest.mark.usefixtures("always_joint")
+def test_penalties_count_what_was_copied(session: Session) -> None:
+    """While a draft is made its copied tokens are part of the text, and are none of it afterwards."""
+    text = session.tokenizer.backend.encode("abcabcab").ids
+    drafts = session.runner.executor
+    assert isinstance(drafts, HostDrafts)
+    seen: list[int] = []
+    pushed = History.push
+
+    def push(history: History, token: int) -> None:
+        seen.append(token)
+        pushed(history, token)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(History, "push", push)
+        _, draft = drafted(session, text, 6)
+    assert seen == draft.tokens
+    assert not drafts.history.generated
+
+
+@pytest.mark.usefixtures("always_joint")
+def test_the_law_of_joint_drafts_under_the_ratio_test(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first three tokens of a reply, by enumeration of every choice, against the target's own law."""
+    a, b = session.tokenizer.backend.encode("ab").ids
+    sampling = Sampling(temperature=0.9, top_k=2, logit_bias={a: 12.0, b: 11.5})
+    chat = (Message("user", "x"), Message("assistant", "abab"), Message("user", "x"))
+    prompt = session.tokenizer.prompt(chat)
+    sampler, history = Sampler(sampling), History(prompt)
+    exact: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(3):
+        longer = {}
+        for tokens, reached in exact.items():
+            p = sampler.probabilities(sampler.scores(session.target.next_logits([*prompt, *tokens]), history))
+            longer |= {(*tokens, i): reached * float(p[i]) for i in p.nonzero()[:, 0].tolist()}
+        exact = longer
+    request = Generate(1, chat, sampling, Limits(4), Speculation("cascade", 3, "ratio"), cold=True)
+    branches = Branches(monkeypatch)
+    found: Counter[tuple[int, ...]] = Counter()
+    joint = 0
+    for events, probability in branches.outcomes(lambda: list(session.generate(request))):
+        found[finished(events).token_ids[:3]] += probability
+        joint += sum(isinstance(event, Step) and event.strategy == "cascade" for event in events)
+    assert joint
+    assert set(found) == set(exact)
+    for tokens, probability in exact.items():
+        assert found[tokens] == pytest.approx(probability, abs=1e-6)
