@@ -4,7 +4,7 @@ import json
 import re
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from specchat.chat.rows import ChatRow, MessageRow
@@ -39,6 +39,13 @@ _MESSAGES_OF = f"""
     SELECT {", ".join(as_text(column) for column in ("key", "parent", "role"))}, ifnull({as_text("text")}, ''),
         {as_time("created")}, {as_text("state")}, ifnull({as_text("meta")}, '')
     FROM message WHERE chat = ? ORDER BY id
+"""
+_REPLIES = f"""
+    SELECT {as_text("message.chat")}, ifnull({as_text("text")}, '') FROM message
+    JOIN chat ON chat.key = message.chat WHERE role = 'assistant' AND deleted IS NULL ORDER BY message.id DESC
+"""
+_REPLIES_OF = f"""
+    SELECT ifnull({as_text("text")}, '') FROM message WHERE chat = ? AND role = 'assistant' ORDER BY id DESC
 """
 ABANDONED_S = 10.0
 """A reply that says it is being written, and was not for this long, was interrupted."""
@@ -141,6 +148,15 @@ def chat(db: sqlite3.Connection, key: str) -> ChatRow | None:
 
 def messages(db: sqlite3.Connection, key: str) -> list[MessageRow]:
     return [MessageRow(*row) for row in db.execute(_MESSAGES_OF, (key,))]
+
+
+def replies(db: sqlite3.Connection) -> Iterator[tuple[str, str]]:
+    """Chat and text of every reply in chats that are not deleted, the newest first."""
+    yield from db.execute(_REPLIES)
+
+
+def replies_of(db: sqlite3.Connection, chat: str) -> list[str]:
+    return [text for (text,) in db.execute(_REPLIES_OF, (chat,))]
 
 
 def has_message(db: sqlite3.Connection, key: str) -> bool:

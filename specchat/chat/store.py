@@ -233,6 +233,20 @@ class Store:
                     traces[reply] = unpack(blob)
         return WholeChat(row, tuple(kept.values()), traces)
 
+    def replies(self, characters: int) -> list[tuple[str, tuple[str, ...]]]:
+        """The texts of replies by chat, the newest first and no more than `characters` of them."""
+        found: dict[str, list[str]] = {}
+        for key, text in sql.replies(self._reader):
+            characters -= len(text)
+            if characters < 0:
+                break
+            found.setdefault(key, []).append(text)
+        return [(key, tuple(texts)) for key, texts in found.items()]
+
+    def replies_of(self, key: str) -> tuple[str, ...]:
+        """The texts of a chat's replies, the newest first, also of a deleted chat."""
+        return tuple(sql.replies_of(self._reader, key))
+
     def search(self, text: str, limit: int = 50) -> list["Hit"]:
         """Chats whose title or messages hold the words of `text`, best first."""
         from specchat.chat.search import find

@@ -117,6 +117,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         history=paths.prompt_history if keeps else None,
         draft=paths.draft if keeps else None,
         store=store,
+        copies_saved=settings.copy_saved_chats is not False,
         keymap=keymap,
         live=LiveFiles(paths, models),
         remember=lambda key, value: save_setting(paths.settings_file, key, value),

@@ -27,6 +27,7 @@ class Settings:
     max_tokens: int | None = None
     system: str | None = None
     context: ContextPolicy | None = None
+    copy_saved_chats: bool | None = None
 
 
 def load_settings(path: Path) -> Settings:
@@ -38,8 +39,8 @@ def load_settings(path: Path) -> Settings:
     return Settings(**read_tables(path, "settings", optional=True))
 
 
-def save_setting(path: Path, key: str, value: str) -> None:
-    """Set one text setting and leave the rest of the file, comments included, as it is. Never half-written.
+def save_setting(path: Path, key: str, value: str | bool) -> None:
+    """Set one setting and leave the rest of the file, comments included, as it is. Never half-written.
 
     Raises:
         ConfigError: the file is wrong already, there is no such setting, or the file cannot be written.

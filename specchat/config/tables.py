@@ -29,6 +29,7 @@ class SettingsTable(Table):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     system: str | None = None
     context: ContextPolicy | None = None
+    copy_saved_chats: bool | None = None
 
 
 class SpecTable(Table):

@@ -136,7 +136,8 @@ class Generate:
     """Answer `messages`; `id` comes back in every event of this reply.
 
     The reply begins with `prefill`, best ended with a word: models expect a space to begin the next one. A `cold` reply
-    starts with empty caches and drafters that remember nothing, so that two of them compare fairly.
+    starts with empty caches and drafters that remember nothing, so that two of them compare fairly, and is not
+    remembered itself. Others are, under the key of their `chat`.
     """
 
     id: int
@@ -146,6 +147,7 @@ class Generate:
     speculation: Speculation = Speculation()
     prefill: str = ""
     cold: bool = False
+    chat: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,11 +176,29 @@ class Count:
 
 
 @dataclass(frozen=True)
+class Remember:
+    """Replies of a saved chat, which drafts may copy from; a chat that something is known of is left as it is.
+
+    The newest first, and newest chats first: what is too much is left out. Nothing is answered.
+    """
+
+    chat: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Forget:
+    """Copy no more from a chat, or with None from whatever `Remember` told. Nothing is answered."""
+
+    chat: str | None
+
+
+@dataclass(frozen=True)
 class Shutdown:
     """End the worker."""
 
 
-Request = Load | Generate | Change | Cancel | Count | Shutdown
+Request = Load | Generate | Change | Cancel | Count | Remember | Forget | Shutdown
 
 
 # Events: worker -> client

@@ -33,6 +33,7 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.measure import REPLY_TOKENS, draft_cost, learn_costs, plain_speed, reply_speed
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.remembering import Remembering
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
 from specchat.engine.step_tree import PENDING
@@ -49,6 +50,7 @@ class Session:
         self.runner = runner
         self.target = runner.target
         self.drafters = runner.drafters
+        self.remembering = Remembering(runner.earlier, tokenizer.encode)
         self.eos = runner.eos | tokenizer.eos
         self.info = PairInfo(
             id=pair.id,
@@ -167,7 +169,7 @@ class Session:
             yield from self._steps(request, decoding, prompt, reused, started, control)
         finally:
             decoding.close()
-            self.runner.earlier.add("", decoding.committed[len(prompt) :])
+            self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
 
     def _steps(
         self, request: Generate, decoding: Decoding, prompt: list[int], reused: int, started: float, control: Control

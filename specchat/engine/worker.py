@@ -1,10 +1,11 @@
 """The engine process: takes requests from standard input, runs them one by one, writes events to standard output.
 
-Cancel and Change reach the running reply between steps; everything else waits its turn, so a Count sent during a
-reply is answered after it. When the app goes away, or says Shutdown, the process ends at once, in the middle of a step
-if need be: nothing it holds needs saving. After an error of the GPU it says so and ends, for a process has no use of a
-GPU any more that failed it once; the next process has. Where that happens while a pair is loaded that may run on the
-CPU, the client lets the next process load it there.
+Cancel and Change reach the running reply between steps; everything else waits its turn, so a Count sent during a reply
+is answered after it. What is to be remembered of saved chats is taken in while nothing else is asked for. When the app
+goes away, or says Shutdown, the process ends at once, in the middle of a step if need be: nothing it holds needs
+saving. After an error of the GPU it says so and ends, for a process has no use of a GPU any more that failed it once;
+the next process has. Where that happens while a pair is loaded that may run on the CPU, the client lets the next
+process load it there.
 """
 
 import contextlib
@@ -33,24 +34,28 @@ from specchat.engine.api import (
     Event,
     Failed,
     Finished,
+    Forget,
     Generate,
     Load,
     Loaded,
     Loading,
     PairInfo,
     PairSpec,
+    Remember,
     Request,
     Shutdown,
     Stats,
 )
 from specchat.engine.control import Control
 from specchat.engine.errors import EngineError, ErrorKind
+from specchat.engine.remembering import Remembering
 
 
 class Session(Protocol):
     """A loaded pair as the worker sees it; `session.Session` is the real one."""
 
     info: PairInfo
+    remembering: Remembering
 
     def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
 
@@ -111,7 +116,7 @@ class Worker:
         self._events = events
         self._loader = loader
         self._log = log
-        self._inbox: SimpleQueue[Load | Generate | Count] = SimpleQueue()
+        self._inbox: SimpleQueue[Load | Generate | Count | Remember | Forget] = SimpleQueue()
         self._mailbox = Mailbox()
         self._writing = Lock()
         self._session: Session | None = None
@@ -125,7 +130,21 @@ class Worker:
         with contextlib.suppress(Exception):  # told when something is to be loaded
             self._find_loader()
         while True:
-            self._handle(self._inbox.get())
+            self._handle(self._next())
+
+    def _next(self) -> Load | Generate | Count | Remember | Forget:
+        """The next request; until there is one, the session takes in what it is to remember."""
+        while self._inbox.empty() and self._takes_in():
+            pass
+        return self._inbox.get()
+
+    def _takes_in(self) -> bool:
+        """Take in a piece; False when nothing is left. What cannot be taken in is left out: it only helps to draft."""
+        try:
+            return self._session is not None and self._session.remembering.digest()
+        except Exception:
+            traceback.print_exc()
+            return True
 
     def _read(self) -> None:
         for request in wire.read(self._requests):
@@ -141,7 +160,7 @@ class Worker:
             case Generate():
                 self._mailbox.open(request.id)
                 self._inbox.put(request)
-            case Load() | Count():
+            case Load() | Count() | Remember() | Forget():
                 self._inbox.put(request)
 
     def _emit(self, event: Event | gpu_failure.LoadAgain) -> None:
@@ -152,7 +171,10 @@ class Worker:
         except OSError:
             os._exit(0)
 
-    def _handle(self, request: Load | Generate | Count) -> None:
+    def _handle(self, request: Load | Generate | Count | Remember | Forget) -> None:
+        if isinstance(request, Remember | Forget):
+            self._remember(request)
+            return
         reply = None if isinstance(request, Load) else request.id
         try:
             match request:
@@ -202,6 +224,15 @@ class Worker:
                 self._emit(event)
         finally:
             self._mailbox.close(request.id)
+
+    def _remember(self, request: Remember | Forget) -> None:
+        """Pass on what only helps to draft; where no pair is loaded there is nothing to help."""
+        if self._session is None:
+            return
+        if isinstance(request, Remember):
+            self._session.remembering.remember(request)
+        else:
+            self._session.remembering.forget(request)
 
     def _loaded(self) -> Session:
         if self._session is None:

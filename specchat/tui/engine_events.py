@@ -93,11 +93,12 @@ class EngineEvents:
     def _loaded(self, info: PairInfo) -> Update:
         session = self._session
         session.loaded.loaded(info)
+        unread = session.saved.loaded()
         lack = session.settle() if not session.wanted else ""
         for running in session.replies.all:
             if running.reply.state == "queued":
                 session.ask(running)
-        return Update("loaded", f"{lack}; decoding plainly" if lack else "")
+        return Update("loaded", f"{lack}; decoding plainly" if lack else unread)
 
     def _died(self, event: Failed) -> Iterator[Update]:
         death = self._session.loaded.died(event.message)

@@ -53,7 +53,9 @@ class Launch:
     """File of the prompt history; None keeps none."""
     draft: Path | None = None
     """File of what was typed and not sent; None keeps nothing."""
-    remember: Callable[[str, str], None] | None = None
+    copies_saved: bool = True
+    """Whether drafts may copy from the replies of saved chats."""
+    remember: Callable[[str, str | bool], None] | None = None
     """Saves a setting by key and value for the next start; raises an exception with a sentence where it cannot."""
     store: Store = field(default_factory=Store)
     """Where chats are kept."""

@@ -69,7 +69,9 @@ class Replies:
         reply.state = "reading" if running is self._running[0] else "waiting"
         reply.speculation, reply.plain_tokens_per_second = speculation, plain_tokens_per_second
         messages = running.chat.messages(running.turn)
-        self._engine.send(Generate(reply.id, messages, reply.sampling, limits, speculation, reply.prefill))
+        self._engine.send(
+            Generate(reply.id, messages, reply.sampling, limits, speculation, reply.prefill, chat=running.chat.key)
+        )
 
     def take(self, event: Started | Step | Changed | Finished) -> Running | None:
         """Take an event of one of the replies; gives it, None for those of others."""

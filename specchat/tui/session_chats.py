@@ -55,7 +55,15 @@ class Chats:
             self._session.replies.stop(running)
         if key == self._session.conversation.key:
             self.new()
+        self._session.saved.deleted(key)
         return self._session.chat.delete(key)
+
+    def undelete(self) -> threading.Event | None:
+        """Bring back the chat deleted last; the event is set once that is saved. None when none was deleted."""
+        if (key := self._session.chat.last_deleted) is None:
+            return None
+        self._session.saved.restored(key)
+        return self._session.chat.undelete()
 
     def show_branch(self, step: int, turn: Turn | None = None, *, of_prompt: bool = False) -> str:
         """Show another version of a prompt or reply; gives a refusal."""

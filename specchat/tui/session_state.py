@@ -17,6 +17,7 @@ from specchat.tui.launch import Launch
 from specchat.tui.loaded_pair import LoadedPair
 from specchat.tui.prompt_count import PromptCount
 from specchat.tui.replies import Replies, Running
+from specchat.tui.saved_replies import SavedReplies
 from specchat.tui.settings import ChatSettings, as_data
 from specchat.tui.shown_chat import ShownChat
 
@@ -34,6 +35,7 @@ class SessionState:
         """The pair of the chat that is shown, where another is loaded; empty when it is the loaded one."""
         self.gpu = GpuWatch()
         self.ledger = Ledger()
+        self.saved = SavedReplies(engine, launch.store, launch.copies_saved)
         self.replies = Replies(engine, self.chat.saving, self.ledger.add)
         self.prompt_count = PromptCount()
         self.waiting: list[Waiting] = []

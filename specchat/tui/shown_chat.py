@@ -70,6 +70,11 @@ class ShownChat:
         self._deleted.append(key)
         return self.saving.store.delete(key)
 
+    @property
+    def last_deleted(self) -> str | None:
+        """The key of the chat deleted last that was not brought back."""
+        return self._deleted[-1] if self._deleted else None
+
     def undelete(self) -> threading.Event | None:
         """Bring back the chat deleted last; None when none was."""
         return self.saving.store.restore(self._deleted.pop()) if self._deleted else None

@@ -545,3 +545,18 @@ except StoreError as error:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "Make room on it" in result.stdout
     assert result.stderr == ""
+
+
+def test_replies_of_saved_chats_are_given_the_newest_first(store: Store) -> None:
+    first, second, gone = a_chat(), a_chat(), a_chat()
+    for chat in (first, second, gone):
+        save(store, chat)
+    texts = tuple(turn.reply.raw for turn in reversed(first.turns) if turn.reply)
+    assert len(texts) == 2
+    assert store.delete(gone.key).wait(5)
+    assert [key for key, _ in store.replies(10_000)] == [second.key, first.key]
+    assert {text for _, found in store.replies(10_000) for text in found} >= set(texts)
+    newest = store.replies(10_000)[0][1]
+    assert store.replies(len(newest[0]) + 1) == [(second.key, newest[:1])]
+    assert store.replies_of(gone.key) == newest
+    assert newest[0] == texts[0]

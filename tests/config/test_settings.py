@@ -73,6 +73,14 @@ def test_saving_keeps_the_rest_of_the_file(write: Write) -> None:
     assert load_settings(path) == Settings(theme='a "quoted" name é', seed=7, pair="demo")
 
 
+def test_a_choice_is_saved_as_one(write: Write) -> None:
+    path = write("config.toml", "copy_saved_chats = true\n")
+    assert load_settings(path).copy_saved_chats is True
+    save_setting(path, "copy_saved_chats", False)
+    assert path.read_text(encoding="utf-8") == "copy_saved_chats = false\n"
+    assert load_settings(path).copy_saved_chats is False
+
+
 def test_saving_makes_the_file_and_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "new" / "config.toml"
     save_setting(path, "theme", "paper")

@@ -153,8 +153,8 @@ def test_a_chat_is_forgotten_at_once_and_others_are_found_again() -> None:
     earlier.forget("a")
     assert not earlier.knows("a")
     assert found(earlier, 1, 2, 3) == found(earlier, 11, 12, 13) == (False, False)
-    while earlier.digest():
-        pass
+    while earlier.waiting:
+        earlier.digest()
     assert found(earlier, 1, 2, 3) == found(earlier, 11, 12, 13) == (False, False)
     assert found(earlier, 5, 6, 7) == (True, True)
     earlier.forget("nobody")
@@ -166,8 +166,8 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     earlier = Earlier()
     for turn in range(40):
         earlier.add(str(turn), range(10 * turn, 10 * turn + 10))
-    while earlier.digest():
-        pass
+    while earlier.waiting:
+        earlier.digest()
     assert found(earlier, 395, 396, 397) == (True, True)
     assert found(earlier, 5, 6, 7) == (False, False)
     assert 50 <= len(earlier.places.text) <= 130

@@ -23,8 +23,10 @@ from specchat.engine.api import (
     Started,
 )
 from specchat.engine.control import Control
+from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.errors import ContextError, ModelError
 from specchat.engine.gpu_failure import GpuLost
+from specchat.engine.remembering import Remembering
 from specchat.engine.worker import Session
 
 STEP_S = 0.02
@@ -41,6 +43,8 @@ class AcceleratorError(RuntimeError):
 class ScriptedSession:
     def __init__(self, info: PairInfo) -> None:
         self.info = info
+        self.earlier = Earlier()
+        self.remembering = Remembering(self.earlier, encode)
 
     def count(self, request: Count) -> Counted:
         return Counted(request.id, words(request.messages), self.info.context)
@@ -72,6 +76,10 @@ class ScriptedSession:
             case "codes":
                 yield from self._reply(request, control, "Once \x1b]52;c;aGk=\x07there")
                 return
+            case "recall":
+                known = "".join(chr(token) if token >= 0 else " | " for token in self.earlier.places.text)
+                yield from self._reply(request, control, known or "nothing")
+                return
             case "endless":
                 yield from self._reply(request, control, "word " * 10_000)
                 return
@@ -101,6 +109,12 @@ class ScriptedSession:
                 speculation = message.speculation
                 yield Changed(request.id, speculation, step.context_used)
         yield Finished(request.id, "stop", said, (), fake.stats([], 0, 0.0))
+
+
+def encode(text: str) -> list[int]:
+    if "unreadable" in text:
+        raise ValueError
+    return list(text.encode())
 
 
 def words(messages: Sequence[Message]) -> int:

@@ -5,8 +5,21 @@ import sys
 from pathlib import Path
 
 from specchat.engine import wire
-from specchat.engine.api import Generate, Load, Loading, Message, Shutdown, Started
-from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED
+from specchat.engine.api import (
+    Failed,
+    Finished,
+    Forget,
+    Generate,
+    Load,
+    Loaded,
+    Loading,
+    Message,
+    Remember,
+    Shutdown,
+    Started,
+)
+from specchat.engine.client import EngineClient
+from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
 
 COMMAND = [sys.executable, "-c", f"from specchat.engine.worker import main; main({SCRIPTED!r}, 'its log')"]
 ROOT = Path(__file__).parents[2]
@@ -33,3 +46,29 @@ def test_it_ends_when_nobody_reads_its_events() -> None:
         worker.stdout.close()
         wire.write(worker.stdin, Load(PAIR))
         assert worker.wait(PATIENCE_S) == 0
+
+
+def recalled(engine: EngineClient) -> str:
+    engine.send(ask("recall"))
+    last = until(engine, over)[-1]
+    assert isinstance(last, Finished)
+    return last.text
+
+
+def test_what_is_to_be_remembered_is_taken_in_between_requests(loaded: EngineClient) -> None:
+    """Nothing is answered to it, and what cannot be taken in is left out."""
+    loaded.send(Remember("a", ("a fox", "unreadable", "a lamp")))
+    assert any("a fox | a lamp" in recalled(loaded) for _ in range(50))
+    loaded.send(Remember("b", ("a crab",)))
+    loaded.send(Forget("a"))
+    assert any(recalled(loaded) == "a crab | " for _ in range(50))
+    loaded.send(Forget(None))
+    assert recalled(loaded) == "nothing"
+
+
+def test_nothing_is_remembered_before_a_pair_is_loaded(engine: EngineClient) -> None:
+    engine.send(Remember("a", ("a fox",)))
+    engine.send(Forget("a"))
+    engine.send(Load(PAIR))
+    seen = until(engine, lambda event: isinstance(event, Loaded | Failed))
+    assert isinstance(seen[-1], Loaded)

@@ -22,6 +22,8 @@ END = -1
 class _Reply:
     chat: str
     tokens: "array[int]"
+    old: bool = False
+    """Whether it is from before the pair was loaded."""
 
 
 class Earlier:
@@ -62,7 +64,7 @@ class Earlier:
     def add_old(self, chat: str, tokens: Sequence[int]) -> None:
         """A reply, or a part of one, was written in `chat` before all that is here; left out where this is full."""
         if not self.full:
-            self._replies.appendleft(reply := _Reply(chat, array("i", tokens)))
+            self._replies.appendleft(reply := _Reply(chat, array("i", tokens), old=True))
             self._enter(reply.tokens)
             self._tokens += len(tokens)
 
@@ -72,15 +74,26 @@ class Earlier:
 
     def forget(self, chat: str) -> None:
         """Keep nothing of this chat. What is kept of others is found again after `digest`."""
-        if self.knows(chat):
-            self._replies = deque(reply for reply in self._replies if reply.chat != chat)
-            self._enter_anew()
+        self._keep_only([reply for reply in self._replies if reply.chat != chat])
 
-    def digest(self) -> bool:
-        """Enter a piece of what cannot be found yet; False when there is no more."""
+    def forget_old(self) -> None:
+        """Keep nothing that `add_old` was given; the rest is found again after `digest`."""
+        self._keep_only([reply for reply in self._replies if not reply.old])
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something that is kept cannot be found yet."""
+        return bool(self._waiting)
+
+    def digest(self) -> None:
+        """Enter a piece of what cannot be found yet."""
         if self._waiting:
             self._enter(self._waiting.popleft())
-        return bool(self._waiting)
+
+    def _keep_only(self, replies: Sequence[_Reply]) -> None:
+        if len(replies) < len(self._replies):
+            self._replies = deque(replies)
+            self._enter_anew()
 
     def _enter(self, tokens: "array[int]") -> None:
         self._places.extend([*tokens, END])

@@ -79,6 +79,10 @@ class Tokenizer:
             raise ModelError(f"{self.folder}: the chat template refuses this chat: {error}.") from None
         return self._encoded(text + self._inert(prefill, "assistant"))
 
+    def encode(self, text: str) -> list[int]:
+        """The tokens of what an assistant said, with no markers in it."""
+        return self._encoded(self._inert(text, "assistant"))
+
     def _encoded(self, text: str, add_special_tokens: bool = False) -> list[int]:
         text = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text for the library
         with self._working("cannot split a text into tokens"):

@@ -25,6 +25,9 @@ from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
 
+SAVED = ("copied from", "left alone")
+"""What drafts do with saved chats."""
+
 
 class FieldInput(LineInput):
     """A field's text; up and down change a number."""
@@ -77,6 +80,8 @@ class SettingsScreen(Dialog[None]):
                     yield self._row("preset", Choice(names, chosen, id="preset"))
         themes = self._own_themes()
         yield self._row("theme", Choice(themes, self.app.theme, id="theme"))
+        copied = Choice(SAVED, SAVED[not self._session.saved.wanted], id="saved")
+        yield self._row("saved chats", copied)
 
     def _row(self, label: str, control: Input | Choice, field: Field | None = None) -> Horizontal:
         note = [FieldNote(styled(field.help, ".quiet"), id=f"{field.key}-note")] if field else []
@@ -168,9 +173,20 @@ class SettingsScreen(Dialog[None]):
     @on(Choice.Changed, "#theme")
     def _theme_chosen(self, event: Choice.Changed) -> None:
         self.app.theme = event.value
+        self._keep("theme", event.value)
+
+    @on(Choice.Changed, "#saved")
+    def _saved_chosen(self, event: Choice.Changed) -> None:
+        wanted = event.value == SAVED[0]
+        if wanted != self._session.saved.wanted:
+            self._session.saved.want(wanted)
+            self._keep("copy_saved_chats", wanted)
+
+    def _keep(self, key: str, value: str | bool) -> None:
+        """Save a choice for the next start."""
         if (remember := self._session.launch.remember) is not None:
             try:
-                remember("theme", event.value)
+                remember(key, value)
             except Exception as error:
                 self.notify(clean(str(error)), severity="warning", markup=False)
 

@@ -67,7 +67,7 @@ def _delete(chat: ChatScreen, _: str) -> None:
 
 
 def _undelete(chat: ChatScreen, _: str) -> None:
-    done = chat.session.chat.undelete()
+    done = chat.session.chats.undelete()
     if done is None:
         chat.say("nothing was deleted since specchat started", bad=True)
         return

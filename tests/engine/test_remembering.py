@@ -1,0 +1,157 @@
+"""What the engine takes in of saved chats, when, and how it is forgotten."""
+
+from collections.abc import Iterator
+from time import perf_counter
+
+import pytest
+
+from specchat.engine.api import Finished, Forget, Generate, Limits, Message, PairSpec, Remember, Sampling, Speculation
+from specchat.engine.drafters import earlier as earlier_module
+from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.loading import load
+from specchat.engine.remembering import PIECE, Remembering
+from specchat.engine.session import Session
+
+
+@pytest.fixture
+def earlier() -> Earlier:
+    return Earlier()
+
+
+@pytest.fixture
+def remembering(earlier: Earlier) -> Remembering:
+    return Remembering(earlier, lambda text: list(text.encode()))
+
+
+def take_in(remembering: Remembering) -> int:
+    """Take in all that waits; in how many pieces."""
+    pieces = 1
+    while remembering.digest():
+        pieces += 1
+    return pieces
+
+
+def known(earlier: Earlier, text: str) -> bool:
+    return bool(list(earlier.places.matches(list(text.encode()), 9, 9)))
+
+
+def test_replies_are_taken_in_piece_by_piece(earlier: Earlier, remembering: Remembering) -> None:
+    remembering.remember(Remember("a", ("fox " * PIECE, "lamp")))
+    assert not known(earlier, "fox")
+    assert remembering.digest()
+    assert known(earlier, "fox")
+    assert not known(earlier, "lam")
+    assert take_in(remembering) == 4
+    assert known(earlier, "lam")
+    assert not remembering.digest()
+
+
+def test_a_chat_that_is_known_is_left_as_it_is(earlier: Earlier, remembering: Remembering) -> None:
+    earlier.add("written", list(b"crab"))
+    for chat in ("written", "told", "told"):
+        remembering.remember(Remember(chat, ("the fox",)))
+    take_in(remembering)
+    assert len(list(earlier.places.matches(list(b"fo"), 9, 9))) == 1
+
+
+def test_what_waits_is_forgotten_too(earlier: Earlier, remembering: Remembering) -> None:
+    for chat, text in (("a", "fox"), ("b", "lamp"), ("a2", "crab")):
+        remembering.remember(Remember(chat, (text,)))
+    remembering.digest()
+    remembering.forget(Forget("a"))
+    assert not known(earlier, "fo")
+    remembering.forget(Forget("b"))
+    take_in(remembering)
+    assert [known(earlier, text) for text in ("fo", "lam", "cra")] == [False, False, True]
+    remembering.remember(Remember("a", ("fox",)))
+    take_in(remembering)
+    assert known(earlier, "fo")
+
+
+def test_all_that_was_told_is_forgotten_and_what_was_written_stays(earlier: Earlier, remembering: Remembering) -> None:
+    earlier.add("a", list(b"crab"))
+    remembering.remember(Remember("b", ("fox", "lamp")))
+    remembering.digest()
+    remembering.forget(Forget(None))
+    assert not known(earlier, "fo")
+    take_in(remembering)
+    assert [known(earlier, text) for text in ("fo", "lam", "cra")] == [False, False, True]
+
+
+def test_what_is_too_much_is_left_out(
+    earlier: Earlier, remembering: Remembering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(earlier_module, "REMEMBERED", 6)
+    remembering.remember(Remember("new", ("foxfox",)))
+    remembering.remember(Remember("old", ("lamp",)))
+    take_in(remembering)
+    assert (known(earlier, "fox"), known(earlier, "lam")) == (True, False)
+
+
+# With a session
+
+
+@pytest.fixture
+def alone(tiny_pair: PairSpec) -> Session:
+    """A session of its own, for it is to remember nothing yet."""
+    return load(tiny_pair, lambda _: None)
+
+
+def reply(session: Session, strategy: str, chat: str = "", cold: bool = False) -> Finished:
+    request = Generate(
+        1, (Message("user", "xyz"),), Sampling(), Limits(30), Speculation.of(strategy), chat=chat, cold=cold
+    )
+    *_, last = session.generate(request)
+    assert isinstance(last, Finished)
+    return last
+
+
+def kept(session: Session, strategy: str, cold: bool = False) -> int:
+    return reply(session, strategy, cold=cold).stats.num_accepted_draft_tokens
+
+
+@pytest.fixture
+def words(demo: Session) -> Iterator[str]:
+    """What the demo pair answers, remembered in no chat; the session remembers nothing before and after."""
+    yield reply(demo, "plain", cold=True).text
+    demo.runner.earlier.forget("")
+    demo.remembering.forget(Forget(None))
+
+
+@pytest.mark.parametrize("strategy", ["suffix", "ngram"])
+def test_a_saved_reply_is_copied_until_its_chat_is_forgotten(demo: Session, words: str, strategy: str) -> None:
+    cold = kept(demo, strategy, cold=True)
+    demo.remembering.remember(Remember("saved", (words,)))
+    take_in(demo.remembering)
+    assert kept(demo, strategy, cold=True) == cold
+    demo.runner.earlier.hidden = False
+    assert kept(demo, strategy) > cold + 10
+    demo.runner.earlier.forget("")
+    demo.remembering.forget(Forget("saved"))
+    take_in(demo.remembering)
+    assert kept(demo, strategy) == cold
+
+
+def test_a_reply_is_remembered_under_its_chat(alone: Session) -> None:
+    reply(alone, "plain", chat="mine")
+    assert alone.runner.earlier.knows("mine")
+    alone.remembering.forget(Forget("mine"))
+    assert not alone.runner.earlier.knows("mine")
+    reply(alone, "plain", chat="mine", cold=True)
+    assert not alone.runner.earlier.knows("mine")
+
+
+@pytest.mark.timed
+def test_a_piece_delays_a_request_by_little(demo: Session) -> None:
+    """About 4 ms here; 20 are allowed, five times as much here, for tests share the machine."""
+    demo.remembering.remember(Remember("long", ("There was a fox with a lamp in the old house. " * 2_000,)))
+    took = []
+    more = True
+    while more:
+        begun = perf_counter()
+        more = demo.remembering.digest()
+        took.append(perf_counter() - begun)
+    demo.remembering.forget(Forget(None))
+    assert len(took) > 20
+    assert sorted(took)[len(took) // 2] < 0.02
+    assert max(took) < 0.1
