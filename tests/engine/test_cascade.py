@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specchat.engine.api import Generate, Limits, Message, Sampling, Speculation, Step
+from specchat.engine.api import Acceptance, Generate, Limits, Message, Sampling, Speculation, Step
 from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.sampler import History, Sampler
@@ -172,7 +172,8 @@ def test_penalties_count_what_was_copied(session: Session) -> None:
 
 
 @pytest.mark.usefixtures("always_joint")
-def test_the_law_of_joint_drafts_under_the_ratio_test(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("acceptance", ["ratio", "block"])
+def test_the_law_of_joint_drafts(session: Session, acceptance: Acceptance, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first three tokens of a reply, by enumeration of every choice, against the target's own law."""
     a, b = session.tokenizer.backend.encode("ab").ids
     sampling = Sampling(temperature=0.9, top_k=2, logit_bias={a: 12.0, b: 11.5})
@@ -186,7 +187,7 @@ def test_the_law_of_joint_drafts_under_the_ratio_test(session: Session, monkeypa
             p = sampler.probabilities(sampler.scores(session.target.next_logits([*prompt, *tokens]), history))
             longer |= {(*tokens, i): reached * float(p[i]) for i in p.nonzero()[:, 0].tolist()}
         exact = longer
-    request = Generate(1, chat, sampling, Limits(4), Speculation("cascade", 3, "ratio"), cold=True)
+    request = Generate(1, chat, sampling, Limits(4), Speculation("cascade", 3, acceptance), cold=True)
     branches = Branches(monkeypatch)
     found: Counter[tuple[int, ...]] = Counter()
     joint = 0

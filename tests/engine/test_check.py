@@ -10,7 +10,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from specchat.engine import check, check_ratio
-from specchat.engine.api import Message
+from specchat.engine.api import Message, Speculation
 from specchat.engine.check import CheckPrompt, CheckResult
 from specchat.engine.check_ratio import chi_square, exact_law
 from specchat.engine.decoding import acceptance
@@ -75,6 +75,21 @@ def test_penalties_that_count_refused_drafts_are_found(session: Session, monkeyp
 
 def drawn(session: Session) -> dict[tuple[str, str], bool]:
     return {(law.acceptance, law.strategy): law.holds for law in check_ratio.run(session, lambda *_: True)}
+
+
+def test_no_strategy_draws_with_noise_that_one_before_drew_with(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was drawn with it is remembered, and may be copied."""
+    seeds: list[int] = []
+
+    def drawn(_: Session, __: Speculation, seed: int) -> tuple[int, ...]:
+        seeds.append(seed)
+        return ()
+
+    monkeypatch.setattr(check_ratio, "_drawn", drawn)
+    list(check_ratio.run(session, lambda *_: True))
+    assert len(seeds) == len(set(seeds)) == 2 * 600 * len(DRAFTING)
 
 
 def test_ratio_and_block_follow_the_law_of_the_target(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

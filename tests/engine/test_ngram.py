@@ -109,6 +109,15 @@ def test_it_follows_the_text_and_another_branch_of_it() -> None:
     assert one.guess([8, 1, 2], 3).tokens == []
 
 
+def test_each_token_is_taken_in_once() -> None:
+    """Of what followed 1 2 the token seen twice has the entry, though the other was there while the text grew."""
+    one, text = drafter(), [1, 2, 3]
+    for token in (5, 6, 7, 1, 2, 4, 8, 9, 1, 2, 4, 5, 1, 2):
+        one.guess(text, 1)
+        text.append(token)
+    assert one.guess(text, 1).tokens == copied(text, 1) == [4]
+
+
 # Replies before
 
 

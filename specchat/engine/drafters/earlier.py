@@ -12,7 +12,7 @@ REMEMBERED = 200_000
 """Tokens that are kept; the oldest half of them goes when there are more."""
 SLOTS = 1 << 19
 """Entries of the n-grams: 4 MiB."""
-PIECE = 2_000
+PIECE = 1_000
 """Tokens that `digest` enters at a time: some milliseconds."""
 END = -1
 """Stands between two replies: nothing is copied across it."""
