@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from specchat.engine.api import Generate, Limits, Message, Sampling, Speculation
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
@@ -22,7 +24,7 @@ from tests.engine.test_lossless import finished, reply
 
 
 def lookup() -> LookupDrafter:
-    return LookupDrafter(HostDrafts({}, 100))
+    return LookupDrafter(HostDrafts({}, 100, Stops(StepCosts())))
 
 
 def looked_up(text: list[int], limit: int) -> list[int]:

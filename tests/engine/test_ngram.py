@@ -5,7 +5,9 @@ from time import perf_counter
 
 import pytest
 
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters import earlier as earlier_module
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.ngram import NgramDrafter
@@ -13,7 +15,7 @@ from specchat.engine.drafters.ngram_pool import MOST, NgramPool, key_of
 
 
 def drafter(earlier: Earlier | None = None) -> NgramDrafter:
-    return NgramDrafter(HostDrafts({}, 100), earlier or Earlier())
+    return NgramDrafter(HostDrafts({}, 100, Stops(StepCosts())), earlier or Earlier())
 
 
 def copied(text: list[int], limit: int) -> list[int]:

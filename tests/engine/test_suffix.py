@@ -2,14 +2,16 @@
 
 import pytest
 
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.suffix import CANDIDATES, LEAST, Guess, SuffixDrafter, best_guess
 
 
 def drafter() -> SuffixDrafter:
-    return SuffixDrafter(HostDrafts({}, 100), Earlier())
+    return SuffixDrafter(HostDrafts({}, 100, Stops(StepCosts())), Earlier())
 
 
 def copied(text: list[int], limit: int) -> list[int]:
@@ -84,7 +86,7 @@ def test_nothing_is_copied_without_a_match() -> None:
 
 def test_replies_before_are_copied_and_not_across_their_ends() -> None:
     earlier = Earlier()
-    one = SuffixDrafter(HostDrafts({}, 100), earlier)
+    one = SuffixDrafter(HostDrafts({}, 100, Stops(StepCosts())), earlier)
     earlier.add("a chat", [40, 41, 42])
     earlier.add("a chat", [50, 51])
     one.begin([7, 8])

@@ -28,13 +28,13 @@ class Draft:
 
     `parents[i]` is the node that `tokens[i]` follows; they are in depth-first order, and empty for a chain. `q` are the
     distributions float64 [vocab] that the tokens of a chain were drawn from, empty when the draft is deterministic or
-    another test judges it; `confidence` is the probability of each token, None or missing where there is none to tell.
+    another test judges it; `confidence` is the probability of each token, empty where there is none to tell.
     """
 
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     q: list[Tensor] = field(default_factory=list)
-    confidence: list[float | None] = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
 
     def children(self) -> list[list[int]]:
         """The nodes that follow each node, in the order they were drafted."""

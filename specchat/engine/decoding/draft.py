@@ -47,7 +47,7 @@ class Drafts(Protocol):
         """
         ...
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float | None] = (), parents: Sequence[int] = ()) -> None:
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
         """Take a draft that needs no model, with the probability of each token if there is one.
 
         `parents` are the nodes that the tokens follow, none for a chain. They are in depth-first order: a node comes

@@ -55,17 +55,16 @@ class HostDrafts:
             for node in range(self.copied, limit):
                 one(node)
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
-                sure = draft.confidence[-1]
-                if sure is not None and stop.ends(sure):
+                if stop.ends(draft.confidence[-1]):
                     break
         finally:
             for token in draft.tokens:
                 self.history.pop(token)
 
     def _go_on_after(self, draft: Draft) -> None:
-        """Count what was copied as drafted, and as sure for the tests that ask for `q`."""
+        """Count what was copied, of which no probability is told, as drafted, and as sure where `q` is asked for."""
+        draft.confidence.clear()
         self.copied = len(draft.tokens)
-        draft.confidence += [None] * (self.copied - len(draft.confidence))
         for token in draft.tokens:
             self.history.push(token)
             if self._acceptance != "coupled":
@@ -81,7 +80,7 @@ class HostDrafts:
                 break
         self.draft, self._order = growth.best(limit)
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float | None] = (), parents: Sequence[int] = ()) -> None:
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
         self.draft = Draft(list(tokens), list(parents), confidence=list(confidence))
 
     def leave_out(self, skip: Skip) -> None:
@@ -196,7 +195,7 @@ class HostExecutor(HostDrafts):
         stepped = Stepped(
             tokens=tuple(tokens),
             drafts=tuple(draft.tokens),
-            confidence=tuple(draft.confidence),
+            confidence=(*[None] * self.copied, *draft.confidence),
             tested=judged.tested,
             path=path,
             draft_ms=1e3 * (self._drafted - self._started),

@@ -106,7 +106,7 @@ class DeviceExecutor:
 
     def start(self, acceptance: Acceptance) -> None:
         self._clock.start()
-        self._confidence: tuple[float | None, ...] = ()
+        self._confidence: tuple[float, ...] = ()
         self._drafted = self._done = 0
         self._passes: Passes | None = None
         self.stops.start()
@@ -131,7 +131,7 @@ class DeviceExecutor:
         self._trees.start(limit, least)
         self._start_passes(Passes(name, limit, one, None, least))
 
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float | None] = (), parents: Sequence[int] = ()) -> None:
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
         if tokens:
             fed = torch.tensor(tokens, dtype=torch.int32)
             self._state.fed[1 : len(tokens) + 1].copy_(fed, non_blocking=True)
@@ -194,7 +194,6 @@ class DeviceExecutor:
             draft_ms=draft_ms,
             verify_ms=verify_ms,
             parents=self._parents,
-            copied=self.on_host.copied if self.on_host is not None else 0,
         )
         self.stops.observe(stepped)
         return stepped

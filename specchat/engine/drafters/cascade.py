@@ -26,8 +26,8 @@ class CascadeDrafter:
 
     name = "cascade"
 
-    def __init__(self, copier: Copier, drafts: Drafts, model: DraftModelDrafter, joint: Drafts | None) -> None:
-        """`drafts` takes copies; `joint` those that the model goes on after, None where it cannot."""
+    def __init__(self, copier: Copier, drafts: Drafts, model: DraftModelDrafter, joint: bool) -> None:
+        """`joint` where the model can go on after a copy: it drafts by `drafts` too, on the host."""
         self._copier = copier
         self._drafts = drafts
         self._model = model
@@ -52,16 +52,15 @@ class CascadeDrafter:
         self._copy = guess if guess.matched >= TRUSTED else Guess()
         copied = len(self._copy.tokens)
         room = min(limit, self._model.draft.model.context - len(text))
-        goes_on = self._joint is not None and copied < room and self._whole[guess.matched] >= WHOLE
+        goes_on = self._joint and copied < room and self._whole[guess.matched] >= WHOLE
         self._by_model = not copied or goes_on
-        if copied and self._joint is not None and goes_on:
-            self._copy.fill(self._joint, limit)
+        if not copied:
+            return self._model.propose(text, limit)
+        self._copy.fill(self._drafts, limit)
+        if goes_on:
             self._model.propose(text, limit)
             return self.name
-        if copied:
-            self._copy.fill(self._drafts, limit)
-            return self._copier.name
-        return self._model.propose(text, limit)
+        return self._copier.name
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         self._copier.observe(text, stepped)

@@ -55,7 +55,8 @@ def drafters_for(
     if draft is not None:
         by_model = DraftModelDrafter(draft.cached, draft.drafts, draft.ahead)
         # A device's captured passes begin at the end of the text: nothing can go on after a copy there.
-        drafters["cascade"] = CascadeDrafter(ngram, drafts, by_model, None if draft.ahead else draft.drafts)
+        joint = drafts is draft.drafts and not draft.ahead
+        drafters["cascade"] = CascadeDrafter(ngram, drafts, by_model, joint)
     else:
         refused["cascade"] = "this pair has no draft model"
     if layers >= SWIFT_LAYERS:
