@@ -65,7 +65,7 @@ def drafters_for(
         refused["swift"] = f"the target has only {layers} layers: too few to skip some"
     # The target drafts for itself where nothing else does. A tree by the draft model is left out: most replies are over
     # before it can be told apart from the chain.
-    by_model = ("draft",) if draft is not None else ("swift",)
-    models = [drafters[name] for name in by_model if name in drafters]
+    names = ("draft",) if draft is not None else ("swift",)
+    models = [drafters[name] for name in names if name in drafters]
     drafters["auto"] = AutoDrafter(drafts, (lookup, suffix), models, costs)
     return drafters, tuple(StrategyStatus(name, name in drafters, refused.get(name, "")) for name in STRATEGIES)
