@@ -1,7 +1,7 @@
 """Whichever family promises the most tokens a second, step by step.
 
 What copies from earlier text is asked at every step, for that costs next to nothing: one after the other, until one
-has found something. That is weighed against a draft by a model, and whether it would have been right is seen also
+has found what follows a long match; the longest counts. That is weighed against a draft by a model, and whether it would have been right is seen also
 where it was not taken. A model's draft must be made to be known: where it does not pay it is tried now and then, at a
 small share of the time.
 
@@ -33,6 +33,8 @@ ACCEPTED, DRAFTED = 4.0, 5.0
 FIRST = (0.4, 0.4, 0.7, 0.9, 0.95)
 LATER = (0.8, 0.8, 0.85, 0.95, 0.97)
 """Shares of copies assumed to stay, by kind of text: of their first tokens, and of each that follows one that stays."""
+LONG = 8
+"""After so many tokens alike no other copy is looked for."""
 KINDS = len(FIRST)
 """Of text: none of its end occurred before, 2 or 3 tokens did, 4 to 7, 8 to 15, and more."""
 
@@ -67,7 +69,7 @@ class AutoDrafter:
     name = "auto"
 
     def __init__(self, drafts: Drafts, copiers: Sequence[Copier], models: Sequence[Drafter], costs: StepCosts) -> None:
-        """`copiers` are asked in this order; `models` draft chains; `costs` are told of each step."""
+        """`copiers` are asked in this order, `models` draft chains, `costs` are told of each step."""
         self._drafts = drafts
         self._copiers = copiers
         self._models = {drafter.name: _Model(drafter) for drafter in models}
@@ -107,8 +109,9 @@ class AutoDrafter:
         """Tokens that a draft of this reply may have where the reply goes on for long enough."""
         for copier in self._copiers:
             guess = copier.guess(text, limit)
-            if guess.tokens:
+            if guess.tokens and guess.matched >= self._guess.matched:
                 self._guess, self._copied, self._kind = guess, copier.name, kind(guess.matched)
+            if guess.matched >= LONG:
                 break
         best = self._choose_model(limit)
         copies = False
