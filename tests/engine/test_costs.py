@@ -67,6 +67,16 @@ def step(drafted: int, draft_ms: float, verify_ms: float) -> Stepped:
     return Stepped((0,), (0,) * drafted, (), 0, (), draft_ms, verify_ms)
 
 
+def test_what_was_not_seen_for_very_long_can_still_be_pooled() -> None:
+    """More rows took less time, both so long ago that nothing of their weight is left."""
+    costs = CheckCosts()
+    costs.add(8, 2.0)
+    costs.add(9, 1.0)
+    for _ in range(40_000):
+        costs.add(1, 1.0)
+    assert costs.table()[8] == costs.table()[9] == 1.5
+
+
 def test_a_step_is_taken_apart() -> None:
     now = 0.0
     costs = StepCosts(lambda: now)

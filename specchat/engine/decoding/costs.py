@@ -19,7 +19,8 @@ KEPT = 0.97
 """Weight of what checks of some rows took after one more check of any."""
 SLOPE = 0.05
 """What a row more adds to a check of one, assumed while only one count of rows was seen."""
-LARGE = 1e9
+LARGE, LEAST = 1e9, 1e-6
+"""Bounds of weights."""
 
 
 class Mean:
@@ -72,7 +73,7 @@ class CheckCosts:
         """What was measured, by rows; where more rows took less time both take their mean, the newer counting more."""
         pools: list[tuple[float, float, list[int]]] = []
         for rows, mean in sorted(self._means.items()):
-            ms, weight, pooled = mean.value, self._weights[rows] / self._newest, [rows]
+            ms, weight, pooled = mean.value, max(self._weights[rows] / self._newest, LEAST), [rows]
             while pools and pools[-1][0] > ms:
                 other, much, before = pools.pop()
                 ms = (ms * weight + other * much) / (weight + much)
