@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 KEY = 2
 """Shortest match in tokens: one alone predicts little."""
+BLOCK = 16
 
 
 class Occurrences:
@@ -39,8 +40,15 @@ class Occurrences:
         Yields:
             how many tokens are alike, from KEY to `longest`, and the place of the token after them; `most` places.
         """
+        text, end = self.text, list(end)
+        last = len(end)
         for at in reversed(self._ends.get(tuple(end[-KEY:]), [])[-most:]):
-            length, limit = KEY, min(longest, at, len(end))
-            while length < limit and self.text[at - 1 - length] == end[-1 - length]:
+            length, limit = KEY, min(longest, at, last)
+            # Many at once first: comparing lists costs little more than comparing one token.
+            while length + BLOCK <= limit and (
+                text[at - length - BLOCK : at - length] == end[last - length - BLOCK : last - length]
+            ):
+                length += BLOCK
+            while length < limit and text[at - 1 - length] == end[last - 1 - length]:
                 length += 1
             yield length, at

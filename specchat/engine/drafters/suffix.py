@@ -45,6 +45,8 @@ def best_guess(source: Occurrences, end: Sequence[int], limit: int) -> Guess:
     matches = list(source.matches(end, LONGEST, CANDIDATES))
     best = Guess()
     for length in sorted({length for length, _ in matches}, reverse=True)[:LENGTHS]:
+        if best.score >= min(limit, SPREAD * length):
+            break  # no probability is more than 1
         places = tuple(at for matched, at in matches if matched >= length)
         guess = _follow(source.text, places, min(limit, SPREAD * length), limit)
         if guess.score > best.score:
@@ -55,6 +57,10 @@ def best_guess(source: Occurrences, end: Sequence[int], limit: int) -> Guess:
 
 def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int) -> Guess:
     """Go on from all `places` at once, along the `limit` likeliest paths of at most `depth` tokens."""
+    alike = _after(text, places[0], depth)
+    if all(_after(text, at, depth) == alike for at in places[1:]):
+        sure = alike[: alike.index(END)] if END in alike else alike
+        return Guess(sure, list(range(len(sure))), [1.0] * len(sure), float(len(sure)))
     order = count()
     waiting: list[tuple[float, int, Branch]] = []
     chosen: dict[tuple[int, ...], list[Branch]] = {}
@@ -79,6 +85,14 @@ def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int
 
     take((), 0)
     return guess
+
+
+def _after(text: Sequence[int], at: int, depth: int) -> list[int]:
+    """The `depth` tokens from place `at` on; beyond the text's end they repeat themselves, as repetition does."""
+    tokens = list(text[at : at + depth])
+    while len(tokens) < depth:
+        tokens.append(tokens[at + len(tokens) - len(text)])
+    return tokens
 
 
 def _branches(text: Sequence[int], branch: Branch) -> Iterator[Branch]:
