@@ -1,9 +1,9 @@
 """Whichever family promises the most tokens a second, step by step.
 
 What copies from earlier text is asked at every step, for that costs next to nothing: one after the other, until one
-has found what follows a long match; the longest counts. That is weighed against a draft by a model, and whether it would have been right is seen also
-where it was not taken. A model's draft must be made to be known: where it does not pay it is tried now and then, at a
-small share of the time.
+has found what follows a long match; the longest counts. That is weighed against a draft by a model, and whether it
+would have been right is seen also where it was not taken. A model's draft must be made to be known: where it does not
+pay it is tried now and then, at a small share of the time.
 
 Texts are told apart by how much of their end occurred before: models and copies do otherwise where a text repeats
 itself than where it is new.
