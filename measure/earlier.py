@@ -23,10 +23,15 @@ TOKENS = 200
 def answer(session: Session, request: Generate) -> list[Step]:
     """The steps of a reply, which is then forgotten."""
     steps = [event for event in session.generate(request) if isinstance(event, Step)]
-    session.remembering.forget(Forget(request.chat))
+    forget(session, request.chat)
+    return steps
+
+
+def forget(session: Session, chat: str) -> None:
+    """Remember nothing of a chat."""
+    session.remembering.forget(Forget(chat))
     while session.remembering.digest():
         pass
-    return steps
 
 
 def main() -> None:
