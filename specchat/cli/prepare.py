@@ -14,6 +14,7 @@ from specchat.config.paths import Paths, private_folder, user_paths
 from specchat.config.settings import Settings, load_settings
 from specchat.engine.api import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.ranges import SAMPLING
+from specchat.engine.strategies import STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ def prepare(asked: Asked) -> Prepared:
     settings = load_settings(paths.settings_file)
     catalog = read_catalog(paths, asked.models)
     pair = _pair(asked, settings, catalog)
-    if asked.strategy == "draft" and pair.spec.draft is None:
-        raise click.UsageError(f'--strategy draft needs a draft model, and pair "{pair.id}" has none.')
+    if asked.strategy and STRATEGIES[asked.strategy].needs_draft and pair.spec.draft is None:
+        raise click.UsageError(f'--strategy {asked.strategy} needs a draft model, and pair "{pair.id}" has none.')
     context = asked.context or settings.context or Limits().context
     given = {name: value for name in SAMPLING if (value := getattr(asked, name)) is not None}
     return Prepared(
@@ -114,4 +115,5 @@ def _pair(asked: Asked, settings: Settings, catalog: Catalog) -> Pair:
 
 def _preferred(settings: Settings, pair: Pair) -> str | None:
     """The strategy of config.toml where the pair can have it: a preference should not stop a pair from working."""
-    return None if settings.strategy == "draft" and pair.spec.draft is None else settings.strategy
+    strategy = settings.strategy
+    return None if strategy and STRATEGIES[strategy].needs_draft and pair.spec.draft is None else strategy

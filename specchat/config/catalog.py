@@ -27,7 +27,7 @@ class Pair:
 
     spec: PairSpec
     aliases: tuple[str, ...] = ()
-    strategy: str = "draft"
+    strategy: str = "auto"
     lengths: Mapping[str, int] = field(default_factory=dict)
     """Draft lengths by strategy, where they differ from the strategy's own."""
     acceptance: Acceptance = "coupled"
@@ -87,7 +87,7 @@ def local_pair(target: Path, draft: Path | None) -> Pair:
         target=_folder(target),
         draft=_folder(draft) if draft else None,
     )
-    return Pair(spec, strategy=_strategy(spec))
+    return Pair(spec)
 
 
 def _title(folder: Path) -> str:
@@ -153,17 +153,13 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
     return Pair(
         spec=spec,
         aliases=tuple(table.get("aliases", ())),
-        strategy=table.get("strategy") or _strategy(spec),
+        strategy=table.get("strategy", Pair.strategy),
         acceptance=table.get("acceptance", Pair.acceptance),
         lengths={name: options["length"] for name, options in table.get("strategies", {}).items()},
         sampling=Sampling(**table.get("sampling", {})),
         requires=Requires(**table.get("requires", {})),
         unsupported=_unsupported(table.get("heads", ())),
     )
-
-
-def _strategy(spec: PairSpec) -> str:
-    return "draft" if spec.draft else "lookup"
 
 
 def _source(table: Mapping[str, Any], folder: Path) -> ModelSource:

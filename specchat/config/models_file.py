@@ -96,8 +96,10 @@ class PairTable(Table):
 
     @model_validator(mode="after")
     def _draft_exists(self) -> Self:
-        if self.strategy == "draft" and self.draft is None:
-            raise ValueError('strategy "draft" needs a draft model. Add a draft table or choose another strategy.')
+        if self.strategy is not None and STRATEGIES[self.strategy].needs_draft and self.draft is None:
+            raise ValueError(
+                f'strategy "{self.strategy}" needs a draft model. Add a draft table or choose another strategy.'
+            )
         return self
 
 

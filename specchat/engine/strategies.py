@@ -16,6 +16,8 @@ class StrategyInfo:
     description: str
     kind: Kind
     draft_length: int
+    needs_draft: bool = False
+    """Whether it needs a draft model."""
 
 
 STRATEGIES: dict[str, StrategyInfo] = {
@@ -26,7 +28,7 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "auto", "Auto", "Chooses at each step what promises the most tokens a second, plain included.", "auto", 15
         ),
         StrategyInfo(
-            "draft", "Draft model", "A small model of the same family drafts, the target verifies.", "model", 5
+            "draft", "Draft model", "A small model of the same family drafts, the target verifies.", "model", 5, True
         ),
         StrategyInfo(
             "draft-tree",
@@ -34,6 +36,7 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "The small model drafts several tokens for a place where it is torn; the target takes the path it likes.",
             "model",
             12,
+            True,
         ),
         StrategyInfo(
             "lookup",
@@ -62,6 +65,7 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "Copies as n-grams do where much matches, and lets the draft model draft otherwise, or go on after a copy.",
             "auto",
             8,
+            True,
         ),
         StrategyInfo(
             "swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", "itself", 4

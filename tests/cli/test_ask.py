@@ -204,10 +204,11 @@ def test_a_preferred_strategy_gives_way_where_the_pair_cannot_have_it(
 ) -> None:
     configure(home, config='strategy = "draft"\n')
     assert run("ask", "--target", "t", "hello").exit_code == 0
-    assert asked(engines).speculation.strategy == "lookup"
-    result = run("ask", "--target", "t", "--strategy", "draft", "hello")
-    assert result.exit_code == ExitCode.USAGE
-    assert "needs a draft model" in result.stderr
+    assert asked(engines).speculation.strategy == "auto"
+    for strategy in ("draft", "draft-tree", "cascade"):
+        result = run("ask", "--target", "t", "--strategy", strategy, "hello")
+        assert result.exit_code == ExitCode.USAGE
+        assert f"{strategy} needs a draft model" in result.stderr
 
 
 def test_two_folders_make_a_pair(

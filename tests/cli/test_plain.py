@@ -107,7 +107,7 @@ def test_another_pair_can_be_loaded(run: Run, home: Path, engine: FakeEngine) ->
     configure(home, models=pair)
     assert run("--plain", "--strategy", "draft", input="a\n/model mine\nb\n").exit_code == 0
     assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo", "mine"]
-    assert asked(engine)[1].speculation.strategy == "lookup"
+    assert asked(engine)[1].speculation.strategy == "auto"
     assert asked(engine)[1].sampling.temperature == 0.125
     assert len(asked(engine)[1].messages) == 3
 
@@ -120,7 +120,7 @@ def test_help_and_figures_go_to_standard_error(run: Run) -> None:
         assert re.search(rf"^/{name}\b", result.stderr, re.MULTILINE)
     assert "There is no reply yet." in result.stderr
     assert re.search(r"Last reply: 2 tokens, \d+ a second, [\d.]+ times plain\.", result.stderr)
-    assert "Strategy draft, up to 12 tokens a step." in result.stderr
+    assert "Strategy auto, up to 15 tokens a step." in result.stderr
 
 
 @pytest.mark.parametrize(

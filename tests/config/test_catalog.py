@@ -61,7 +61,7 @@ def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
 
 def test_what_is_left_out_has_defaults(write: Write) -> None:
     pair = load_catalog(write("models.toml", FULL)).find("second")
-    assert (pair.name, pair.strategy, pair.draft_length, pair.acceptance) == ("second", "lookup", None, "coupled")
+    assert (pair.name, pair.strategy, pair.draft_length, pair.acceptance) == ("second", "auto", None, "coupled")
     assert pair.spec.target == ModelSource(path="/absolute")
     assert pair.sampling == Sampling()
 
@@ -211,8 +211,8 @@ def test_a_pair_of_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     pair = local_pair(Path("big"), Path("small"))
     assert pair.spec.target.path == str(tmp_path / "big")
-    assert (pair.name, pair.strategy) == ("big + small", "draft")
-    assert local_pair(Path("big"), None).strategy == "lookup"
+    assert (pair.name, pair.strategy) == ("big + small", "auto")
+    assert local_pair(Path("big"), None).spec.draft is None
 
 
 def test_a_folder_in_the_home_of_nobody_is_left_as_it_is_written(write: Write, tmp_path: Path) -> None:
