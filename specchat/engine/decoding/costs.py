@@ -52,7 +52,9 @@ class CheckCosts:
             self._weights = {seen: weight / self._newest for seen, weight in self._weights.items()}
             self._newest = 1.0
         self._weights[rows] = self._weights.get(rows, 0.0) + self._newest
-        self._means.setdefault(rows, Mean()).add(ms)
+        if rows not in self._means:
+            self._means[rows] = Mean()
+        self._means[rows].add(ms)
 
     def table(self) -> list[float]:
         """Milliseconds of checking 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""

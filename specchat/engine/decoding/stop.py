@@ -115,8 +115,10 @@ class Stops:
 
     def begin(self, family: str, timed: bool) -> Stop:
         """A draft of `family` begins; `timed` as in `Stop.begin`."""
-        self._begun = stop = self._stops.setdefault(family, Stop(family, self._costs))
-        return stop.begin(timed, self.off)
+        if family not in self._stops:
+            self._stops[family] = Stop(family, self._costs)
+        self._begun = self._stops[family]
+        return self._begun.begin(timed, self.off)
 
     def observe(self, stepped: Stepped) -> None:
         """The step ended so."""
