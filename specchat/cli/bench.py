@@ -1,6 +1,5 @@
 """`specchat bench`: how fast each strategy is here, and other programs with the same weights."""
 
-import importlib
 import importlib.util
 import json
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ import click
 
 from specchat.cli.asked import Asked
 from specchat.cli.bench_kernels import kernels
+from specchat.cli.bench_peers import PEERS, peer, reason, theirs
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
@@ -35,11 +35,6 @@ if TYPE_CHECKING:
     from specchat.bench.report import Report
     from specchat.engine.session import Session
 
-PEERS = {
-    "transformers": ("specchat.bench.peers.transformers", "transformers"),
-    "llama.cpp": ("specchat.bench.peers.llama_cpp", "llama-cpp-python"),
-}
-"""Where each other program is called, and the package it needs."""
 DEMO = "demo"
 """The pair that comes with prompts of its own."""
 LIMIT, REPEATS, TOKENS = 16, 2, 96
@@ -93,7 +88,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     if options["shapes"]:
         run_shapes(options["shapes"], options["layers"], options["quant"], options["assumed"], options["json_file"])
         return
-    peers = {name: _peer(name) for name in options["against"]}
+    peers = {name: peer(name) for name in options["against"]}
     pair = runnable(prepare(Asked.of(options)).pair)
     prompts = _prompts(options["prompts"], options["general"] or pair.id != DEMO, options["limit"])
     sampling = _sampling(options)
@@ -109,9 +104,9 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         notes = []
         for name, module in peers.items():
             try:
-                contenders += _theirs(module, session, pair.spec, sampling, progress)
+                contenders += theirs(module, session, pair.spec, sampling, progress)
             except Exception as error:
-                notes.append(f"{name} could not be loaded and is left out: {_reason(error)}")
+                notes.append(f"{name} could not be loaded and is left out: {reason(error)}")
         report = _measure(session, contenders, usable, options, interrupt, progress)
         report.notes += notes
         progress.clear()
@@ -182,7 +177,7 @@ def _measure(
         progress.show(f"{at.prompt}: {at.contender}", at.fraction)
 
     def failed(contender: "Contender", error: Exception) -> None:
-        report.notes.append(f"{contender.name} failed and is left out from there: {_reason(error)}")
+        report.notes.append(f"{contender.name} failed and is left out from there: {reason(error)}")
 
     try:
         for sample in measure(contenders, prompts, options["repeats"], options["tokens"], tell, failed):
@@ -216,40 +211,6 @@ def _ours(
             raise Problem(f"{case.strategy} cannot be measured: {status.reason}.", ExitCode.USAGE)
     plain = Speculation()
     return [Ours(session, case, sampling) for case in dict.fromkeys((plain, *chosen))]
-
-
-def _theirs(module: Any, session: "Session", pair: Any, sampling: Sampling, progress: Progress) -> "list[Contender]":
-    from specchat.bench.contender import Material
-    from specchat.engine.hub import locate
-
-    quiet = lambda _: None  # noqa: E731
-    progress.show("loading the models once more, for the other program")
-    material = Material(
-        target=locate(pair.target, quiet),
-        draft=locate(pair.draft, quiet) if pair.draft else None,
-        target_quant=None if pair.target.quant == "none" else pair.target.quant,
-        draft_quant=pair.draft.quant if pair.draft and pair.draft.quant != "none" else None,
-        on_gpu=session.runner.place == "cuda",
-        eos=session.eos,
-        sampling=sampling,
-        context=session.info.context,
-        lookup_length=STRATEGIES["lookup"].draft_length,
-    )
-    return list(module.contenders(material))
-
-
-def _reason(error: Exception) -> str:
-    """An error of another program in a line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _peer(name: str) -> Any:
-    module, package = PEERS[name]
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise Problem(f"--against {name} needs {package} ({error}). Install it first.", ExitCode.USAGE) from None
 
 
 def _prompts(path: Path | None, general: bool, limit: int) -> list[ChatPrompt]:

@@ -1,0 +1,62 @@
+"""`specchat bench --against`: other programs with the same weights."""
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import Problem, Progress
+from specchat.engine.api import PairSpec, Sampling
+from specchat.engine.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from specchat.bench.contender import Contender
+    from specchat.engine.session import Session
+
+PEERS = {
+    "transformers": ("specchat.bench.peers.transformers", "transformers"),
+    "llama.cpp": ("specchat.bench.peers.llama_cpp", "llama-cpp-python"),
+}
+"""Where each other program is called, and the package it needs."""
+
+
+def theirs(
+    module: ModuleType, session: "Session", pair: PairSpec, sampling: Sampling, progress: Progress
+) -> "list[Contender]":
+    """The ways of another program to write, with the weights of `pair`, which is loaded once more."""
+    from specchat.bench.contender import Material
+    from specchat.engine.hub import locate
+
+    quiet = lambda _: None  # noqa: E731
+    progress.show("loading the models once more, for the other program")
+    material = Material(
+        target=locate(pair.target, quiet),
+        draft=locate(pair.draft, quiet) if pair.draft else None,
+        target_quant=None if pair.target.quant == "none" else pair.target.quant,
+        draft_quant=pair.draft.quant if pair.draft and pair.draft.quant != "none" else None,
+        on_gpu=session.runner.place == "cuda",
+        eos=session.eos,
+        sampling=sampling,
+        context=session.info.context,
+        lookup_length=STRATEGIES["lookup"].draft_length,
+    )
+    return list(module.contenders(material))
+
+
+def reason(error: Exception) -> str:
+    """An error of another program in a line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def peer(name: str) -> ModuleType:
+    """The module that calls another program, by its key in PEERS.
+
+    Raises:
+        Problem: the program is not installed.
+    """
+    module, package = PEERS[name]
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise Problem(f"--against {name} needs {package} ({error}). Install it first.", ExitCode.USAGE) from None
