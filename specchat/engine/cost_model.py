@@ -22,6 +22,21 @@ def step_cost(length: int, draft: float, check: float, other: float = 0.0) -> fl
     return length * draft + check + other
 
 
+def mean_step_cost(drafted: Sequence[float], draft: float, checks: Sequence[float], other: float = 0.0) -> float:
+    """The same where drafts differ in length: drafted[j - 1] is the share of steps that draft a j-th token.
+
+    Args:
+        checks: v(1), v(2), ...: at least one more than `drafted` has places.
+    """
+    more = sum(share * (checks[j + 1] - checks[j]) for j, share in enumerate(drafted))
+    return sum(drafted) * draft + checks[0] + more + other
+
+
+def break_even(length: int, draft: float, check: float, other: float = 0.0) -> float:
+    """The share of `length` drafted tokens that must stay for a step to be as fast as plain ones; over 1 none can."""
+    return (step_cost(length, draft, check, other) - 1) / length
+
+
 def speed_up(tokens: float, step: float) -> float:
     """S, over plain decoding, of steps that bring so many tokens and cost so much."""
     return tokens / step

@@ -2,7 +2,15 @@
 
 import pytest
 
-from specchat.engine.cost_model import best_length, even_survival, expected_tokens, speed_up, step_cost
+from specchat.engine.cost_model import (
+    best_length,
+    break_even,
+    even_survival,
+    expected_tokens,
+    mean_step_cost,
+    speed_up,
+    step_cost,
+)
 
 
 @pytest.mark.parametrize(("acceptance", "length"), [(0.0, 5), (0.3, 1), (0.7, 5), (0.95, 15)])
@@ -46,3 +54,19 @@ def test_the_best_length_is_that_of_the_largest_speed_up() -> None:
     assert 1 < length < 15
     # A wall in the checks, as kernels for a few rows have, is not crossed.
     assert best_length(survival, 0.05, [1.0] * 4 + [9.0] * 12)[0] == 3
+
+
+def test_drafts_of_different_lengths_cost_their_mean() -> None:
+    """Half of the drafts have three tokens, a quarter has one, a quarter none."""
+    checks = [1.0, 1.1, 1.3, 1.7]
+    each = [step_cost(length, 0.2, checks[length], 0.1) for length in (3, 3, 1, 0)]
+    assert mean_step_cost([0.75, 0.5, 0.5], 0.2, checks, 0.1) == pytest.approx(sum(each) / 4)
+    assert mean_step_cost([], 0.2, checks, 0.1) == pytest.approx(1.1)
+
+
+def test_a_draft_pays_just_above_its_break_even() -> None:
+    share = break_even(4, 0.1, 1.3, 0.05)
+    assert share == pytest.approx(0.1875)
+    step = step_cost(4, 0.1, 1.3, 0.05)
+    assert speed_up(1 + 4 * share, step) == pytest.approx(1.0)
+    assert break_even(4, 1.0, 1.3) > 1
