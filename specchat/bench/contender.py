@@ -29,7 +29,9 @@ class Run:
 
     Times are from the moment it was asked for: `first_seconds` to the first delivery, of `first_tokens` tokens,
     `seconds` to the end. `stats` are the engine's own figures, None of other programs; place i of drafts was judged
-    `tested[i]` times, and a draft stayed there `accepted[i]` times.
+    `tested[i]` times, and a draft stayed there `accepted[i]` times. `drafted[i]` steps drafted more than i tokens, and
+    `kept[i]` of them kept that one, of a tree the i-th likeliest from 0. The first draft, of `first_drafted` tokens,
+    took `first_draft_ms`: a model reads the prompt in it.
     """
 
     tokens: tuple[int, ...]
@@ -39,6 +41,10 @@ class Run:
     stats: Stats | None = None
     tested: tuple[int, ...] = ()
     accepted: tuple[int, ...] = ()
+    drafted: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    first_drafted: int = 0
+    first_draft_ms: float = 0.0
 
     @property
     def speed(self) -> float | None:

@@ -1,11 +1,14 @@
 """Our own strategies as contenders."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from specchat.bench.contender import CLOCK, Clock, Prompt, Run
 from specchat.engine.api import Finished, Generate, Limits, Sampling, Speculation, Step
 from specchat.engine.session import Session
-from specchat.engine.strategies import MAX_DRAFT_LENGTH, labelled
+from specchat.engine.step_tree import ranks
+from specchat.engine.strategies import labelled
 
 WARM_UP = 32
 """Tokens of the first reply, which does not count."""
@@ -32,32 +35,41 @@ class Ours:
     def run(self, prompt: Prompt, most: int) -> Run:
         # From empty caches and nothing learnt: no reply is spared what another one has read or written.
         request = Generate(0, prompt.messages, self._sampling, Limits(most), self.speculation, cold=True)
-        tested, accepted = [0] * MAX_DRAFT_LENGTH, [0] * MAX_DRAFT_LENGTH
+        steps: list[Step] = []
         started = self._clock()
         first = 0.0
-        first_tokens = 0
         for event in self._session.generate(request):
             match event:
                 case Step():
-                    if not first_tokens:
-                        first, first_tokens = self._clock() - started, event.emitted
-                    for i in range(event.tested):
-                        tested[i] += 1
-                    for i in range(event.accepted):
-                        accepted[i] += 1
+                    if not steps:
+                        first = self._clock() - started
+                    steps.append(event)
                 case Finished():
                     last = event
         seconds = self._clock() - started
-        used = sum(count > 0 for count in tested)
+        tested = _reaching(step.tested for step in steps)
+        accepted, drafted = _reaching(step.accepted for step in steps), _reaching(step.drafted for step in steps)
+        kept = Counter(rank for step in steps for rank in ranks(step))
+        reading = next((step for step in steps if step.drafted), None)
         return Run(
             tokens=last.token_ids,
             seconds=seconds,
             first_seconds=first,
-            first_tokens=first_tokens,
+            first_tokens=steps[0].emitted if steps else 0,
             stats=replace(last.stats, per_step_accepted=()),
-            tested=tuple(tested[:used]),
-            accepted=tuple(accepted[:used]),
+            tested=tested,
+            accepted=accepted + (0,) * (len(tested) - len(accepted)),
+            drafted=drafted,
+            kept=tuple(kept[rank] for rank in range(1, len(drafted) + 1)),
+            first_drafted=reading.drafted if reading else 0,
+            first_draft_ms=reading.draft_ms if reading else 0.0,
         )
 
     def close(self) -> None:
         self._session.forget()
+
+
+def _reaching(counts: Iterable[int]) -> tuple[int, ...]:
+    """[i]: how many of `counts` are more than i."""
+    seen = list(counts)
+    return tuple(sum(count > i for count in seen) for i in range(max(seen, default=0)))

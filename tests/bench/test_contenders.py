@@ -54,6 +54,10 @@ class Scripted(Session):
 def test_drafts_that_are_trees_are_counted_by_place(prompt: Prompt) -> None:
     run = Ours(Scripted(), Speculation("draft", 9), Sampling()).run(prompt, MOST)
     assert (run.tested, run.accepted) == ((3, 1, 1), (1, 1, 0))
+    assert run.drafted == (3,) * 9
+    assert sum(run.kept) == sum(run.accepted)
+    assert run.first_drafted == 9
+    assert run.first_draft_ms == Scripted().made[0].draft_ms
 
 
 @pytest.fixture(scope="module")
