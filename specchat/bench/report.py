@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.bench.contender import Contender
+from specchat.bench.decide import Decided
 from specchat.bench.interleaved import Sample
 from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
@@ -65,21 +66,24 @@ class Report:
             if line.contender not in self.others | self.free and line.identical < line.prompts
         ]
 
-    def text(self) -> str:
-        """All tables, with what they were measured on."""
+    @property
+    def head(self) -> str:
+        """What was measured, and on what."""
         i = self.info
         cost = f"; a draft step costs {i.draft_cost:.3f} of a target step" if i.draft_cost else ""
-        head = f"{self.machine}\n{i.name} on {i.device}; {i.memory / GIB:.2f} GiB{cost}\n{i.exactness}\n"
+        prompts = len({sample.prompt.id for sample in self.samples})
+        return (
+            f"{self.machine}\n{i.name} on {i.device}; {i.memory / GIB:.2f} GiB{cost}\n{i.exactness}\n"
+            f"{prompts} prompt{'s' * (prompts != 1)}, {self.repeats} {'reply' if self.repeats == 1 else 'replies'} each"
+            f", at most {self.tokens} tokens"
+        )
+
+    def text(self) -> str:
+        """All tables, with what they were measured on."""
         lines = self.lines
         if not lines:
-            return head + "Nothing was measured.\n"
-        prompts = max(line.prompts for line in lines)
-        parts = [
-            head,
-            f"{prompts} prompt{'s' * (prompts != 1)}, {self.repeats} {'reply' if self.repeats == 1 else 'replies'} each"
-            f", at most {self.tokens} tokens; medians over prompts\n\n",
-            lines_table(lines, self.rivals),
-        ]
+            return f"{self.head}\nNothing was measured.\n"
+        parts = [f"{self.head}; medians over prompts\n\n", lines_table(lines, self.rivals)]
         if places := places_table(lines):
             parts += ["\n", places]
         if len(self.categories) > 1:
@@ -116,9 +120,10 @@ class Report:
         }
 
 
-def write_json(report: Report, path: Path) -> None:
-    """Write everything to `path`."""
-    path.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
+def write_json(report: Report, path: Path, decided: Decided | None = None) -> None:
+    """Write everything to `path`, with what was decided from it."""
+    more = {} if decided is None else {"decide": asdict(decided)}
+    path.write_text(json.dumps(report.as_json() | more, indent=1) + "\n", encoding="utf-8")
 
 
 def write_plot(report: Report, path: Path) -> None:

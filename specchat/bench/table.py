@@ -34,7 +34,7 @@ def lines_table(lines: Sequence[Line], names: dict[str, str]) -> str:
             row += [f"{ours} {_number(line.ours_over, 2)}" if line.ours_over else ""]
             row += [_quartiles(line.ours_over), _number(line.whole_ours_over, 2)]
         rows.append(tuple(row))
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def places_table(lines: Sequence[Line]) -> str:
@@ -45,7 +45,7 @@ def places_table(lines: Sequence[Line]) -> str:
     widest = max(len(line.by_place) for line in drafting)
     rows: list[tuple[str, ...]] = [("kept in place", *(str(i) for i in range(1, widest + 1)))]
     rows += [(line.contender, *(f"{share:.0%}" for share in line.by_place)) for line in drafting]
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def categories_table(categories: dict[str, list[Line]]) -> str:
@@ -55,14 +55,14 @@ def categories_table(categories: dict[str, list[Line]]) -> str:
     for category, lines in categories.items():
         of = {line.contender: line.speedup_vs_plain for line in lines}
         rows.append((category, *(_number(of.get(name), 2) for name in names)))
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def cost_table(costs: Sequence[VerifyCost]) -> str:
     """The cost of a step by the number of tokens that it checks."""
     rows: list[tuple[str, ...]] = [("tokens", "ms", "quartiles", "x one")]
     rows += [(str(c.rows), f"{c.ms.median:.2f}", _quartiles(c.ms), f"{c.ratio:.2f}") for c in costs]
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _number(spread: Spread | None, digits: int) -> str:
@@ -73,7 +73,8 @@ def _quartiles(spread: Spread | None) -> str:
     return "" if spread is None else f"{spread.low:.2f}-{spread.high:.2f}"
 
 
-def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
+def aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    """Rows of cells as lines, the first column to the left, the others to the right; short rows are filled up."""
     width = max(len(row) for row in rows)
     full = [(*row, *[""] * (width - len(row))) for row in rows]
     widths = [max(len(row[i]) for row in full) for i in range(width)]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from specchat.cli.asked import Asked
+from specchat.cli.bench_decide import DECIDE_OPTIONS, check_decide, decided_of, written
 from specchat.cli.bench_kernels import kernels
 from specchat.cli.bench_peers import PEERS, peer, reason, theirs
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
@@ -68,6 +69,7 @@ class Case(click.ParamType[Speculation]):
 @click.option("--repeats", type=click.IntRange(1), default=REPEATS, show_default=True, help="Replies to each prompt.")
 @click.option("--tokens", type=click.IntRange(2), default=TOKENS, show_default=True, help="The longest reply.")
 @click.option("--against", type=Named(list(PEERS)), multiple=True, help="Measure this program too, in the same run.")
+@with_options(DECIDE_OPTIONS)
 @click.option("--json", "json_file", type=WRITABLE, metavar="FILE", help="Write all figures and replies there.")
 @click.option("--plot", "plot_file", type=WRITABLE, metavar="FILE", help="Draw the speed-ups; .png or .svg.")
 @with_options(SHAPES_OPTIONS)
@@ -84,6 +86,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     from specchat.cli.prepare import prepare, runnable
 
     check_options(ctx)
+    check_decide(options)
     _check_plot(options["plot_file"])
     if options["shapes"]:
         run_shapes(options["shapes"], options["layers"], options["quant"], options["assumed"], options["json_file"])
@@ -110,9 +113,10 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         report = _measure(session, contenders, usable, options, interrupt, progress)
         report.notes += notes
         progress.clear()
-        Output().write(report.text())
+        decided = decided_of(report) if options["decide"] else None
+        Output().write(written(report, decided))
         if options["json_file"]:
-            write_json(report, options["json_file"])
+            write_json(report, options["json_file"], decided)
         if options["plot_file"] and report.samples:
             write_plot(report, options["plot_file"])
     if report.different:

@@ -67,6 +67,37 @@ def test_drafts_judged_otherwise_need_not_write_the_plain_text(run: Run, quick: 
     assert lines["draft x5 block"]["identical"] < lines["draft x5 block"]["prompts"]
 
 
+def test_it_decides(run: Run, quick: list[str], tmp_path: Path) -> None:
+    figures = tmp_path / "out.json"
+    result = run(*quick, "--decide", "--json", str(figures))
+    assert result.exit_code == 0, result.output
+    for words in ("Who should draft, and how far", "mt-bench", "all prompts", "2 prompts, 1 reply each", "In words:"):
+        assert words in result.stdout
+    data = json.loads(figures.read_text())
+    assert len(data["replies"]) == 2 * len(data["contenders"])
+    assert [decision["category"] for decision in data["decide"]["decisions"]] == ["chat", "mt-bench", "all prompts"]
+    assert len(data["decide"]["costs"]["checks"]) == 16
+
+
+def test_nothing_is_decided_on_half_a_measurement(
+    run: Run, quick: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    honest, figures = Ours.run, tmp_path / "out.json"
+
+    def interrupted(self: Ours, *arguments: object) -> object:
+        if self.name == "swift x4":
+            signal.raise_signal(signal.SIGINT)
+        return honest(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Ours, "run", interrupted)
+    monkeypatch.setattr(Ours, "warm_up", lambda *_: None)
+    result = run(*quick, "--decide", "--json", str(figures))
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert "interrupted: the figures are of the replies up to there" in result.stdout
+    assert "Who should draft" not in result.stdout
+    assert "decide" not in json.loads(figures.read_text())
+
+
 class Theirs:
     """A way of another program to write, made up."""
 
@@ -184,6 +215,9 @@ def test_ctrl_c_keeps_what_was_measured(
         (["--strategy", "draft:5:bloc"], '"bloc" is not one of coupled, ratio, block. Did you mean "block"?'),
         (["--strategy", "drafts"], "Did you mean"),
         (["--against", "vllm"], '"vllm" is not one of'),
+        (["--decide", "--strategy", "draft"], "--strategy has no meaning with --decide"),
+        (["--decide", "--against", "transformers"], "--against has no meaning with --decide"),
+        (["--decide", "--plot", "p.svg"], "--plot has no meaning with --decide"),
         (["--plot", "p.jpg"], "must end in .png or .svg"),
         (["--json", "/no/such/folder/x.json"], "there is no folder /no/such/folder"),
         (["--prompts", "/no/such.jsonl"], "/no/such.jsonl cannot be read"),

@@ -1,0 +1,160 @@
+"""What `bench --decide` found, in tables and in words."""
+
+from collections.abc import Sequence
+
+from specchat.bench.decide import ALL, AUTO, CHEAPER, DEARER, RARER, Choice, Decided, Decision
+from specchat.bench.summary import PLAIN
+from specchat.bench.table import aligned
+
+LENGTHS = (1, 2, 3, 4, 6, 8, 12, 15)
+"""Draft lengths that break-evens are told of."""
+WORDS_AT = 8
+"""The one that is put into words."""
+NEAR = 0.97
+"""`auto` is as fast as another from this share of its speed on."""
+
+
+def decided_text(decided: Decided, head: str, notes: Sequence[str]) -> str:
+    """All that `bench --decide` prints; `head` says what was measured, `notes` what else there is to know."""
+    parts = (
+        head + "; times are over plain decoding",
+        "Who should draft, and how far:\n" + decisions_table(decided),
+        f"What steps cost, in plain steps of {decided.costs.plain_ms:.2f} ms:\n" + checks_table(decided),
+        "Of its drafted tokens so many must stay for a draft of 1, 2, ... to pay, and so many stayed:\n"
+        + break_even_table(decided),
+        "What would promise most if things were otherwise:\n" + otherwise_table(decided),
+        "In words:\n" + "".join(f"- {sentence}\n" for sentence in in_words(decided)),
+    )
+    return "\n\n".join(part.rstrip("\n") for part in (*parts, *notes)) + "\n"
+
+
+def decisions_table(decided: Decided) -> str:
+    """A row a category: what promises most, its run, the fastest of all runs, and `auto`."""
+    rows: list[tuple[str, ...]] = [
+        (
+            "",
+            "prompts",
+            "promises most",
+            "x plain",
+            "as it ran",
+            "expected",
+            "measured",
+            "fastest run",
+            "x plain",
+            "auto",
+        ),
+    ]
+    for d in decided.decisions:
+        ran = ("", "", "") if d.expected is None else (
+            d.best.contender, f"{d.expected:.2f}", _times(d.measured.get(d.best.contender)))  # fmt: skip
+        fastest = _fastest(d)
+        auto = _times(d.measured.get(AUTO))
+        choice = (_choice(d.best), f"{d.best.times:.2f}")
+        rows.append((d.category, str(d.prompts), *choice, *ran, fastest[0], f"{fastest[1]:.2f}", auto))
+    return aligned(rows)
+
+
+def checks_table(decided: Decided) -> str:
+    """v(M), by the tokens that a check has: the drafted ones and the pending one."""
+    checks = decided.costs.checks
+    rows = [m for m in (1, *(length + 1 for length in LENGTHS)) if m <= len(checks)]
+    return aligned([
+        ("tokens checked", *map(str, rows)), ("cost", *(f"{checks[m - 1]:.2f}" for m in rows))
+    ])  # fmt: skip
+
+
+def break_even_table(decided: Decided) -> str:
+    """A row a contender: what its tokens cost, what must stay by draft length, what was drafted and what stayed."""
+    lengths = _lengths(decided)
+    rows: list[tuple[str, ...]] = [("", "a token", "besides", *map(str, lengths), "mean draft", "stayed")]
+    for outcome in decided.outcomes:
+        name, share = outcome.contender, outcome.kept_share
+        shares = (_share(decided.break_even(name, length)) for length in lengths)
+        costs = (f"{decided.costs.draft[name]:.2f}", f"{decided.costs.other[name]:.2f}")
+        seen = ("", "") if share is None else (f"{outcome.mean_draft:.1f}", f"{share:.0%}")
+        rows.append((name, *costs, *shares, *seen))
+    return aligned(rows)
+
+
+def otherwise_table(decided: Decided) -> str:
+    """A row a category, a column a change."""
+    rows: list[tuple[str, ...]] = [
+        (
+            "",
+            "as it is",
+            f"checks {DEARER:g}x as dear",
+            f"drafts {CHEAPER:g}x as dear",
+            f"tokens stay {RARER:g}x as often",
+        )
+    ]
+    for d in decided.decisions:
+        choices = (d.best, d.dearer_checks, d.cheaper_drafts, d.fewer_kept)
+        rows.append((d.category, *(f"{_choice(choice)} {choice.times:.2f}" for choice in choices)))
+    return aligned(rows)
+
+
+def in_words(decided: Decided) -> list[str]:
+    """A sentence or two for each thing to know."""
+    by_choice: dict[str, list[str]] = {}
+    for d in decided.decisions:
+        if d.category != ALL or len(decided.decisions) == 1:
+            times = "" if not d.best.length else f" (up to {d.best.length} tokens, {d.best.times:.2f}x)"
+            by_choice.setdefault(d.best.contender, []).append(d.category + times)
+    said = [
+        f"{_family(name)} promises most on {_listed(categories)}."
+        if name != PLAIN
+        else f"Nothing promises more than plain decoding on {_listed(categories)}."
+        for name, categories in by_choice.items()
+    ]
+    checks = decided.costs.checks
+    said.append(f"A token more in a check costs {(checks[-1] - checks[0]) / (len(checks) - 1):.2f} of a plain step.")
+    for outcome in decided.outcomes:
+        if outcome.contender in by_choice and outcome.kept_share is not None and len(checks) > WORDS_AT:
+            needed = decided.break_even(outcome.contender, WORDS_AT)
+            pays = "cannot pay" if needed > 1 else f"pays where more than {_share(needed)} of it stay"
+            family = _family(outcome.contender)
+            said.append(f"A draft of {WORDS_AT} by {family} {pays}; {outcome.kept_share:.0%} of its tokens stayed.")
+    return said + _about_auto(decided.decisions[-1])
+
+
+def _about_auto(overall: Decision) -> list[str]:
+    auto = overall.measured.get(AUTO)
+    if auto is None:
+        return []
+    fastest, times = _fastest(overall)
+    if auto >= NEAR * times:
+        return [f"auto, which chooses step by step, is {auto:.2f}x over {overall.category}: leave it."]
+    return [
+        f"auto, which chooses step by step, is {auto:.2f}x over {overall.category}, and {fastest} {times:.2f}x: "
+        f"for prompts like these, choose {_family(fastest)}."
+    ]
+
+
+def _fastest(decision: Decision) -> tuple[str, float]:
+    """The fastest run that was not `auto`'s."""
+    runs = {PLAIN: 1.0} | {name: times for name, times in decision.measured.items() if name != AUTO}
+    return max(runs.items(), key=lambda run: run[1])
+
+
+def _lengths(decided: Decided) -> list[int]:
+    return [length for length in LENGTHS if length < len(decided.costs.checks)]
+
+
+def _choice(choice: Choice) -> str:
+    return f"{_family(choice.contender)} {choice.length}" if choice.length else choice.contender
+
+
+def _family(contender: str) -> str:
+    return contender.partition(" ")[0]
+
+
+def _times(times: float | None) -> str:
+    return "" if times is None else f"{times:.2f}"
+
+
+def _share(share: float) -> str:
+    return "never" if share > 1 else f"{max(share, 0.0):.0%}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:-1]) + " and " * (len(words) > 1) + words[-1]

@@ -1,0 +1,37 @@
+"""`specchat bench --decide`: who should draft on this machine, and how far."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from specchat.bench.decide import Decided
+    from specchat.bench.report import Report
+
+DECIDE_OPTIONS = (
+    click.option(
+        "--decide", is_flag=True, help="Say who should draft here, how far, and what must stay for a draft to pay."
+    ),
+)
+STRANGE = {"cases": "--strategy", "against": "--against", "plot_file": "--plot"}
+"""Options that have no meaning with --decide."""
+
+
+def check_decide(options: dict[str, Any]) -> None:
+    """Refuse options that have no meaning with --decide."""
+    if options["decide"] and (stray := [option for name, option in STRANGE.items() if options[name]]):
+        raise click.UsageError(f"{stray[0]} has no meaning with --decide, which weighs all that the pair has.")
+
+
+def decided_of(report: "Report") -> "Decided | None":
+    """What was decided; None where the measurement was interrupted."""
+    from specchat.bench.decide import decide
+
+    return decide(report.samples, report.verify_cost) if report.verify_cost else None
+
+
+def written(report: "Report", decided: "Decided | None") -> str:
+    """What was decided, or the tables of what was measured where nothing was."""
+    from specchat.bench.decide_text import decided_text
+
+    return report.text() if decided is None else decided_text(decided, report.head, report.notes)

@@ -1,0 +1,189 @@
+"""From known costs and outcomes: who should draft, how far, and what must stay."""
+
+from dataclasses import replace
+
+import pytest
+
+from specchat.bench.contender import Run
+from specchat.bench.decide import (
+    ALL,
+    Choice,
+    Costs,
+    Decided,
+    Outcome,
+    best,
+    cheaper_drafts,
+    dearer_checks,
+    decide,
+    fewer_kept,
+    promised,
+)
+from specchat.bench.decide_text import break_even_table, decided_text, decisions_table, in_words
+from specchat.bench.interleaved import Sample
+from specchat.bench.summary import Spread
+from specchat.bench.verify_cost import VerifyCost
+from specchat.engine.api import Stats
+from specchat.engine.cost_model import best_length, even_survival
+from tests.bench.samples import prompt
+
+DRAFT, LOOKUP = "draft x5", "lookup x8"
+FLAT = Costs(10.0, (0.95,) + (1.0,) * 15, {DRAFT: 0.1, LOOKUP: 0.0}, {DRAFT: 0.05, LOOKUP: 0.05})
+STEEP = replace(FLAT, checks=tuple(0.95 + 0.3 * row for row in range(16)))
+
+
+def even(contender: str, acceptance: float, length: int) -> Outcome:
+    """Each token stays with the same probability, and every draft has `length` tokens."""
+    return Outcome(contender, tuple(even_survival(acceptance, length)), (1.0,) * length)
+
+
+@pytest.mark.parametrize("costs", [FLAT, STEEP])
+@pytest.mark.parametrize("acceptance", [0.1, 0.5, 0.9])
+def test_the_choice_is_the_cost_models(costs: Costs, acceptance: float) -> None:
+    outcome = even(DRAFT, acceptance, 5)
+    length, times = best_length(outcome.kept, 0.1, costs.checks, other=0.05)
+    chosen = best([outcome], costs)
+    assert chosen.length == length
+    assert chosen.times == pytest.approx(times)
+    assert chosen.contender == (DRAFT if length else "plain")
+
+
+def test_what_promises_most_is_taken() -> None:
+    copied, drafted = even(LOOKUP, 0.6, 8), even(DRAFT, 0.9, 5)
+    assert best([copied, drafted], FLAT).contender == DRAFT
+    whole = best([replace(copied, kept=(1.0,) * 8), drafted], FLAT)
+    assert (whole.contender, whole.length) == (LOOKUP, 8)
+    assert whole.times == pytest.approx(9 / 1.05)
+    assert best([], FLAT) == Choice("plain", 0, 1.0)
+
+
+def test_equal_promises_take_the_shorter_draft() -> None:
+    """No draft ever came further than two tokens."""
+    outcome = Outcome(LOOKUP, (0.5, 0.5, 0.0), (1.0, 1.0, 0.0))
+    assert best([outcome], FLAT).length == 2
+
+
+def test_short_replies_pay_for_reading_and_for_what_is_beyond_their_ends() -> None:
+    outcome = even(DRAFT, 0.9, 5)
+    whole = promised(outcome, FLAT, 5)
+    assert 1 / promised(replace(outcome, reading=0.2), FLAT, 5) == pytest.approx(1 / whole + 0.2)
+    assert promised(replace(outcome, lost=0.25), FLAT, 5) == pytest.approx(whole / 1.25)
+    assert best([replace(outcome, reading=1.0)], FLAT).contender == "plain"
+
+
+def test_what_would_change_it() -> None:
+    outcome = even(DRAFT, 0.6, 5)
+    as_it_is = best([outcome], STEEP)
+    assert as_it_is.contender == DRAFT
+    assert best([outcome], dearer_checks(STEEP)).contender == "plain"
+    assert best([outcome], cheaper_drafts(STEEP)).times > as_it_is.times
+    assert dearer_checks(STEEP).checks[:2] == pytest.approx((0.95, 1.55))
+    assert fewer_kept(outcome).kept == pytest.approx(even_survival(0.48, 5))
+
+
+def stats(steps: int, tokens: int, drafted: int, draft_ms: float, verify_ms: float, other_ms: float) -> Stats:
+    return Stats(
+        completion_tokens=tokens, num_steps=steps, num_draft_tokens=drafted,
+        draft_ms=draft_ms, verify_ms=verify_ms, other_ms=other_ms,
+    )  # fmt: skip
+
+
+def sample(contender: str, run: Run, name: str, category: str) -> Sample:
+    return Sample(contender, prompt(name, category), 0, run)
+
+
+TEXT = tuple(range(20))
+CHECKS = [VerifyCost(rows, Spread(4.0 + rows, 4.0, 20.0, 3), (4 + rows) / 5) for rows in range(1, 17)]
+"""A row costs 5 ms, each more 1 ms."""
+PLAIN = Run(TEXT, 0.2, 0.0, 1, stats(20, 20, 0, 0.0, 180.0, 20.0))
+"""9 ms of checks and 1 ms of the rest a step."""
+GOOD = Run(
+    TEXT, 0.1, 0.0, 1, stats(5, 20, 20, 40.0 + 6.0, 85.0, 10.0),
+    drafted=(5, 5, 5, 5), kept=(5, 5, 5, 1), first_drafted=4, first_draft_ms=8.0 + 6.0,
+)  # fmt: skip
+"""Four tokens a step at 2 ms each; reading the prompt took 6 ms; one token was lost beyond the end."""
+BAD = Run(
+    TEXT, 0.4, 0.0, 1, stats(20, 20, 80, 160.0 + 6.0, 340.0, 40.0),
+    drafted=(20, 20, 20, 20), kept=(0, 0, 0, 0), first_drafted=4, first_draft_ms=8.0 + 6.0,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def decided() -> Decided:
+    samples = [
+        sample(name, run, prompt_id, category)
+        for prompt_id, category, drafts in (("a", "code", GOOD), ("b", "chat", BAD))
+        for name, run in (("plain", PLAIN), ("auto", GOOD if drafts is GOOD else PLAIN), ("draft x4", drafts))
+    ]
+    return decide(samples, CHECKS)
+
+
+def test_costs_come_from_steps_and_checks(decided: Decided) -> None:
+    costs = decided.costs
+    assert costs.plain_ms == pytest.approx(10.0)
+    assert costs.checks[:3] == pytest.approx((0.9, 0.9 * 6 / 5, 0.9 * 7 / 5))
+    assert costs.draft["draft x4"] == pytest.approx(0.2)
+    assert costs.other["draft x4"] == pytest.approx(0.2)
+
+
+def test_decisions_by_category(decided: Decided) -> None:
+    code, chat, both = decided.decisions
+    assert (code.category, code.prompts, code.best.contender) == ("code", 1, "draft x4")
+    # Three tokens stay of nearly every draft, the fourth hardly ever: 0.8 of a plain step for 0.2 of a token.
+    assert code.best.length == 3
+    step = 4 * 0.2 + 0.9 * 9 / 5 + 0.2
+    assert code.expected == pytest.approx(1 / (0.6 / 20 + (21 / 20) * step / (1 + 16 / 5)))
+    assert code.measured == {"auto": pytest.approx(200 / 141), "draft x4": pytest.approx(200 / 141)}
+    assert (chat.best, chat.expected) == (Choice("plain", 0, 1.0), None)
+    assert (both.category, both.prompts) == (ALL, 2)
+
+
+def test_break_even_is_told_for_each_length(decided: Decided) -> None:
+    assert decided.break_even("draft x4", 4) == pytest.approx((4 * 0.2 + 0.9 * 9 / 5 + 0.2 - 1) / 4)
+    _, row = break_even_table(decided).splitlines()
+    assert row.split() == ["draft", "x4", "0.20", "0.20", "48%", "43%", "41%", "40%", "40%", "39%", "39%", "39%",
+                           "4.0", "16%"]  # fmt: skip
+
+
+def test_a_draft_that_can_never_pay_says_so(decided: Decided) -> None:
+    dear = replace(decided, costs=replace(decided.costs, draft={"draft x4": 1.2}))
+    assert "never" in break_even_table(dear)
+    assert "A draft of 8 by draft cannot pay; 16% of its tokens stayed." in in_words(dear)
+
+
+def test_it_is_said_in_words(decided: Decided) -> None:
+    said = in_words(decided)
+    assert said[0].startswith("draft promises most on code (up to 3 tokens, ")
+    assert said[1] == "Nothing promises more than plain decoding on chat."
+    assert "A draft of 8 by draft pays where more than 39% of it stay; 16% of its tokens stayed." in said
+    assert said[-1] == "auto, which chooses step by step, is 1.17x over all prompts: leave it."
+
+
+def test_a_choice_that_is_faster_than_auto_is_named(decided: Decided) -> None:
+    overall = replace(decided.decisions[-1], measured={"auto": 1.2, "draft x4": 1.5})
+    said = in_words(replace(decided, decisions=[*decided.decisions[:-1], overall]))
+    assert said[-1].endswith("is 1.20x over all prompts, and draft x4 1.50x: for prompts like these, choose draft.")
+
+
+def test_all_of_it_as_text(decided: Decided) -> None:
+    text = decided_text(decided, "a machine", ["a note"])
+    assert text.startswith("a machine; times are over plain decoding\n")
+    assert text.endswith("\n\na note\n")
+    assert decisions_table(decided) in text
+    for words in ("in plain steps of 10.00 ms", "checks 2x as dear", "tokens stay 0.8x as often", "In words:"):
+        assert words in text
+
+
+def test_one_category_is_all() -> None:
+    samples = [sample(name, run, "a", "all") for name, run in (("plain", PLAIN), ("draft x4", GOOD))]
+    decided = decide(samples, CHECKS)
+    assert [d.category for d in decided.decisions] == [ALL]
+    assert in_words(decided)[0].startswith("draft promises most on all prompts")
+    assert not any("auto" in sentence for sentence in in_words(decided))
+
+
+def test_what_never_drafts_promises_nothing() -> None:
+    idle = replace(PLAIN, stats=stats(20, 20, 0, 0.0, 180.0, 10.0))
+    decided = decide([sample(name, run, "a", "all") for name, run in (("plain", PLAIN), (LOOKUP, idle))], CHECKS)
+    assert decided.decisions[0].best.contender == "plain"
+    assert decided.outcomes[0].kept_share is None
+    assert "lookup x8" in break_even_table(decided)
