@@ -95,17 +95,11 @@ def otherwise_table(decided: Decided) -> str:
 
 def in_words(decided: Decided) -> list[str]:
     """A sentence or two for each thing to know."""
-    by_choice: dict[str, list[str]] = {}
+    by_choice: dict[str, list[Decision]] = {}
     for d in decided.decisions:
         if d.category != ALL or len(decided.decisions) == 1:
-            times = "" if not d.best.length else f" (up to {d.best.length} tokens, {d.best.times:.2f}x)"
-            by_choice.setdefault(d.best.contender, []).append(d.category + times)
-    said = [
-        f"{_family(name)} promises most on {_listed(categories)}."
-        if name != PLAIN
-        else f"Nothing promises more than plain decoding on {_listed(categories)}."
-        for name, categories in by_choice.items()
-    ]
+            by_choice.setdefault(d.best.contender, []).append(d)
+    said = [_which(name, of_it) for name, of_it in by_choice.items()]
     checks = decided.costs.checks
     said.append(f"A token more in a check costs {(checks[-1] - checks[0]) / (len(checks) - 1):.2f} of a plain step.")
     for outcome in decided.outcomes:
@@ -115,6 +109,15 @@ def in_words(decided: Decided) -> list[str]:
             family = _family(outcome.contender)
             said.append(f"A draft of {WORDS_AT} by {family} {pays}; {outcome.kept_share:.0%} of its tokens stayed.")
     return said + _about_auto(decided.decisions[-1])
+
+
+def _which(name: str, decisions: Sequence[Decision]) -> str:
+    if name == PLAIN:
+        return f"Nothing promises more than plain decoding: {_listed([d.category for d in decisions])}."
+    lengths = sorted({d.best.length for d in decisions})
+    far = f"{lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else f"{lengths[0]}"
+    times = _listed([f"{d.category} {d.best.times:.2f}x" for d in decisions])
+    return f"{_family(name)} promises most, drafting at most {far} tokens: {times}."
 
 
 def _about_auto(overall: Decision) -> list[str]:

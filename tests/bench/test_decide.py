@@ -17,6 +17,7 @@ from specchat.bench.decide import (
     decide,
     fewer_kept,
     promised,
+    sooner_read,
 )
 from specchat.bench.decide_text import break_even_table, decided_text, decisions_table, in_words
 from specchat.bench.interleaved import Sample
@@ -76,6 +77,7 @@ def test_what_would_change_it() -> None:
     assert as_it_is.contender == DRAFT
     assert best([outcome], dearer_checks(STEEP)).contender == "plain"
     assert best([outcome], cheaper_drafts(STEEP)).times > as_it_is.times
+    assert sooner_read(replace(outcome, reading=0.2)).reading == pytest.approx(0.1)
     assert dearer_checks(STEEP).checks[:2] == pytest.approx((0.95, 1.55))
     assert fewer_kept(outcome).kept == pytest.approx(even_survival(0.48, 5))
 
@@ -152,16 +154,31 @@ def test_a_draft_that_can_never_pay_says_so(decided: Decided) -> None:
 
 def test_it_is_said_in_words(decided: Decided) -> None:
     said = in_words(decided)
-    assert said[0].startswith("draft promises most on code (up to 3 tokens, ")
-    assert said[1] == "Nothing promises more than plain decoding on chat."
+    assert said[0] == f"draft promises most, drafting at most 3 tokens: code {decided.decisions[0].best.times:.2f}x."
+    assert said[1] == "Nothing promises more than plain decoding: chat."
     assert "A draft of 8 by draft pays where more than 39% of it stay; 16% of its tokens stayed." in said
     assert said[-1] == "auto, which chooses step by step, is 1.17x over all prompts: leave it."
 
 
-def test_a_choice_that_is_faster_than_auto_is_named(decided: Decided) -> None:
-    overall = replace(decided.decisions[-1], measured={"auto": 1.2, "draft x4": 1.5})
-    said = in_words(replace(decided, decisions=[*decided.decisions[:-1], overall]))
-    assert said[-1].endswith("is 1.20x over all prompts, and draft x4 1.50x: for prompts like these, choose draft.")
+def test_categories_of_one_choice_are_told_together(decided: Decided) -> None:
+    code, chat, both = decided.decisions
+    story = replace(code, category="story", best=Choice("draft x4", 4, 1.25))
+    code = replace(code, best=Choice("draft x4", 2, 1.5))
+    said = in_words(replace(decided, decisions=[code, story, chat, both]))
+    assert said[0] == "draft promises most, drafting at most 2 to 4 tokens: code 1.50x and story 1.25x."
+
+
+@pytest.mark.parametrize(
+    ("measured", "words"),
+    [
+        ({"auto": 1.2, "draft x4": 1.5}, "and draft x4 1.50x: for prompts like these, choose draft."),
+        ({"auto": 1.47, "draft x4": 1.5}, "is 1.47x over all prompts: leave it."),
+        ({"auto": 0.9, "draft x4": 0.8}, "and plain 1.00x: for prompts like these, choose plain."),
+    ],
+)
+def test_whether_to_leave_it_to_auto(decided: Decided, measured: dict[str, float], words: str) -> None:
+    overall = replace(decided.decisions[-1], measured=measured)
+    assert in_words(replace(decided, decisions=[*decided.decisions[:-1], overall]))[-1].endswith(words)
 
 
 def test_all_of_it_as_text(decided: Decided) -> None:
@@ -177,7 +194,7 @@ def test_one_category_is_all() -> None:
     samples = [sample(name, run, "a", "all") for name, run in (("plain", PLAIN), ("draft x4", GOOD))]
     decided = decide(samples, CHECKS)
     assert [d.category for d in decided.decisions] == [ALL]
-    assert in_words(decided)[0].startswith("draft promises most on all prompts")
+    assert in_words(decided)[0].startswith("draft promises most, drafting at most 3 tokens: all prompts ")
     assert not any("auto" in sentence for sentence in in_words(decided))
 
 
