@@ -24,10 +24,13 @@ def check_decide(options: dict[str, Any]) -> None:
 
 
 def decided_of(report: "Report") -> "Decided | None":
-    """What was decided; None where the measurement was interrupted."""
+    """What was decided; None, and a note in the report, where what checks cost was not measured."""
     from specchat.bench.decide import decide
 
-    return decide(report.samples, report.verify_cost) if report.verify_cost else None
+    if not report.verify_cost:
+        report.notes.append("nothing is decided: what checks cost was not measured")
+        return None
+    return decide(report.samples, report.verify_cost)
 
 
 def written(report: "Report", decided: "Decided | None") -> str:

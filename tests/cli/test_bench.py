@@ -94,6 +94,7 @@ def test_nothing_is_decided_on_half_a_measurement(
     result = run(*quick, "--decide", "--json", str(figures))
     assert result.exit_code == ExitCode.INTERRUPTED
     assert "interrupted: the figures are of the replies up to there" in result.stdout
+    assert "nothing is decided: what checks cost was not measured" in result.stdout
     assert "Who should draft" not in result.stdout
     assert "decide" not in json.loads(figures.read_text())
 
@@ -217,6 +218,7 @@ def test_ctrl_c_keeps_what_was_measured(
         (["--against", "vllm"], '"vllm" is not one of'),
         (["--decide", "--strategy", "draft"], "--strategy has no meaning with --decide"),
         (["--decide", "--against", "transformers"], "--against has no meaning with --decide"),
+        (["--decide", "--shapes", "qwen3-8b"], "has no meaning with --shapes"),
         (["--decide", "--plot", "p.svg"], "--plot has no meaning with --decide"),
         (["--plot", "p.jpg"], "must end in .png or .svg"),
         (["--json", "/no/such/folder/x.json"], "there is no folder /no/such/folder"),
@@ -254,6 +256,7 @@ def test_options_before_a_sub_command_are_not_lost(run: Run) -> None:
     result = run("bench", "--limit", "3", "verify-cost")
     assert result.exit_code == ExitCode.USAGE
     assert "--limit does not go with verify-cost" in result.stderr
+    assert "--decide does not go with verify-cost" in run("bench", "--decide", "verify-cost").stderr
     for before in (["bench", "--pair", "nope"], ["--pair", "nope", "bench"]):
         result = run(*before, "verify-cost")
         assert result.exit_code == ExitCode.UNUSABLE
