@@ -27,6 +27,8 @@ from specchat.engine.api import (
     Stats,
 )
 from specchat.engine.client import EngineClient
+from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.remembering import Remembering
 
 PATIENCE_S = 120.0
 LEFT = 200 << 20
@@ -38,6 +40,7 @@ class Faulty:
 
     def __init__(self, info: PairInfo) -> None:
         self.info = info
+        self.remembering = Remembering(Earlier(), lambda _: ())
 
     def count(self, request: Count) -> Counted:
         return Counted(request.id, 0, self.info.context)

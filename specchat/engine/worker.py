@@ -133,18 +133,16 @@ class Worker:
             self._handle(self._next())
 
     def _next(self) -> Load | Generate | Count | Remember | Forget:
-        """The next request; until there is one, the session takes in what it is to remember."""
-        while self._inbox.empty() and self._takes_in():
-            pass
-        return self._inbox.get()
+        """The next request; until there is one, the session takes in what it is to remember.
 
-    def _takes_in(self) -> bool:
-        """Take in a piece; False when nothing is left. What cannot be taken in is left out: it only helps to draft."""
+        That only helps to draft: after an error it goes on with the rest when a request has been served.
+        """
         try:
-            return self._session is not None and self._session.remembering.digest()
+            while self._inbox.empty() and self._session is not None and self._session.remembering.digest():
+                pass
         except Exception:
             traceback.print_exc()
-            return True
+        return self._inbox.get()
 
     def _read(self) -> None:
         for request in wire.read(self._requests):

@@ -2,7 +2,11 @@
 
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
+from threading import Timer
+
+import pytest
 
 from specchat.engine import wire
 from specchat.engine.api import (
@@ -19,6 +23,7 @@ from specchat.engine.api import (
     Started,
 )
 from specchat.engine.client import EngineClient
+from specchat.engine.worker import Worker
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
 
 COMMAND = [sys.executable, "-c", f"from specchat.engine.worker import main; main({SCRIPTED!r}, 'its log')"]
@@ -64,6 +69,28 @@ def test_what_is_to_be_remembered_is_taken_in_between_requests(loaded: EngineCli
     assert any(recalled(loaded) == "a crab | " for _ in range(50))
     loaded.send(Forget(None))
     assert recalled(loaded) == "nothing"
+
+
+class Forgetful:
+    """A session that cannot take in anything."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.remembering = self
+
+    def digest(self) -> bool:
+        self.asked += 1
+        raise RuntimeError("no")
+
+
+def test_what_cannot_be_taken_in_at_all_keeps_no_core_busy(capfd: pytest.CaptureFixture[str]) -> None:
+    worker = Worker(BytesIO(), BytesIO(), "", "")
+    session = Forgetful()
+    worker._session = session  # type: ignore[assignment]
+    Timer(0.2, lambda: worker._inbox.put(ask("well"))).start()
+    assert worker._next() == ask("well")
+    assert session.asked == 1
+    assert capfd.readouterr().err.count("RuntimeError: no") == 1
 
 
 def test_nothing_is_remembered_before_a_pair_is_loaded(engine: EngineClient) -> None:
