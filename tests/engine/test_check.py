@@ -89,7 +89,7 @@ def test_no_strategy_draws_with_noise_that_one_before_drew_with(
 
     monkeypatch.setattr(check_ratio, "_drawn", drawn)
     list(check_ratio.run(session, lambda *_: True))
-    assert len(seeds) == len(set(seeds)) == 2 * 600 * len(DRAFTING)
+    assert len(seeds) == len(set(seeds)) == 2 * check_ratio.MOST_REPLIES * len(DRAFTING)
 
 
 def test_ratio_and_block_follow_the_law_of_the_target(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ import torch
 from specchat.engine.api import Generate, Limits, Message, Sampling, Speculation
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
+from specchat.engine.decoding.pace import Average
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
-from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.skip_search import SkipSearch
@@ -151,8 +151,9 @@ def test_ratio_replies_are_distributed_as_the_target_says(
         for two in second.nonzero()[:, 0].tolist():
             exact[one, two] = float(first[one] * second[two])
     # From empty caches, and with the search of SWIFT at its start: the same choices, the same reply. What a step takes
-    # is up to the machine, so `auto` must not learn it here.
-    monkeypatch.setattr(AutoDrafter, "_costs", lambda *_: None)
+    # is up to the machine, and what drafts bring to replies before, so `auto` must not learn it here.
+    for learns in (StepCosts, Average):
+        monkeypatch.setattr(learns, "add", lambda *_, **__: None)
     request = Generate(1, chat, sampling, Limits(3), Speculation(strategy, 2, "ratio"), cold=True)
     branches = Branches(monkeypatch)
     reached: Counter[tuple[int, ...]] = Counter()

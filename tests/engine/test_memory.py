@@ -12,12 +12,12 @@ from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu, perturbed
 
-REPLY = 500
-TURNS = 20
+REPLY = 600
+SETTLED = len(STRATEGIES)
+"""Turns after which buffers that are made once are there; the last turn is by the strategy of the last of these."""
+TURNS = 2 * SETTLED
 WINDOW = 5
 """Messages that are sent: a random model's bytes take three times their tokens when read back as text."""
-SETTLED = 4
-"""Turns after which buffers that are made once are there."""
 BYTES_A_TOKEN = 600
 """Room for a token's id, its text, its place in the lookup index and the record of its step."""
 
@@ -34,13 +34,13 @@ def tensors() -> list[torch.Tensor]:
 
 def turn(session: Session, chat: list[Message], index: int) -> int:
     chat.append(Message("user", f"turn {index}"))
-    strategy = list(STRATEGIES)[index % len(STRATEGIES)]
+    number = index % len(STRATEGIES)
     request = Generate(
         index,
         tuple(chat[-WINDOW:]),
-        Sampling(seed=index, temperature=0.7 * (index % 2)),
+        Sampling(seed=index, temperature=0.7 * (number % 2)),
         Limits(REPLY),
-        Speculation.of(strategy),
+        Speculation.of(list(STRATEGIES)[number]),
     )
     *_, finished = session.generate(request)
     assert isinstance(finished, Finished)
