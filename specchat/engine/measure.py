@@ -6,7 +6,9 @@ from statistics import median
 from time import perf_counter
 
 from specchat.engine.api import Cancel, Event, Finished, Generate, Limits, Message, Sampling, Speculation
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stops
 from specchat.engine.runners.runner import Runner
 
 PROMPT = 64
@@ -62,12 +64,22 @@ def reply_speed(generate: Callable[[Generate, Deadline], Iterator[Event]], tempe
     return median(speeds) if speeds else None
 
 
-def learn_costs(generate: Callable[[Generate, Deadline], Iterator[Event]]) -> None:
+def learn_costs(generate: Callable[[Generate, Deadline], Iterator[Event]], costs: StepCosts, stops: Stops) -> None:
     """Let `auto` see what steps cost here: it keeps that from reply to reply.
+
+    The first steps of a model take several times what later ones do, so that a reply goes before that does not count.
 
     Raises:
         EngineError: as `reply_speed`.
     """
+    for reply in range(2):
+        if reply == 1:
+            costs.forget()
+            stops.forget()
+        _answer_by_auto(generate)
+
+
+def _answer_by_auto(generate: Callable[[Generate, Deadline], Iterator[Event]]) -> None:
     for _ in generate(replace(REPLY, speculation=Speculation.of("auto")), Deadline()):
         pass
 

@@ -83,7 +83,7 @@ class Session:
                 if (speed := reply_speed(self.generate, temperature)) is None:
                     break
                 self._plain(temperature > 0, speed)
-            learn_costs(self.generate)
+            learn_costs(self.generate, self.runner.executor.costs, self.runner.executor.stops)
         self.forget()
         if not self.info.plain_tokens_per_second:
             self._plain(False, bare)

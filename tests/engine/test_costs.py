@@ -102,9 +102,12 @@ def test_the_time_between_replies_belongs_to_no_step() -> None:
 
 def test_what_a_model_reads_after_others_drafted_is_no_cost_of_a_token() -> None:
     costs = StepCosts(lambda: 0.0)
-    costs.add("draft", step(2, 1.0, 5.0))
+    costs.add("draft", step(2, 9.0, 5.0))
+    assert costs.draft("draft") == 0.0, "it read the prompt"
+    costs.add("draft", step(2, 2.0, 5.0))
     costs.add("lookup", step(8, 0.0, 5.0))
     costs.add("draft", step(2, 9.0, 5.0))
-    assert costs.draft("draft") == pytest.approx(0.5)
-    costs.add("draft", step(2, 2.0, 5.0))
-    assert costs.draft("draft") == pytest.approx(0.75)
+    assert costs.draft("draft") == pytest.approx(1.0)
+    costs.add("lookup", step(8, 0.0, 5.0))
+    costs.add("draft", step(2, 1.0, 5.0))
+    assert costs.draft("draft") == pytest.approx(0.75), "a trial that was cheaper all the same"

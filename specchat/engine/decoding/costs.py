@@ -114,10 +114,10 @@ class StepCosts:
             self.other.add(max(0.0, 1e3 * (now - self._since) - stepped.draft_ms - stepped.verify_ms))
         self._since = now
         if stepped.drafted:
-            mean = self.drafts.setdefault(family, Mean())
-            # A model that was left out for a while read the text since, too.
-            if family == self._last or not mean.count:
-                mean.add(stepped.draft_ms / stepped.drafted)
+            mean, ms = self.drafts.setdefault(family, Mean()), stepped.draft_ms / stepped.drafted
+            # After a prompt, or another family, a model read that, too: what it took is the most that it may take.
+            if family == self._last or (self._last and not mean.count) or ms < mean.value:
+                mean.add(ms)
         self._last = family
 
     def draft(self, family: str) -> float:
