@@ -17,7 +17,7 @@ def expected_tokens(survival: Sequence[float]) -> float:
     return 1.0 + sum(survival)
 
 
-def step_cost(length: int, draft: float, check: float, other: float = 0.0) -> float:
+def step_cost(length: float, draft: float, check: float, other: float = 0.0) -> float:
     """A step that drafts `length` tokens at `draft` each and takes `check` to check them and the pending one."""
     return length * draft + check + other
 

@@ -72,16 +72,11 @@ def learn_costs(generate: Callable[[Generate, Deadline], Iterator[Event]], costs
     Raises:
         EngineError: as `reply_speed`.
     """
-    for reply in range(2):
-        if reply == 1:
-            costs.forget()
-            stops.forget()
-        _answer_by_auto(generate)
-
-
-def _answer_by_auto(generate: Callable[[Generate, Deadline], Iterator[Event]]) -> None:
-    for _ in generate(replace(REPLY, speculation=Speculation.of("auto")), Deadline()):
-        pass
+    for _ in range(2):
+        costs.forget()
+        stops.forget()
+        for _event in generate(replace(REPLY, speculation=Speculation.of("auto")), Deadline()):
+            pass
 
 
 def plain_speed(runner: Runner) -> float:

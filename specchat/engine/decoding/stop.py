@@ -22,6 +22,8 @@ KEPT, KEPT_STEP = 0.99, 0.97
 """Weight of what is known after one more token, or step."""
 REVIEW = 8
 """Steps between two looks at costs."""
+ROWS = 8
+"""Drafted tokens over which the cost of a row more is taken."""
 UNSURE = 0.7
 """What the chance must be while nothing was measured, and a probability where the text depends on the draft and so must
 not on time."""
@@ -89,7 +91,7 @@ class Stop:
 
     def _review(self) -> None:
         checks = self._costs.checks.table()
-        row_ms = (checks[REVIEW + 1] - checks[1]) / REVIEW
+        row_ms = (checks[1 + ROWS] - checks[1]) / ROWS
         rate = max(self._tokens / self._ms, 1 / (checks[1] + self._costs.other.value))
         price = rate * (self._costs.draft(self._family) + row_ms)
         self._least = min(max(0.05, price), 0.95)

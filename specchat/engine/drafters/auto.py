@@ -77,6 +77,7 @@ class AutoDrafter:
             copier.name: [Copies(first, later) for first, later in zip(FIRST, LATER, strict=True)] for copier in copiers
         }
         self._costs = costs
+        self.begin([])
         self.forget()
 
     @property
@@ -85,6 +86,7 @@ class AutoDrafter:
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._due = self._longest = 0
+        """Steps until the next look at costs, and tokens that a draft of this reply may have far from its end."""
 
     def forget(self) -> None:
         """What steps cost and what drafts bring in general is kept: it belongs to machine and pair, not to a text."""
@@ -93,8 +95,6 @@ class AutoDrafter:
         for families in self._copies.values():
             for family in families:
                 family.forget()
-        self._due = 0
-        """Steps until the next look at costs."""
         self._drafted, self._limit, self._trial = "plain", 0, False
         self._guess, self._copied, self._kind = Guess(), "", 0
 
@@ -106,7 +106,6 @@ class AutoDrafter:
         if not limit:
             return "plain"
         self._longest = max(self._longest, limit)
-        """Tokens that a draft of this reply may have where the reply goes on for long enough."""
         for copier in self._copiers:
             guess = copier.guess(text, limit)
             if guess.tokens and guess.matched >= self._guess.matched:

@@ -47,18 +47,15 @@ def drafters_for(
     lookup, suffix, ngram = LookupDrafter(drafts), SuffixDrafter(drafts, earlier), NgramDrafter(drafts, earlier)
     drafters: dict[str, Drafter] = {drafter.name: drafter for drafter in (PlainDrafter(), lookup, suffix, ngram)}
     refused: dict[str, str] = {}
-    for family in (DraftModelDrafter, DraftTreeDrafter):
-        if draft is not None:
-            drafters[family.name] = family(draft.cached, draft.drafts, draft.ahead)
-        else:
-            refused[family.name] = "this pair has no draft model"
     if draft is not None:
-        by_model = DraftModelDrafter(draft.cached, draft.drafts, draft.ahead)
+        chain = DraftModelDrafter(draft.cached, draft.drafts, draft.ahead)
+        tree = DraftTreeDrafter(draft.cached, draft.drafts, draft.ahead)
         # A device's captured passes begin at the end of the text: nothing can go on after a copy there.
         joint = drafts is draft.drafts and not draft.ahead
-        drafters["cascade"] = CascadeDrafter(ngram, drafts, by_model, joint)
+        cascade = CascadeDrafter(ngram, drafts, chain, joint)
+        drafters |= {drafter.name: drafter for drafter in (chain, tree, cascade)}
     else:
-        refused["cascade"] = "this pair has no draft model"
+        refused |= {info.name: "this pair has no draft model" for info in STRATEGIES.values() if info.needs_draft}
     if layers >= SWIFT_LAYERS:
         drafters["swift"] = SwiftDrafter(target, layers, drafts)
     else:
