@@ -30,6 +30,7 @@ from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters.fences import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.measure import REPLY_TOKENS, draft_cost, learn_costs, plain_speed, reply_speed
 from specchat.engine.model.tokenizer import Tokenizer
@@ -37,7 +38,7 @@ from specchat.engine.remembering import Remembering
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
 from specchat.engine.step_tree import PENDING
-from specchat.engine.strategies import CASCADE, MAX_DRAFT_LENGTH
+from specchat.engine.strategies import JOINT, MAX_DRAFT_LENGTH
 from specchat.engine.tally import Tally
 
 
@@ -51,6 +52,7 @@ class Session:
         self.target = runner.target
         self.drafters = runner.drafters
         self.remembering = Remembering(runner.earlier, tokenizer.encode)
+        runner.fences.know(backquotes(tokenizer.vocabulary))
         self.eos = runner.eos | tokenizer.eos
         self.info = PairInfo(
             id=pair.id,
@@ -281,7 +283,7 @@ PLAIN_WEIGHT = 0.5
 def source(stepped: Stepped, index: int, strategy: str) -> str:
     """Where token `index` of a step came from: one of `strategies.SOURCES`."""
     if index < stepped.accepted:
-        return CASCADE[index >= stepped.copied] if stepped.copied else strategy
+        return JOINT[strategy][index >= stepped.switch] if stepped.switch else strategy
     if stepped.drafted == 0:
         return "plain"
     return "bonus" if stepped.tested == stepped.accepted else "target"

@@ -76,8 +76,8 @@ STRATEGIES: dict[str, StrategyInfo] = {
 MAX_DRAFT_LENGTH = 15
 """Most drafted tokens that a verify step takes: with the pending token it fills one 16-row tile."""
 
-CASCADE = ("ngram", "draft")
-"""Who drafts for `cascade`: what is copied, and what a model drafts or adds to it."""
+JOINT = {"cascade": ("ngram", "draft"), "auto": ("draft", "lookup")}
+"""Who drafts where two make one draft: the first tokens, and those after them."""
 
 SOURCES = (*STRATEGIES, "target", "bonus")
 """Where a token came from: a strategy's accepted draft, the target's correction, or the bonus after a full accept."""

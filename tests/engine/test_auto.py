@@ -10,12 +10,18 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
-from specchat.engine.drafters.auto import SOONEST, AutoDrafter
+from specchat.engine.drafters.auto import SOONEST, AutoDrafter, kind
+from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import Guess
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 RIGHT, WRONG = 1, 2
 """Tokens: what comes next is always RIGHT."""
+
+
+def nothing_after(*_: object) -> Guess:
+    """Nothing can be copied after a model's tokens."""
+    return Guess()
 
 
 @dataclass
@@ -28,6 +34,8 @@ class World:
     agrees: float = 0.8
     copies: float = 0.0
     """Share of copied tokens that stay, 0 where nothing can be copied."""
+    read_ms: float = 0.0
+    """Of a token that the model has not read."""
 
     def promise(self, stays: float, length: int, draft_ms: float) -> float:
         """Tokens a millisecond of drafts of this length."""
@@ -57,7 +65,7 @@ class Scripted:
     random: random.Random
     ahead: bool = True
     observed: list[Stepped] = field(default_factory=list)
-    copies: bool = False
+    unread: int = 0
 
     def begin(self, prompt: Sequence[int]) -> None:
         pass
@@ -77,6 +85,9 @@ class Scripted:
         self.drafts.fill(tokens, [self.world.agrees] * len(tokens))
         return self.name
 
+    def behind(self, text: Sequence[int]) -> float:
+        return self.unread * self.world.read_ms
+
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         self.observed.append(stepped)
 
@@ -95,7 +106,8 @@ class Simulation:
         chance = random.Random(seed)
         self.copier = Scripted("lookup", world, self.drafts, chance)
         self.model = Scripted("draft", world, self.drafts, chance)
-        self.auto = AutoDrafter(self.drafts, [self.copier], [self.model], self.costs)
+        self.fences = Fences()
+        self.auto = AutoDrafter(self.drafts, [self.copier], nothing_after, [self.model], self.costs, self.fences)
         self.text = [0, 0]
         self.auto.begin(self.text)
         self.tokens = 0
@@ -181,6 +193,34 @@ def test_in_the_long_run_it_is_never_slower_than_plain(world: World) -> None:
     simulation = Simulation(world)
     simulation.speed(100)
     assert simulation.speed(3000) >= 0.97 * world.plain
+
+
+@pytest.mark.parametrize(("tokens", "family"), [(6, "plain"), (200, "draft")])
+def test_a_model_that_must_read_first_is_taken_for_long_replies(tokens: int, family: str) -> None:
+    simulation = Simulation(World(agrees=0.9, read_ms=0.02))
+    for _ in range(30):
+        simulation.auto.begin(simulation.text)
+        end = len(simulation.text) + tokens
+        while len(simulation.text) < end:
+            simulation.step()
+    simulation.auto.begin(simulation.text)
+    assert simulation.step()[0] == "draft"
+    simulation.model.unread = 400
+    assert simulation.step()[0] == family
+
+
+def test_prose_and_code_are_told_apart() -> None:
+    """A model that knows the one and not the other drafts at once where it is back at what it knows."""
+    simulation = Simulation(World())
+    for _ in range(6):
+        for simulation.fences.code, agrees in ((False, 0.9), (True, 0.02)):
+            simulation.model.world = World(agrees=agrees)
+            families = [simulation.step()[0] for _ in range(60)]
+    assert families[:3] == ["plain"] * 3
+    simulation.fences.code, simulation.model.world = False, World(agrees=0.9)
+    assert [simulation.step()[0] for _ in range(3)] == ["draft"] * 3
+    assert kind(0) != kind(0, code=True)
+    assert kind(9) == kind(9, code=True)
 
 
 def test_what_was_not_taken_is_learnt_from() -> None:

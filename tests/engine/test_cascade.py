@@ -15,7 +15,6 @@ from specchat.engine.drafters import cascade, ngram
 from specchat.engine.drafters.cascade import TRUSTED, CascadeDrafter
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.session import Session, source
-from specchat.engine.strategies import CASCADE
 from tests.engine.branches import Branches
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply
 
@@ -108,8 +107,8 @@ def test_joint_drafts_do_not_change_the_text(
 
 
 def test_each_token_of_a_joint_draft_has_its_own_source() -> None:
-    stepped = Stepped((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, copied=2)
-    assert [source(stepped, i, "cascade") for i in range(4)] == [CASCADE[0], CASCADE[0], CASCADE[1], "target"]
+    stepped = Stepped((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, switch=2)
+    assert [source(stepped, i, "cascade") for i in range(4)] == ["ngram", "ngram", "draft", "target"]
 
 
 @pytest.mark.usefixtures("always_joint")

@@ -106,7 +106,7 @@ def test_only_the_family_that_drafted_learns() -> None:
 def test_what_was_copied_tells_nothing_of_the_model() -> None:
     """Of four drafts the first two were copied and stayed; the model learns from the third, which did not."""
     joint, alone = (Stop("draft", StepCosts(lambda: 0.0)) for _ in range(2))
-    joint.observe(Stepped((0,) * 3, (0,) * 4, (None, None, SURE, SURE), 3, (1, 2), 1.0, 1.0, copied=2))
+    joint.observe(Stepped((0,) * 3, (0,) * 4, (None, None, SURE, SURE), 3, (1, 2), 1.0, 1.0, switch=2))
     alone.observe(Stepped((0,), (0,) * 2, (SURE, SURE), 1, (), 1.0, 1.0))
     assert joint._stay.values == alone._stay.values
     assert joint._follow.values == alone._follow.values

@@ -13,6 +13,10 @@ WIDTH = 4
 """Nodes that a level of a tree goes on from, and tokens that may follow each."""
 
 
+Copy = Callable[[Sequence[int], float], Sequence[int]]
+"""What to add to these drafted tokens, all of which stay with this chance."""
+
+
 class Drafts(Protocol):
     """Where a draft is made: eagerly on the host, or in captured graphs on a device.
 
@@ -30,6 +34,13 @@ class Drafts(Protocol):
             name: of the family; a device keeps one captured graph for each.
             limit: most tokens, at least 1, with those that were taken before.
             one: calls `run` and `pick` and reads nothing of what they made, so that it can be captured.
+        """
+        ...
+
+    def follow(self, copy: Copy) -> None:
+        """Ask `copy` after each token of the chains of this step what may follow it. What it gives ends a chain.
+
+        Only the host asks: a device does not know its tokens before it has judged them.
         """
         ...
 
@@ -108,4 +119,12 @@ class Drafter(Protocol):
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         """The last draft was judged so: `text` is what there is now, its last token pending."""
+        ...
+
+
+class ModelDrafter(Drafter, Protocol):
+    """A family that runs a model."""
+
+    def behind(self, text: Sequence[int]) -> float:
+        """Milliseconds that the model needs for what it has not read of `text`, as far as reading was timed."""
         ...

@@ -11,7 +11,7 @@ from specchat.engine.decoding import noise
 from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import WIDTH, Role
+from specchat.engine.decoding.draft import WIDTH, Copy, Role
 from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
@@ -43,6 +43,9 @@ class HostDrafts:
         self.draft = Draft()
         self.copied = 0
         """Tokens of the draft that a chain goes on after."""
+        self.switch = 0
+        """Tokens of the draft before those that another family added; 0 where one made all."""
+        self._copy: Copy | None = None
         self._growth: Growth | None = None
         self._acceptance = acceptance
         self._timed = acceptance == "coupled" or self.sampler.greedy
@@ -55,20 +58,40 @@ class HostDrafts:
             for node in range(self.copied, limit):
                 one(node)
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
-                if stop.ends(draft.confidence[-1]):
+                ends = stop.ends(draft.confidence[-1])
+                if self._copy is not None and (added := self._copy(draft.tokens, stop.chance)):
+                    self.switch = len(draft.tokens)
+                    self._add(added)
+                    break
+                if ends:
                     break
         finally:
             for token in draft.tokens:
                 self.history.pop(token)
 
     def _go_on_after(self, draft: Draft) -> None:
-        """Count what was copied, of which no probability is told, as drafted, and as sure where `q` is asked for."""
+        copied = list(draft.tokens)
+        self.copied = self.switch = len(copied)
+        draft.tokens.clear()
         draft.confidence.clear()
-        self.copied = len(draft.tokens)
-        for token in draft.tokens:
+        self._add(copied)
+
+    def _add(self, copied: Sequence[int]) -> None:
+        """Draft what was copied, of which no probability is told and which is sure where `q` is asked for."""
+        for token in copied:
+            self.draft.tokens.append(token)
             self.history.push(token)
             if self._acceptance != "coupled":
-                draft.q.append(one_hot(tensor(token), self._vocab).double())
+                self.draft.q.append(one_hot(tensor(token), self._vocab).double())
+
+    def _confidence(self) -> tuple[float | None, ...]:
+        """The probability of each token, None for those that were copied beside a model's."""
+        sure = self.draft.confidence
+        after = len(self.draft.tokens) - self.copied - len(sure) if sure else 0
+        return (*[None] * self.copied, *sure, *[None] * after)
+
+    def follow(self, copy: Copy) -> None:
+        self._copy = copy
 
     def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
         self._growth = growth = Growth(least)
@@ -195,13 +218,13 @@ class HostExecutor(HostDrafts):
         stepped = Stepped(
             tokens=tuple(tokens),
             drafts=tuple(draft.tokens),
-            confidence=(*[None] * self.copied, *draft.confidence),
+            confidence=self._confidence(),
             tested=judged.tested,
             path=path,
             draft_ms=1e3 * (self._drafted - self._started),
             verify_ms=1e3 * (perf_counter() - self._drafted),
             parents=tuple(draft.parents),
-            copied=self.copied,
+            switch=self.switch,
         )
         self.stops.observe(stepped)
         return stepped

@@ -98,6 +98,22 @@ class Copies:
                 most, best = promise, length
         return most, best
 
+    def gain(self, longest: int, chance: float, rate: float, checks: Sequence[float]) -> tuple[float, int]:
+        """The most tokens that a length from 1 to `longest` brings after tokens that stay with `chance`, and it.
+
+        Those that the time of its rows would bring at `rate` tokens a millisecond are taken off; `checks` are the
+        milliseconds of a check without the copy, with one token of it, ...
+        """
+        stays, later = chance * self._first.value, self._later.value
+        tokens, most, best = 0.0, float("-inf"), 1
+        for length in range(1, longest + 1):
+            tokens += stays
+            stays *= later
+            gain = tokens - rate * (checks[length] - checks[0])
+            if gain > most:
+                most, best = gain, length
+        return most, best
+
 
 def promise(accepted: float, drafted: float, draft_ms: float, checks: Sequence[float], other_ms: float) -> float:
     """Tokens a millisecond of steps that draft and keep so many tokens on average, at `draft_ms` a drafted one."""

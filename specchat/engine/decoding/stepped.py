@@ -10,7 +10,7 @@ class Stepped:
     `drafts` are the tokens that were proposed, in the order of their nodes, the first of which is node 1; `parents` the
     nodes that they follow, empty for a chain. `path` are the nodes that stayed, `tested` counts the places that were
     judged. `confidence` is the probability of each token, empty where the family has none to tell: it is shown, nothing
-    depends on it. `copied` counts the first drafts of one that a model went on with: it did not draft these.
+    depends on it. `switch` counts the first drafts of one that two made, one after the other; 0 where one made all.
     """
 
     tokens: tuple[int, ...]
@@ -21,7 +21,7 @@ class Stepped:
     draft_ms: float
     verify_ms: float
     parents: tuple[int, ...] = ()
-    copied: int = 0
+    switch: int = 0
 
     @property
     def accepted(self) -> int:

@@ -55,6 +55,11 @@ class Stop:
         self._steps = 0
         self._least = UNSURE
 
+    @property
+    def chance(self) -> float:
+        """That all tokens of the draft stay; 1 where its end does not depend on that."""
+        return self._chance
+
     def begin(self, timed: bool, off: bool = False) -> "Stop":
         """A draft begins; not `timed` where it must be the same whenever it is made. It ends nowhere if `off`."""
         self._chance = 1.0
@@ -75,7 +80,7 @@ class Stop:
         """The draft was judged so."""
         before = -1
         for place, probability in enumerate(stepped.confidence[: stepped.tested]):
-            if probability is None:  # copied: the model went on after it
+            if probability is None:  # copied
                 continue
             at = bisect_left(SURE, probability)
             stayed = place < stepped.accepted

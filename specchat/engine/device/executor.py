@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import WIDTH, Role
+from specchat.engine.decoding.draft import WIDTH, Copy, Role
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stop, Stops
 from specchat.engine.device.buffers import VERIFY_ROWS
@@ -124,6 +124,9 @@ class DeviceExecutor:
     def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
         self._kind = "sampled block" if self._acceptance == "block" and not self._greedy else "sampled chain"
         self._start_passes(Passes(name, limit, one, self.stops.begin(name, self.timed)))
+
+    def follow(self, copy: Copy) -> None:
+        pass
 
     def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
         self._kind = "tree"

@@ -1,8 +1,10 @@
 """A small model of the same family drafts token by token (Leviathan et al. 2023)."""
 
 from collections.abc import Sequence
+from time import perf_counter
 
 from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.costs import Mean
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
 
@@ -18,6 +20,8 @@ class DraftModelDrafter:
         self.ahead = ahead
         self._drafts = drafts
         self._proposed = 0
+        self._read = Mean()
+        """Milliseconds of reading a token."""
 
     def begin(self, prompt: Sequence[int]) -> None:
         self.draft.rewind(prompt)
@@ -31,11 +35,17 @@ class DraftModelDrafter:
         ready = len(text) - 2
         if limit <= 0 or ready < 0:
             return self.name
-        while len(self.draft.tokens) < ready:
-            self.draft.fill(text[:-1])
+        if (unread := ready - len(self.draft.tokens)) > 0:
+            started = perf_counter()
+            while len(self.draft.tokens) < ready:
+                self.draft.fill(text[:-1])
+            self._read.add(1e3 * (perf_counter() - started) / unread)
         self._proposed = len(text)
         self._make(limit)
         return self.name
+
+    def behind(self, text: Sequence[int]) -> float:
+        return max(0, len(text) - 2 - len(self.draft.tokens)) * self._read.value
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         if stepped.drafted:  # all but the last token that it drafted went through the draft itself

@@ -39,20 +39,24 @@ class LookupDrafter:
     def guess(self, text: Sequence[int], limit: int) -> Guess:
         """Up to `limit` tokens that followed the end of `text` before."""
         self._here.grow(text)
-        source, matched = self._longest_match()
-        tokens: list[int] = []
+        return self.after(text, (), limit)
+
+    def after(self, text: Sequence[int], drafted: Sequence[int], limit: int) -> Guess:
+        """Up to `limit` tokens that followed the end of `text` and `drafted` before; `text` was asked about already."""
+        source, matched = self._longest_match([*text[-LONGEST:], *drafted])
+        tokens = list(drafted)
         for i in range(source, source + limit) if source is not None else ():
             # A match that reaches the end of the text goes on in the draft itself: repetition repeats.
             tokens.append(text[i] if i < len(text) else tokens[i - len(text)])
-        return Guess(tokens, matched=matched)
+        return Guess(tokens[len(drafted) :], matched=matched)
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
 
-    def _longest_match(self) -> tuple[int | None, int]:
-        """Where the text goes on after the best earlier occurrence of its end, and how many tokens are alike."""
+    def _longest_match(self, end: Sequence[int]) -> tuple[int | None, int]:
+        """Where the text goes on after the best earlier occurrence of `end`, and how many tokens are alike."""
         best, best_length = None, 0
-        for length, at in self._here.matches(self._here.text[-LONGEST:], LONGEST, CANDIDATES):
+        for length, at in self._here.matches(end, LONGEST, CANDIDATES):
             if length > best_length:
                 best, best_length = at, length
                 if length == LONGEST:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from specchat.engine.api import StrategyStatus
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import Drafter, Drafts
+from specchat.engine.decoding.draft import Drafter, Drafts, ModelDrafter
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.cascade import CascadeDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.draft_tree import DraftTreeDrafter
 from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.ngram import NgramDrafter
 from specchat.engine.drafters.plain import PlainDrafter
@@ -38,15 +39,17 @@ def drafters_for(
     draft: DraftModel | None,
     earlier: Earlier,
     costs: StepCosts,
+    fences: Fences,
 ) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
     """Drafters by strategy name, and the status of every strategy, for a target of so many layers.
 
     `drafts` makes what the target drafts for itself; `earlier` is what may be copied from other chats; `costs` are told
-    of each step.
+    of each step; `fences` tell code from prose.
     """
     lookup, suffix, ngram = LookupDrafter(drafts), SuffixDrafter(drafts, earlier), NgramDrafter(drafts, earlier)
     drafters: dict[str, Drafter] = {drafter.name: drafter for drafter in (PlainDrafter(), lookup, suffix, ngram)}
     refused: dict[str, str] = {}
+    models: list[ModelDrafter] = []
     if draft is not None:
         chain = DraftModelDrafter(draft.cached, draft.drafts, draft.ahead)
         tree = DraftTreeDrafter(draft.cached, draft.drafts, draft.ahead)
@@ -54,15 +57,13 @@ def drafters_for(
         joint = drafts is draft.drafts and not draft.ahead
         cascade = CascadeDrafter(ngram, drafts, chain, joint)
         drafters |= {drafter.name: drafter for drafter in (chain, tree, cascade)}
+        models = [chain]
     else:
         refused |= {info.name: "this pair has no draft model" for info in STRATEGIES.values() if info.needs_draft}
     if layers >= SWIFT_LAYERS:
-        drafters["swift"] = SwiftDrafter(target, layers, drafts)
+        drafters["swift"] = swift = SwiftDrafter(target, layers, drafts)
+        models = models or [swift]  # where nothing else drafts for the target it does so itself
     else:
         refused["swift"] = f"the target has only {layers} layers: too few to skip some"
-    # The target drafts for itself where nothing else does. A tree by the draft model is left out: most replies are over
-    # before it can be told apart from the chain.
-    names = ("draft",) if draft is not None else ("swift",)
-    models = [drafters[name] for name in names if name in drafters]
-    drafters["auto"] = AutoDrafter(drafts, (lookup, suffix), models, costs)
+    drafters["auto"] = AutoDrafter(drafts, (lookup, suffix), lookup.after, models, costs, fences)
     return drafters, tuple(StrategyStatus(name, name in drafters, refused.get(name, "")) for name in STRATEGIES)

@@ -50,6 +50,9 @@ class SwiftDrafter:
         self._drafts.chain(self.name, limit, self._one)
         return self.name
 
+    def behind(self, text: Sequence[int]) -> float:
+        return 0.0
+
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
 

@@ -56,9 +56,14 @@ class Tokenizer:
         self._texts: dict[int, str] = {}
 
     @property
+    def vocabulary(self) -> dict[str, int]:
+        """Ids by token as the tokenizer writes them, added ones included."""
+        return dict(self.backend.get_vocab(with_added_tokens=True))
+
+    @property
     def size(self) -> int:
         """How many rows a table of all token ids has, added ones included."""
-        return 1 + max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1)
+        return 1 + max(self.vocabulary.values(), default=-1)
 
     def prompt(self, messages: Sequence[Message], prefill: str = "") -> list[int]:
         """Tokens of a chat up to where the assistant's reply starts, and of `prefill`, with which it does.

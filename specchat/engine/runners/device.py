@@ -17,6 +17,7 @@ from specchat.engine.device.on_host import DraftsOnHost
 from specchat.engine.device.prepare import prepare
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.registry import DraftModel, drafters_for
 from specchat.engine.kernels.products import as_with, processors
 from specchat.engine.model.decoder import Decoder
@@ -46,9 +47,9 @@ def device_runner(
         drafting = DraftModel(on_host, executor.on_host, ahead=False)
     elif "draft" in cached:
         drafting = DraftModel(cached["draft"], executor, ahead=True)
-    earlier = Earlier()
+    earlier, fences = Earlier(), Fences()
     drafters, statuses = drafters_for(
-        cached["target"], target.config.layers, executor, drafting, earlier, executor.costs
+        cached["target"], target.config.layers, executor, drafting, earlier, executor.costs, fences
     )
 
     def ready(told: Callable[[str], None]) -> None:
@@ -66,6 +67,7 @@ def device_runner(
         drafters=drafters,
         statuses=statuses,
         earlier=earlier,
+        fences=fences,
         vocab=target.config.vocab,
         eos=target.config.eos,
         place="cuda",

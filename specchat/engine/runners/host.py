@@ -6,6 +6,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.registry import DraftModel, drafters_for
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.runners.runner import Runner
@@ -18,9 +19,9 @@ def host_runner(target: Decoder, draft: Decoder | None) -> Runner:
         cached["draft"] = CachedModel(draft)
     executor = HostExecutor(cached)
     drafting = DraftModel(cached["draft"], executor, ahead=False) if draft is not None else None
-    earlier = Earlier()
+    earlier, fences = Earlier(), Fences()
     drafters, statuses = drafters_for(
-        cached["target"], target.config.layers, executor, drafting, earlier, executor.costs
+        cached["target"], target.config.layers, executor, drafting, earlier, executor.costs, fences
     )
     threads = torch.get_num_threads()
     return Runner(
@@ -30,6 +31,7 @@ def host_runner(target: Decoder, draft: Decoder | None) -> Runner:
         drafters=drafters,
         statuses=statuses,
         earlier=earlier,
+        fences=fences,
         vocab=target.config.vocab,
         eos=target.config.eos,
         place="cpu",

@@ -9,6 +9,7 @@ from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.drafters.fences import Fences
 from specchat.engine.model.plan import Place
 
 
@@ -18,6 +19,7 @@ class Runner:
 
     Attributes:
         earlier: the replies before that some drafters copy from.
+        fences: which tokens fence code off, told by whoever has the tokenizer.
         vocab: columns of the target's logits.
         eos: end-of-text tokens that the checkpoint names.
         device: in words.
@@ -33,6 +35,7 @@ class Runner:
     drafters: Mapping[str, Drafter]
     statuses: tuple[StrategyStatus, ...]
     earlier: Earlier
+    fences: Fences
     vocab: int
     eos: frozenset[int]
     place: Place

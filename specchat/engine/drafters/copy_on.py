@@ -1,0 +1,75 @@
+"""What can be copied after a model's first tokens: a text often repeats what it was not yet at the start of.
+
+Each token that a model drafts may be the one with which the end of the text occurred before. From there a copy costs no
+pass of the model. It takes the model's place where the tokens that it is expected to bring, at what its rows cost, are
+more than those of a model that goes on.
+"""
+
+from collections.abc import Callable, Sequence
+
+from specchat.engine.decoding.pace import Copies
+from specchat.engine.drafters.guess import Guess
+
+After = Callable[[Sequence[int], Sequence[int], int], Guess]
+"""Up to so many tokens that may follow a text and what was drafted after it."""
+SHORTEST = 4
+"""Tokens that must be alike: a model knows better what follows fewer."""
+
+
+class CopyOn:
+    """Watches one draft of a model at a time."""
+
+    def __init__(self, after: After, copies: Callable[[int], Copies]) -> None:
+        """`copies` knows how far copies after a model's tokens come, by how many tokens were alike."""
+        self._guesses = after
+        self._copies = copies
+        self._guess, self._after = Guess(), 0
+        self.taken = False
+        """Whether the last draft ends with a copy."""
+
+    def start(
+        self, text: Sequence[int], limit: int, rate: float, goes_on: float, checks: Sequence[float], draft_ms: float
+    ) -> None:
+        """A model drafts after `text`, up to `limit` tokens with what is copied.
+
+        Args:
+            rate: tokens a millisecond that steps bring: what time is worth.
+            goes_on: the chance that a further token of the model stays.
+            checks: milliseconds of checking 0, 1, ... rows.
+            draft_ms: milliseconds of a token of the model.
+        """
+        self._text, self._limit = text, limit
+        self._rate, self._goes_on, self._checks, self._draft_ms = rate, goes_on, checks, draft_ms
+        self._guess, self._after, self.taken = Guess(), 0, False
+
+    def copy(self, drafted: Sequence[int], chance: float) -> Sequence[int]:
+        """What to copy after these tokens of the model, all of which stay with this chance; nothing where it may go on.
+
+        The first copy that was found is judged, whether it was taken or not.
+        """
+        made = len(drafted)
+        guess = self._guesses(self._text, drafted, self._limit - made)
+        if not guess.tokens or guess.matched < SHORTEST:
+            return ()
+        if not self._guess.tokens:
+            self._guess, self._after = guess, made
+        checks = self._checks[1 + made :]
+        gain, length = self._copies(guess.matched).gain(len(guess.tokens), chance, self._rate, checks)
+        if gain <= max(0.0, self._model_gain(len(guess.tokens), chance, checks)):
+            return ()
+        self._guess, self._after, self.taken = guess, made, True
+        return guess.tokens[:length]
+
+    def _model_gain(self, longest: int, chance: float, checks: Sequence[float]) -> float:
+        """Tokens that a model which goes on brings at best, less those that its time would bring otherwise."""
+        tokens = most = 0.0
+        for length in range(1, longest + 1):
+            chance *= self._goes_on
+            tokens += chance
+            most = max(most, tokens - self._rate * (length * self._draft_ms + checks[length] - checks[0]))
+        return most
+
+    def judge(self, new: Sequence[int], accepted: int) -> None:
+        """The text went on with `new`, of which so many were drafted."""
+        if self._guess.tokens and accepted >= self._after:
+            self._copies(self._guess.matched).judged(self._guess.outcome(new[self._after :]))
