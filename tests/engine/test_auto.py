@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -10,9 +10,10 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
-from specchat.engine.drafters.auto import SOONEST, AutoDrafter, kind
+from specchat.engine.drafters.auto import SOONEST, AutoDrafter
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import Guess
+from specchat.engine.drafters.text_kind import kind
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 RIGHT, WRONG = 1, 2
@@ -36,6 +37,8 @@ class World:
     """Share of copied tokens that stay, 0 where nothing can be copied."""
     read_ms: float = 0.0
     """Of a token that the model has not read."""
+    grows: float = 0.0
+    """As `agrees`, along the best path of a tree of `LEVELS` levels; 0 where there is none."""
 
     def promise(self, stays: float, length: int, draft_ms: float) -> float:
         """Tokens a millisecond of drafts of this length."""
@@ -53,6 +56,9 @@ class World:
     @property
     def plain(self) -> float:
         return self.promise(0.0, 0, 0.0)
+
+
+LEVELS = 6
 
 
 @dataclass
@@ -77,7 +83,11 @@ class Scripted:
         return Guess(self._tokens(self.world.copies, limit) if self.world.copies else [], matched=4)
 
     def propose(self, text: Sequence[int], limit: int) -> str:
-        """As a model does that is as sure as it is right."""
+        """As a model does that is as sure as it is right; a tree's path comes before what else it has."""
+        if self.name == "draft-tree":
+            path = self._tokens(self.world.grows, min(limit, LEVELS))
+            self.drafts.fill([*path, *[WRONG] * (limit - len(path))])
+            return self.name
         stop, wanted = self.drafts.stops.begin(self.name, timed=True), 1
         while wanted < limit and not stop.ends(self.world.agrees):
             wanted += 1
@@ -107,7 +117,8 @@ class Simulation:
         self.copier = Scripted("lookup", world, self.drafts, chance)
         self.model = Scripted("draft", world, self.drafts, chance)
         self.fences = Fences()
-        self.auto = AutoDrafter(self.drafts, [self.copier], nothing_after, [self.model], self.costs, self.fences)
+        tree = Scripted("draft-tree", world, self.drafts, chance) if world.grows else None
+        self.auto = AutoDrafter(self.drafts, [self.copier], nothing_after, [self.model], tree, self.costs, self.fences)
         self.text = [0, 0]
         self.auto.begin(self.text)
         self.tokens = 0
@@ -118,7 +129,8 @@ class Simulation:
         family = self.auto.propose(self.text, limit)
         tokens = tuple(self.drafts.draft.tokens)
         accepted = next((i for i, token in enumerate(tokens) if token != RIGHT), len(tokens))
-        draft_ms = len(tokens) * self.world.draft_ms if family == "draft" else 0.0
+        passes = {"draft": len(tokens), "draft-tree": min(len(tokens), LEVELS)}.get(family, 0)
+        draft_ms = passes * self.world.draft_ms
         verify_ms = 1 + self.world.row_ms * len(tokens)
         self.ms += draft_ms + verify_ms + self.world.other_ms
         self.text += [RIGHT] * (accepted + 1)
@@ -221,6 +233,29 @@ def test_prose_and_code_are_told_apart() -> None:
     assert [simulation.step()[0] for _ in range(3)] == ["draft"] * 3
     assert kind(0) != kind(0, code=True)
     assert kind(9) == kind(9, code=True)
+
+
+def test_a_tree_is_taken_where_it_pays() -> None:
+    simulation = Simulation(World(draft_ms=0.1, row_ms=0.002, agrees=0.7, grows=0.85))
+    simulation.speed(150)
+    families = [simulation.step()[0] for _ in range(100)]
+    assert families.count("draft-tree") > 80
+
+
+def test_a_tree_that_keeps_no_more_is_left() -> None:
+    world = World(draft_ms=0.1, row_ms=0.002, agrees=0.7, grows=0.5)
+    simulation, chain = Simulation(world), Simulation(replace(world, grows=0.0))
+    for one in (simulation, chain):
+        one.speed(100)
+    families = [simulation.step()[0] for _ in range(300)]
+    assert 1 <= families.count("draft-tree") < 30
+    assert simulation.speed(2000) > 0.96 * chain.speed(2000)
+
+
+def test_a_tree_that_cannot_pay_is_never_tried() -> None:
+    simulation = Simulation(World(draft_ms=0.3, row_ms=0.2, agrees=0.8, grows=0.9))
+    simulation.speed(20)
+    assert "draft-tree" not in {simulation.step()[0] for _ in range(300)}
 
 
 def test_what_was_not_taken_is_learnt_from() -> None:

@@ -17,12 +17,13 @@ from dataclasses import replace
 
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafts, ModelDrafter
-from specchat.engine.decoding.pace import Average, Copies, by_kind, promise
+from specchat.engine.decoding.pace import Average, by_kind, promise
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.copy_on import After, CopyOn
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import Copier, Guess
-from specchat.engine.drafters.occurrences import KEY
+from specchat.engine.drafters.text_kind import KINDS, copies_by_kind, kind
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 REVIEW = 8
 """Steps between two looks at what checks cost."""
@@ -32,40 +33,28 @@ TRIED = 1
 """Tokens of a trial's draft."""
 TRIAL_SHARE = 0.018
 """What trials may lose, as a share of the time."""
+NEVER = float("inf")
 SOONEST, LATEST = 8, 64
 """Steps that each trial of a model is waited for."""
 ACCEPTED, DRAFTED = 4.0, 5.0
 """Tokens of a model's draft that stay, and all of them, before any was judged."""
-FIRST = (0.4, 0.4, 0.7, 0.9, 0.95)
-LATER = (0.8, 0.8, 0.85, 0.95, 0.97)
-"""Shares of copies assumed to stay, by kind of text: of their first tokens, and of each that follows one that stays."""
+TREE_GAIN = 1.25
+"""Times the tokens that a tree keeps of what a chain of the same model does, at most."""
 LENGTH = 64.0
 """Tokens of a reply, before any was written."""
 LONG = 8
 """After so many tokens alike no other copy is looked for."""
-ALIKE, NEW = len(FIRST), 2
-"""Kinds of text: its end did not occur before, 2 or 3 tokens did, 4 to 7, 8 to 15, more; the first two are new."""
-KINDS = ALIKE + NEW
-"""With those of new code."""
-
-
-def kind(matched: int, code: bool = False) -> int:
-    """The kind of a text whose last `matched` tokens occurred before."""
-    alike = 0 if matched < KEY else min(matched.bit_length() - 1, ALIKE - 1)
-    return ALIKE + alike if code and alike < NEW else alike
-
-
-def by_length() -> list[Copies]:
-    """What copies bring, by kind of text."""
-    return [Copies(*assumed) for assumed in zip(FIRST + FIRST[:NEW], LATER + LATER[:NEW], strict=True)]
 
 
 class _Model:
     """A family that runs a model: what its drafts bring, and when it is tried."""
 
-    def __init__(self, drafter: ModelDrafter) -> None:
+    def __init__(self, drafter: ModelDrafter, chain: "_Model | None" = None) -> None:
+        """`chain` where it is a tree by the model of that one."""
         self.drafter = drafter
-        self.accepted, self.drafted = by_kind(ACCEPTED, KINDS), by_kind(DRAFTED, KINDS)
+        self.chain = chain
+        self.accepted = by_kind(ACCEPTED, KINDS)
+        self.drafted = by_kind(DRAFTED if chain is None else float(MAX_DRAFT_LENGTH), KINDS)
         self.forget()
 
     def forget(self) -> None:
@@ -90,17 +79,20 @@ class AutoDrafter:
         copiers: Sequence[Copier],
         after: After,
         models: Sequence[ModelDrafter],
+        tree: ModelDrafter | None,
         costs: StepCosts,
         fences: Fences,
     ) -> None:
-        """`copiers` are asked in this order, `after` while one of the `models` drafts a chain; `costs` are told of each
-        step, and `fences` tell prose from code."""
+        """`copiers` are asked in this order, `after` while one of the `models` drafts a chain; `tree` is by the first
+        of these; `costs` are told of each step, and `fences` of code."""
         self._drafts = drafts
         self._fences = fences
         self._copiers = copiers
         self._models = {drafter.name: _Model(drafter) for drafter in models}
-        self._copies = {copier.name: by_length() for copier in copiers}
-        self._added = by_length()
+        if tree is not None:
+            self._models[tree.name] = _Model(tree, self._models[models[0].name])
+        self._copies = {copier.name: copies_by_kind() for copier in copiers}
+        self._added = copies_by_kind()
         """The same of copies after a model's tokens."""
         self._copy_on = CopyOn(after, lambda matched: self._added[kind(matched, fences.code)])
         self._costs = costs
@@ -166,7 +158,7 @@ class AutoDrafter:
     def _draft(self, text: Sequence[int], best: float) -> str:
         """Let the model draft, and copy where that pays more than its next token."""
         model = self._models[self._drafted]
-        self._joint = not self._trial and self._limit > 1
+        self._joint = not self._trial and self._limit > 1 and model.chain is None
         if self._joint:
             accepted, drafted = model.accepted[self._kind].value, model.drafted[self._kind].value
             # As if all places had that chance: the one in the middle keeps the share that is kept of all.
@@ -180,6 +172,8 @@ class AutoDrafter:
         """Take the model that promises most, or none; returns the promise."""
         best = self._plain
         for name, model in self._models.items():
+            if model.chain is not None and not self._costs.draft(name):
+                continue  # it must be tried first
             # What it must read first is paid once, for all that is still to be written.
             left = self._length.value
             promised = left / (left / self._promise(name, model) + model.drafter.behind(text))
@@ -197,13 +191,30 @@ class AutoDrafter:
         for name, model in self._models.items():
             if name == self._drafted:
                 continue
-            trial_ms = TRIED * self._costs.draft(name) + self._checks[1 + TRIED] + self._costs.other.value
-            patience = min(max(SOONEST, (trial_ms - 1 / best) * self._plain / TRIAL_SHARE), LATEST)
+            if model.chain is not None:
+                tried, lost_ms = limit, self._lost_by_tree(model, model.chain, limit, best)
+            else:
+                tried = limit if model.again else min(limit, TRIED)
+                trial_ms = TRIED * self._costs.draft(name) + self._checks[1 + TRIED] + self._costs.other.value
+                lost_ms = trial_ms - 1 / best
+            patience = min(max(SOONEST, lost_ms * self._plain / TRIAL_SHARE), LATEST)
             reading = model.drafter.behind(text) * self._plain / TRIAL_SHARE
-            if model.again or model.idle >= max(patience, reading):
-                self._drafted, self._limit, self._trial = name, limit if model.again else min(limit, TRIED), True
+            if lost_ms < NEVER and (model.again or model.idle >= max(patience, reading)):
+                self._drafted, self._limit, self._trial = name, tried, True
                 return True
         return False
+
+    def _lost_by_tree(self, tree: _Model, chain: _Model, limit: int, best: float) -> float:
+        """Milliseconds that trying a tree loses by what is known of it, as much as of the chain before it was tried.
+
+        NEVER where it could not pay even if it kept as much as a tree can.
+        """
+        accepted, drafted = chain.accepted[self._kind].value, chain.drafted[self._kind].value
+        draft_ms = drafted * self._costs.draft(chain.drafter.name)
+        ms = draft_ms + self._checks[1 + min(limit, MAX_DRAFT_LENGTH)] + self._costs.other.value
+        if (1 + TREE_GAIN * accepted) / ms < best * MARGIN:
+            return NEVER
+        return ms - (1 + min(accepted, tree.accepted[self._kind].value)) / best
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         self._due -= 1
@@ -225,7 +236,7 @@ class AutoDrafter:
 
     def _judge(self, model: _Model, stepped: Stepped) -> None:
         whole = 0 < stepped.accepted == stepped.drafted
-        short = self._trial and not model.again
+        short = self._trial and not model.again and model.chain is None
         model.again = short and whole
         model.idle = 0
         if model.again:

@@ -50,6 +50,7 @@ def drafters_for(
     drafters: dict[str, Drafter] = {drafter.name: drafter for drafter in (PlainDrafter(), lookup, suffix, ngram)}
     refused: dict[str, str] = {}
     models: list[ModelDrafter] = []
+    grown: ModelDrafter | None = None
     if draft is not None:
         chain = DraftModelDrafter(draft.cached, draft.drafts, draft.ahead)
         tree = DraftTreeDrafter(draft.cached, draft.drafts, draft.ahead)
@@ -57,7 +58,7 @@ def drafters_for(
         joint = drafts is draft.drafts and not draft.ahead
         cascade = CascadeDrafter(ngram, drafts, chain, joint)
         drafters |= {drafter.name: drafter for drafter in (chain, tree, cascade)}
-        models = [chain]
+        models, grown = [chain], tree
     else:
         refused |= {info.name: "this pair has no draft model" for info in STRATEGIES.values() if info.needs_draft}
     if layers >= SWIFT_LAYERS:
@@ -65,5 +66,5 @@ def drafters_for(
         models = models or [swift]  # where nothing else drafts for the target it does so itself
     else:
         refused["swift"] = f"the target has only {layers} layers: too few to skip some"
-    drafters["auto"] = AutoDrafter(drafts, (lookup, suffix), lookup.after, models, costs, fences)
+    drafters["auto"] = AutoDrafter(drafts, (lookup, suffix), lookup.after, models, grown, costs, fences)
     return drafters, tuple(StrategyStatus(name, name in drafters, refused.get(name, "")) for name in STRATEGIES)
