@@ -1,4 +1,4 @@
-"""Kinds of text, in which drafts fare differently: by how much of its end occurred before; new prose apart from code."""
+"""Kinds of text: by how much of its end occurred before, as drafts fare differently; new prose apart from new code."""
 
 from specchat.engine.decoding.pace import Copies
 from specchat.engine.drafters.occurrences import KEY
