@@ -51,7 +51,8 @@ def write(
     runner.target.keep(0)
     runner.target.begin(PROMPT)
     drafter = runner.drafters[strategy]
-    drafter.begin(PROMPT)
+    for one in runner.drafters.values():
+        one.begin(PROMPT)
     reply = runner.reply(sampling, list(PROMPT), eos)
     made: list[int] = []
     while len(made) < tokens and not set(made) & set(eos):
