@@ -72,6 +72,7 @@ class Scripted:
     ahead: bool = True
     observed: list[Stepped] = field(default_factory=list)
     unread: int = 0
+    matched: int = 4
 
     def begin(self, prompt: Sequence[int]) -> None:
         pass
@@ -80,7 +81,7 @@ class Scripted:
         pass
 
     def guess(self, text: Sequence[int], limit: int) -> Guess:
-        return Guess(self._tokens(self.world.copies, limit) if self.world.copies else [], matched=4)
+        return Guess(self._tokens(self.world.copies, limit) if self.world.copies else [], matched=self.matched)
 
     def propose(self, text: Sequence[int], limit: int) -> str:
         """As a model does that is as sure as it is right; a tree's path comes before what else it has."""
@@ -277,6 +278,37 @@ def test_a_model_that_does_not_pay_is_tried_now_and_then_with_short_drafts() -> 
     trials = [drafted for family, drafted, _ in steps if family == "draft"]
     assert 2 <= len(trials) <= 200 / SOONEST
     assert max(trials) == 1
+
+
+def test_a_model_takes_the_place_of_plain_for_a_clear_gain_and_keeps_it_for_a_small_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulation = Simulation(World())
+    auto = simulation.auto
+    for gain, drafts in ((1.05, False), (1.1, True), (1.05, True), (0.98, False), (1.05, False)):
+        monkeypatch.setattr(auto, "_promise", lambda *_, gain=gain: gain * auto._plain)
+        families = [simulation.step()[0] for _ in range(7)]
+        assert (families.count("draft") > 4) == drafts
+
+
+@pytest.mark.parametrize(("here", "there"), [(4, 7), (7, 4), (4, 4), (8, 30)])
+def test_the_longer_match_is_copied(here: int, there: int) -> None:
+    """The later family's among equals; none other is asked after eight tokens alike."""
+    simulation = Simulation(World(agrees=0.02, copies=0.95))
+    second = Scripted("suffix", simulation.world, simulation.drafts, random.Random(1))
+    simulation.copier.matched, second.matched = here, there
+    simulation.auto = AutoDrafter(
+        simulation.drafts,
+        [simulation.copier, second],
+        nothing_after,
+        [simulation.model],
+        None,
+        simulation.costs,
+        simulation.fences,
+    )
+    simulation.speed(30)
+    families = {simulation.step()[0] for _ in range(10)} - {"draft"}
+    assert families == {"suffix" if here <= there and here < 8 else "lookup"}
 
 
 def test_forgetting_drafts_keeps_what_steps_cost() -> None:

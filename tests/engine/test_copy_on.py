@@ -48,18 +48,27 @@ def test_a_copy_is_as_long_as_pays() -> None:
     assert 1 < length(0.4) < length(0.6) < 10
 
 
+def test_rows_cost_what_they_cost_after_what_was_drafted() -> None:
+    """Up to four rows are cheap here and each further one takes as long as a plain step."""
+    checks = [0.0, 1.0, 1.0, 1.0, 1.0, *(float(row) for row in range(2, 14))]
+    for made in (1, 2, 3):
+        watching = CopyOn(lambda *_: Guess([5] * 8, matched=8), lambda _: Copies(0.9, 0.9))
+        watching.start([1, 2], 12, 1.0, 0.2, checks, DEAR)
+        assert len(watching.copy([3] * made, 1.0)) == 3 - made or (made == 3 and not watching.taken)
+
+
 def test_a_copy_is_judged_taken_or_not() -> None:
     for first in (0.9, 0.3):
         copies = Copies(first, 0.5)
         watching = watched(Guess([5, 6], matched=8), copies, goes_on=0.6)
         assert bool(watching.copy([3], 1.0)) == watching.taken == (first == 0.9)
         before = copies.gain(1, 1.0, 0.0, CHECKS)[0]
-        watching.judge([4], 0)
+        watching.judge([4])
         assert copies.gain(1, 1.0, 0.0, CHECKS)[0] == before, "the model's token was refused: nothing is known"
-        watching.judge([3, 5, 6], 1 + 2 * watching.taken)
+        watching.judge([3, 5, 6])
         assert copies.gain(1, 1.0, 0.0, CHECKS)[0] > before
         for _ in range(20):
-            watching.judge([3, 9], 1)
+            watching.judge([3, 9])
         assert copies.gain(1, 1.0, 0.0, CHECKS)[0] < before
 
 

@@ -1,9 +1,14 @@
 """What the parts of a step cost, by measurements that lie, jump and grow old."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from specchat.engine.api import Event
 from specchat.engine.decoding.costs import KEPT, CheckCosts, Mean, StepCosts
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stops
+from specchat.engine.measure import learn_costs
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 
@@ -63,6 +68,14 @@ def test_old_checks_are_told_from_new_ones_however_many_there_were() -> None:
     assert costs.table()[1] < 1.2
 
 
+def test_weights_are_the_same_after_any_number_of_checks() -> None:
+    costs = CheckCosts()
+    for _ in range(2000):
+        costs.add(1, 2.0)
+        costs.add(4, 1.0)
+        assert 1.45 < costs.table()[1] == costs.table()[4] < 1.52
+
+
 def step(drafted: int, draft_ms: float, verify_ms: float) -> Stepped:
     return Stepped((0,), (0,) * drafted, (), 0, (), draft_ms, verify_ms)
 
@@ -75,6 +88,27 @@ def test_what_was_not_seen_for_very_long_can_still_be_pooled() -> None:
     for _ in range(40_000):
         costs.add(1, 1.0)
     assert costs.table()[8] == costs.table()[9] == 1.5
+
+
+def test_costs_are_learnt_from_warm_steps() -> None:
+    costs = StepCosts(lambda: 0.0)
+    stops = Stops(costs)
+    replies = 0
+
+    def generate(*_: object) -> Iterator[Event]:
+        nonlocal replies
+        replies += 1
+        for _step in range(4):
+            stops.start()
+            stops.begin("draft", timed=True)
+            warm = step(4, 1.0, 5.0) if replies > 1 else step(4, 90.0, 500.0)
+            costs.add("draft", warm)
+            stops.observe(warm)
+        yield from ()
+
+    learn_costs(generate, costs, stops)
+    assert costs.draft("draft") == 0.25
+    assert costs.checks.table()[5] == 5.0
 
 
 def test_a_step_is_taken_apart() -> None:

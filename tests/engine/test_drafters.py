@@ -1,6 +1,7 @@
 """What each family proposes, and what it does to caches."""
 
 from collections import Counter
+from random import Random
 
 import pytest
 import torch
@@ -70,6 +71,20 @@ def test_the_index_goes_on_with_a_chat_and_not_with_another() -> None:
     assert other is not longer
     assert list(other.matches([1, 2], 9, 9)) == [(2, 2)]
     assert Occurrences.of([1, 2], longer) is not longer
+
+
+def test_matches_are_those_of_comparing_token_by_token() -> None:
+    """Also beyond what is compared many tokens at once."""
+    chance = Random(5)
+    for _ in range(60):
+        piece = [chance.randrange(3) for _ in range(50)]
+        text = [*piece[: chance.randrange(50)], 7, *piece[chance.randrange(50) :], 8, *piece[: chance.randrange(2, 50)]]
+        found = {at: length for length, at in Occurrences.of(text, Occurrences()).matches(text, 40, 999)}
+        for at in range(1, len(text)):
+            alike = 0
+            while alike < min(40, at) and text[at - 1 - alike] == text[-1 - alike]:
+                alike += 1
+            assert found.get(at, 0) == (alike if alike >= 2 else 0)
 
 
 def test_skip_search_keeps_first_and_last_layer_and_finds_a_good_set() -> None:

@@ -74,6 +74,13 @@ def test_dear_drafts_end_sooner() -> None:
     assert lengths[0] > lengths[1] == 0
 
 
+def test_time_is_worth_what_plain_steps_would_bring_of_it() -> None:
+    """Drafts that are far too long make steps bring little a millisecond; a dear token does not pay for all that."""
+    world = World(0.6, 0.1)
+    world.speed(100, least=0.0)
+    assert world.stop.begin(timed=True).ends(TORN)
+
+
 def test_what_a_model_is_sure_of_in_vain_ends_a_draft() -> None:
     world = World(0.3, 0.1, stays=lambda _: 0.1)
     world.speed(100)

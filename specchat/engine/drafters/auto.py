@@ -122,13 +122,13 @@ class AutoDrafter:
             for family in families:
                 family.forget()
         self._length.forget()
-        self._drafted, self._limit, self._trial, self._joint = "plain", 0, False, False
+        self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = Guess(), "", 0
 
     def propose(self, text: Sequence[int], limit: int) -> str:
         if self._due <= 0:
             self._look()
-        self._drafted, self._limit, self._trial, self._joint = "plain", 0, False, False
+        self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = Guess(), "", kind(0, self._fences.code)
         if not limit:
             return "plain"
@@ -158,15 +158,14 @@ class AutoDrafter:
     def _draft(self, text: Sequence[int], best: float) -> str:
         """Let the model draft, and copy where that pays more than its next token."""
         model = self._models[self._drafted]
-        self._joint = not self._trial and self._limit > 1 and model.chain is None
-        if self._joint:
-            accepted, drafted = model.accepted[self._kind].value, model.drafted[self._kind].value
-            # As if all places had that chance: the one in the middle keeps the share that is kept of all.
-            goes_on = min(1.0, accepted / max(drafted, 1.0)) ** (2 / (1 + drafted))
-            self._copy_on.start(text, self._limit, best, goes_on, self._checks, self._costs.draft(self._drafted))
-            self._drafts.follow(self._copy_on.copy)
+        accepted, drafted = model.accepted[self._kind].value, model.drafted[self._kind].value
+        # As if all places had that chance: the one in the middle keeps the share that is kept of all.
+        goes_on = min(1.0, accepted / max(drafted, 1.0)) ** (2 / (1 + drafted))
+        self._copy_on.start(text, self._limit, best, goes_on, self._checks, self._costs.draft(self._drafted))
+        self._drafts.follow(self._copy_on.copy)
+        self._watched = True
         family = model.drafter.propose(text, self._limit)
-        return self.name if self._joint and self._copy_on.taken else family
+        return self.name if self._copy_on.taken else family
 
     def _choose_model(self, text: Sequence[int], limit: int) -> float:
         """Take the model that promises most, or none; returns the promise."""
@@ -220,8 +219,8 @@ class AutoDrafter:
         self._due -= 1
         if self._copied:
             self._copies[self._copied][self._kind].judged(self._guess.outcome(stepped.tokens))
-        if self._joint:
-            self._copy_on.judge(stepped.tokens, stepped.accepted)
+        if self._watched:
+            self._copy_on.judge(stepped.tokens)
         own = _until(stepped, stepped.switch) if stepped.switch else stepped
         for name, model in self._models.items():
             if name == self._drafted:

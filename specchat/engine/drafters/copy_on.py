@@ -69,7 +69,7 @@ class CopyOn:
             most = max(most, tokens - self._rate * (length * self._draft_ms + checks[length] - checks[0]))
         return most
 
-    def judge(self, new: Sequence[int], accepted: int) -> None:
-        """The text went on with `new`, of which so many were drafted."""
-        if self._guess.tokens and accepted >= self._after:
+    def judge(self, new: Sequence[int]) -> None:
+        """The text went on with `new`; where a token of the model was refused these end before the copy."""
+        if self._guess.tokens:
             self._copies(self._guess.matched).judged(self._guess.outcome(new[self._after :]))
