@@ -280,6 +280,19 @@ def test_a_model_that_does_not_pay_is_tried_now_and_then_with_short_drafts() -> 
     assert max(trials) == 1
 
 
+def test_fences_are_followed_through_each_reply() -> None:
+    simulation = Simulation(World(agrees=0.0))
+    simulation.fences.know({RIGHT: "```"})
+    simulation.auto.begin(simulation.text)
+    told = []
+    for _ in range(3):
+        simulation.step(limit=0)
+        told.append(simulation.fences.code)
+    assert told == [True, False, True]
+    simulation.auto.begin(simulation.text)
+    assert not simulation.fences.code
+
+
 def test_a_model_takes_the_place_of_plain_for_a_clear_gain_and_keeps_it_for_a_small_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

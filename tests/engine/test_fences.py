@@ -3,6 +3,7 @@
 import pytest
 
 from specchat.engine.drafters.fences import Fences, backquotes
+from specchat.engine.session import Session
 
 TOKENS = {"a": 0, "`": 1, "``": 2, "```": 3, "\n```": 4, "```py": 5, "`x`": 6}
 
@@ -41,3 +42,10 @@ def test_the_next_reply_begins_with_prose() -> None:
     fences.begin()
     fences.add([1])
     assert not fences.code
+
+
+def test_a_session_knows_the_fences_of_its_tokenizer(session: Session) -> None:
+    fences = session.runner.fences
+    fences.begin()
+    fences.add(session.tokenizer.encode("as in\n```python\n"))
+    assert fences.code
