@@ -222,6 +222,15 @@ def test_a_model_that_must_read_first_is_taken_for_long_replies(tokens: int, fam
     assert simulation.step()[0] == family
 
 
+def test_a_model_is_tried_less_often_where_it_must_read_much_for_that() -> None:
+    simulation = Simulation(World(agrees=0.02, read_ms=0.02))
+    simulation.speed(100)
+    trials = []
+    for simulation.model.unread in (0, 500):
+        trials.append([simulation.step()[0] for _ in range(300)].count("draft"))
+    assert trials[0] > 4 * trials[1]
+
+
 def test_prose_and_code_are_told_apart() -> None:
     """A model that knows the one and not the other drafts at once where it is back at what it knows."""
     simulation = Simulation(World())
@@ -253,8 +262,9 @@ def test_a_tree_that_keeps_no_more_is_left() -> None:
     assert simulation.speed(2000) > 0.96 * chain.speed(2000)
 
 
-def test_a_tree_that_cannot_pay_is_never_tried() -> None:
-    simulation = Simulation(World(draft_ms=0.3, row_ms=0.2, agrees=0.8, grows=0.9))
+@pytest.mark.parametrize(("draft_ms", "row_ms"), [(0.3, 0.2), (0.6, 0.08)])
+def test_a_tree_that_cannot_pay_is_never_tried(draft_ms: float, row_ms: float) -> None:
+    simulation = Simulation(World(draft_ms=draft_ms, row_ms=row_ms, agrees=0.8, grows=0.9))
     simulation.speed(20)
     assert "draft-tree" not in {simulation.step()[0] for _ in range(300)}
 
@@ -282,7 +292,7 @@ def test_a_model_that_does_not_pay_is_tried_now_and_then_with_short_drafts() -> 
 
 def test_fences_are_followed_through_each_reply() -> None:
     simulation = Simulation(World(agrees=0.0))
-    simulation.fences.know({RIGHT: "```"})
+    simulation.fences.know({RIGHT: "```\n"})
     simulation.auto.begin(simulation.text)
     told = []
     for _ in range(3):

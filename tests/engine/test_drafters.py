@@ -13,6 +13,7 @@ from specchat.engine.decoding.pace import Average
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
+from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.skip_search import SkipSearch
@@ -181,3 +182,17 @@ def test_ratio_replies_are_distributed_as_the_target_says(
     assert set(reached) == set(exact)
     for pair, probability in exact.items():
         assert abs(reached[pair] - probability) < 1e-6
+
+
+def test_a_draft_model_says_how_long_it_must_read(session: Session) -> None:
+    model = session.drafters["draft"]
+    assert isinstance(model, DraftModelDrafter)
+    text = list(range(30, 90))
+    session.forget()
+    session.runner.executor.begin(Sampling(), text)
+    model.begin(text)
+    model.propose(text, 1)
+    assert model.behind(text) == 0.0
+    assert 0 < 3 * model.behind([*text, *range(20)]) == pytest.approx(model.behind([*text, *range(60)]), rel=0.1)
+    session.forget()
+    assert model.behind(text) > model.behind(text[:20]) > 0
