@@ -88,8 +88,9 @@ def _answer(
             engine.start()
             info = load(engine, pair.spec, progress.show, interrupt)
             progress.clear()
-            if warning := transcript.sent(question, attached):
-                click.echo(clean(warning), err=True)
+            for warning in (info.warning, transcript.sent(question, attached)):
+                if warning:
+                    click.echo(clean(warning), err=True)
             request = Generate(
                 id=1,
                 messages=transcript.messages(prepared.system),

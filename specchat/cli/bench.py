@@ -102,6 +102,8 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         from specchat.engine.loading import load
 
         session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
+        if session.info.warning:
+            progress.note(session.info.warning)
         usable = _usable(session, prompts, options["tokens"], progress)
         contenders = _ours(session, options["cases"], pair.lengths, sampling)
         notes = []

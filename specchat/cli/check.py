@@ -63,6 +63,8 @@ def _run(
 
     session = load(pair, lambda loading: progress.show(loading.what, loading.fraction))
     progress.clear()
+    if session.info.warning:
+        progress.note(session.info.warning)
     if interrupt.asked:
         raise click.Abort
     chats = [

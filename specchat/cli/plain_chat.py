@@ -73,6 +73,8 @@ class PlainChat:
 
         with Interrupt() as interrupt:
             self.info = load(self._engine, pair.spec, show, interrupt)
+        if self.info.warning:
+            self.say(self.info.warning)
         self.hint(f"{pair.name} is loaded, on {self.info.device}. /help lists the commands.")
 
     def answer(self, *, new_seed: bool = False) -> None:

@@ -148,6 +148,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         name=table.get("name") or table["id"],
         target=_source(table["target"], folder),
         draft=_source(table["draft"], folder) if "draft" in table else None,
+        draft_vocabulary=_placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
         **{key: table[key] for key in ("backend", "context") if key in table},
     )
     return Pair(
@@ -168,8 +169,13 @@ def _source(table: Mapping[str, Any], folder: Path) -> ModelSource:
     if builtin is not None:
         path = str(demo_model(builtin))
     elif path is not None:
-        path = str(folder.absolute() / os.path.expanduser(path))
+        path = _placed(path, folder)
     return ModelSource(path, **places)
+
+
+def _placed(path: str, folder: Path) -> str:
+    """A path of models.toml, which may be relative to the file's `folder`."""
+    return str(folder.absolute() / os.path.expanduser(path))
 
 
 def _unsupported(heads: Iterable[str]) -> str:

@@ -86,6 +86,7 @@ class PairTable(Table):
     backend: Backend = DEFAULT_BACKEND
     target: ModelTable
     draft: ModelTable | None = None
+    draft_vocabulary: Annotated[str, Field(min_length=1)] | None = None
     heads: dict[str, ModelTable] = Field(default_factory=dict)
     context: Annotated[int, Field(ge=16)] | None = None
     strategy: Strategy | None = None
@@ -100,6 +101,8 @@ class PairTable(Table):
             raise ValueError(
                 f'strategy "{self.strategy}" needs a draft model. Add a draft table or choose another strategy.'
             )
+        if self.draft_vocabulary is not None and self.draft is None:
+            raise ValueError("draft_vocabulary goes with draft only.")
         return self
 
 

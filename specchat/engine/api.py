@@ -107,7 +107,10 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class PairSpec:
-    """A target with an optional draft, as the engine loads it."""
+    """A target with an optional draft, as the engine loads it.
+
+    `draft_vocabulary` is the path of a file with the tokens that the draft may propose (model/draft_vocabulary.py).
+    """
 
     id: str
     name: str
@@ -115,6 +118,7 @@ class PairSpec:
     draft: ModelSource | None = None
     backend: str = DEFAULT_BACKEND
     context: int | None = None
+    draft_vocabulary: str | None = None
 
 
 # Requests: client -> worker
@@ -246,6 +250,10 @@ class PairInfo:
     """Plain speed where tokens are drawn, which costs a small model much of a step; 0 where it was not measured."""
     gpu: str = ""
     """The UUID of the GPU that the target runs on, as NVML names it; empty on the CPU."""
+    draft_tokens: int | None = None
+    """How many tokens the draft may propose, where a draft vocabulary leaves some out."""
+    warning: str = ""
+    """What the pair asks for and does not get, in sentences; empty otherwise."""
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed that a reply with these options is compared with, in tokens per second."""

@@ -98,7 +98,8 @@ class EngineEvents:
         for running in session.replies.all:
             if running.reply.state == "queued":
                 session.ask(running)
-        return Update("loaded", f"{lack}; decoding plainly" if lack else unread)
+        told = (clean(info.warning), f"{lack}; decoding plainly" if lack else unread)
+        return Update("loaded", " ".join(filter(None, told)))
 
     def _died(self, event: Failed) -> Iterator[Update]:
         death = self._session.loaded.died(event.message)

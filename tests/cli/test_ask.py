@@ -1,6 +1,7 @@
 """`specchat ask` with a scripted engine: what it asks for, writes and refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -25,6 +26,13 @@ def test_only_the_text_goes_to_standard_output(run: Run, engines: list[FakeEngin
     assert result.stderr == ""
     assert asked(engines).messages == (Message("user", "hello there"),)
     assert not engines[0].alive
+
+
+def test_what_a_pair_does_not_get_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = replace(fake.INFO, warning="It drafts otherwise.")
+    monkeypatch.setattr("specchat.engine.client.EngineClient", lambda _: FakeEngine(REPLIES, info=info))
+    assert run("ask", "hello").stderr == "It drafts otherwise.\n"
+    assert run("--plain", input="hello").stderr == "It drafts otherwise.\n"
 
 
 def test_what_is_piped_in_is_added(run: Run, engines: list[FakeEngine]) -> None:

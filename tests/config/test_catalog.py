@@ -19,6 +19,7 @@ FULL = """
     name = "First"
     target = { path = "models/target", device = "cpu", quant = "fp4" }
     draft = { repo = "a/b", revision = "abc", device = "cuda" }
+    draft_vocabulary = "first.json"
     context = 512
     strategy = "lookup"
     acceptance = "ratio"
@@ -51,6 +52,7 @@ def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
         target=ModelSource(path=str(tmp_path / "models" / "target"), quant="fp4", device="cpu"),
         draft=ModelSource(repo="a/b", revision="abc", device="cuda"),
         context=512,
+        draft_vocabulary=str(tmp_path / "first.json"),
     )
     assert (pair.strategy, pair.draft_length, pair.acceptance) == ("lookup", 7, "ratio")
     assert pair.lengths == {"lookup": 7, "draft": 3}
@@ -142,6 +144,10 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
             'no strategy "lokup" (plain, auto, draft, draft-tree, lookup, suffix, ngram, cascade, swift)',
         ),
         (HEAD + '    target = { path = "x" }\n    strategy = "draft"', 'strategy "draft" needs a draft model'),
+        (
+            HEAD + '    target = { path = "x" }\n    draft_vocabulary = "v.json"',
+            "draft_vocabulary goes with draft only",
+        ),
         (HEAD + '    target = { path = "x" }\n    strategies.lokup.length = 3', 'Did you mean "lookup"?'),
         (HEAD + '    target = { path = "x" }\n    strategies.draft.len = 3', 'Did you mean "length"?'),
         (HEAD + '    target = { path = "x" }\n    strategies.draft.length = 16', "less than or equal to 15, not 16"),

@@ -174,7 +174,10 @@ def shown(*_: object) -> None:
 
 def test_the_engine_tells_what_was_measured() -> None:
     info = replace(
-        fake.INFO, note="no GPU", strategies=(StrategyStatus("plain", True), StrategyStatus("draft", False, "no draft"))
+        fake.INFO,
+        note="no GPU",
+        warning="It drafts otherwise.",
+        strategies=(StrategyStatus("plain", True), StrategyStatus("draft", False, "no draft")),
     )
     port = FakeEngine(info=info)
     found = {finding.name: finding for finding in engine(port, PAIR, shown, lambda: False)}
@@ -183,6 +186,7 @@ def test_the_engine_tells_what_was_measured() -> None:
     assert found["strategies"].text == "plain; not draft (no draft)"
     assert found["exactness"].text == "nothing is computed"
     assert (found["device"].status, found["device"].text) == ("note", "no GPU")
+    assert (found["draft"].status, found["draft"].text) == ("note", "It drafts otherwise.")
 
 
 def test_an_engine_that_cannot_load_is_a_problem_and_a_missing_download_is_not() -> None:

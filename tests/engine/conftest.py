@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -5,8 +6,10 @@ import pytest
 from specchat.config.paths import demo_model
 from specchat.engine.api import PairSpec
 from specchat.engine.loading import load
+from specchat.engine.model.draft_vocabulary import write
+from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.session import Session
-from tests.engine.tiny import checkpoint, on_cpu, perturbed
+from tests.engine.tiny import VOCAB, checkpoint, on_cpu, perturbed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -23,6 +26,18 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
 @pytest.fixture(scope="session")
 def session(tiny_pair: PairSpec) -> Session:
     return load(tiny_pair, lambda _: None)
+
+
+EVEN = range(0, VOCAB, 2)
+"""The tokens that the draft of `restricted` may propose; the end of a reply is one of them."""
+
+
+@pytest.fixture(scope="session")
+def restricted(tiny_pair: PairSpec, tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """The same pair with a draft vocabulary."""
+    path = tmp_path_factory.mktemp("vocabulary") / "even.json"
+    write(path, Tokenizer(Path(tiny_pair.target.path or "")), EVEN)
+    return load(replace(tiny_pair, draft_vocabulary=str(path)), lambda _: None)
 
 
 @pytest.fixture(scope="session")

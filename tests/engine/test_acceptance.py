@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.engine.branches import Branches
 
 V = 4
 SAMPLING = Sampling(temperature=1.0)
+Law = Callable[[tuple[int, ...]], torch.Tensor]
 
 
 @cache
@@ -46,8 +48,14 @@ def rows(tokens: tuple[int, ...]) -> torch.Tensor:
     return torch.stack([target(tokens[:i]).log().float() for i in range(len(tokens) + 1)])
 
 
+def of_fewer_tokens(context: tuple[int, ...]) -> torch.Tensor:
+    """Of a draft vocabulary that lacks a token."""
+    kept = drafter(context) * torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=torch.float64)
+    return kept / kept.sum()
+
+
 def enumerated(
-    length: int, deterministic: bool, mode: Acceptance, branches: Branches
+    length: int, deterministic: bool, mode: Acceptance, branches: Branches, drafter: Law = drafter
 ) -> tuple[dict[tuple[int, ...], float], list[float]]:
     """The law of the first length + 1 tokens, plain decoding going on after a step; how likely 0, 1, ... of it stay."""
     sampler = Sampler(SAMPLING)
@@ -61,6 +69,8 @@ def enumerated(
         else:
             laws = [drafter(tokens[:i]) for i in range(length)]
             drawn = float(np.prod([float(p[t]) for p, t in zip(laws, tokens, strict=True)]))
+            if drawn == 0:
+                continue
         draft = Draft(list(tokens), q=laws)
         run = lambda draft=draft: judge(rows(tuple(draft.tokens)), draft, 0, sampler, History([]), mode)  # noqa: E731
         for verdict, probability in branches.outcomes(run):
@@ -90,6 +100,14 @@ def test_a_chain_follows_the_target_exactly(
     """The law of the first length + 1 tokens equals the target's, up to 1e-12."""
     law, _ = enumerated(length, deterministic, mode, Branches(monkeypatch))
     assert len(law) == V ** (length + 1)
+    for tokens, probability in law.items():
+        assert abs(probability - plainly(tokens)) < 1e-12
+
+
+@pytest.mark.parametrize("mode", ["ratio", "block"])
+def test_a_chain_of_fewer_tokens_follows_the_target_exactly(mode: Acceptance, monkeypatch: pytest.MonkeyPatch) -> None:
+    law, _ = enumerated(2, False, mode, Branches(monkeypatch), of_fewer_tokens)
+    assert len(law) == V**3
     for tokens, probability in law.items():
         assert abs(probability - plainly(tokens)) < 1e-12
 

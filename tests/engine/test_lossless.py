@@ -62,6 +62,15 @@ def finished(events: list[Event]) -> Finished:
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_every_strategy_and_length_writes_what_plain_writes(session: Session, name: str) -> None:
+    check_all_lengths(session, name, DRAFTING)
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_a_draft_vocabulary_changes_no_text(restricted: Session, name: str) -> None:
+    check_all_lengths(restricted, name, [strategy for strategy in DRAFTING if STRATEGIES[strategy].needs_draft])
+
+
+def check_all_lengths(session: Session, name: str, strategies: list[str]) -> None:
     drafted, accepted = Counter[str](), Counter[str]()
     # A reply of few letters repeats itself, so that every way of drafting has something to draft.
     few = dict.fromkeys(session.tokenizer.backend.encode("abc").ids, 9.0)
@@ -73,14 +82,14 @@ def test_every_strategy_and_length_writes_what_plain_writes(session: Session, na
         sampling = replace(sampling, seed=seed, logit_bias=sampling.logit_bias | bias)
         plain = finished(reply(session, prompt, sampling, Limits(60), Speculation()))
         assert plain.stats.num_draft_tokens == 0
-        for strategy, length in product(DRAFTING, lengths):
+        for strategy, length in product(strategies, lengths):
             last = finished(reply(session, prompt, sampling, Limits(60), Speculation(strategy, length)))
             assert last.token_ids == plain.token_ids, (strategy, length, prompt)
             assert (last.text, last.reason) == (plain.text, plain.reason)
             drafted[strategy] += last.stats.num_draft_tokens
             accepted[strategy] += last.stats.num_accepted_draft_tokens
     # Without drafts that are kept and drafts that are refused the equality above would be empty.
-    for strategy in DRAFTING:
+    for strategy in strategies:
         assert 0 < accepted[strategy] < drafted[strategy], strategy
 
 

@@ -26,6 +26,7 @@ from specchat.engine.api import (
 )
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.tui.launch import Launch
+from specchat.tui.screens.about import about
 from specchat.tui.session import Session, Update
 from specchat.tui.status import header_sides
 
@@ -60,6 +61,13 @@ def asked(engine: FakeEngine) -> Generate:
 def paced() -> tuple[FakeEngine, Clock]:
     clock = Clock()
     return FakeEngine(("one two three four five six seven eight nine ten",), tokens_per_second=10, clock=clock), clock
+
+
+def test_what_a_pair_does_not_get_is_said_when_it_is_loaded() -> None:
+    session = start(FakeEngine(info=replace(INFO, warning="It drafts\x1b[2J otherwise.")))
+    assert session.poll()[-1] == Update("loaded", "It drafts␛[2J otherwise.")
+    assert ("note", "It drafts otherwise.") in about(replace(INFO, warning="It drafts otherwise."))
+    assert ("draft", "1.0 M parameters, proposes 512 of 3,072 tokens") in about(replace(INFO, draft_tokens=512))
 
 
 def test_a_reply_is_asked_for_and_built_up() -> None:

@@ -39,7 +39,11 @@ class Buffers:
         self.gate_up = partials(PASS_ROWS, 2 * c.intermediate, splits(layer.gate_up.weight))
         self.act = active(c.intermediate)
         self.down = partials(PASS_ROWS, c.hidden, splits(layer.down.weight))
-        self.logits = partials(VERIFY_ROWS, c.vocab, splits(weights.head))
+        self.logits = partials(VERIFY_ROWS, weights.head.shape[0], splits(weights.head))
+        self.whole = None
+        """With a draft vocabulary: logits of all tokens, float32 [VERIFY_ROWS, vocab], -inf for those outside it."""
+        if weights.tokens is not None:
+            self.whole = torch.full((VERIFY_ROWS, c.vocab), float("-inf"), device=device)
         self.offsets = torch.arange(PASS_ROWS, device=device, dtype=torch.int32)
         self.attention = workspace(PASS_ROWS, c.heads, c.head_dim, capacity, device)
 

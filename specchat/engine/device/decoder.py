@@ -123,7 +123,11 @@ class DeviceDecoder:
         multiply(self.buffers.x[first:], self.weights.head, None, partials, rows)
         for part in partials[1:]:
             partials[0].add_(part)
-        return partials[0]
+        whole, tokens = self.buffers.whole, self.weights.tokens
+        if whole is None or tokens is None:
+            return partials[0]
+        whole[:rows].index_copy_(1, tokens, partials[0, :rows])
+        return whole
 
     def parameters(self) -> int:
         """Number of weights, a tied head counted once."""

@@ -37,7 +37,8 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
     layers = [layer.made(lambda p: Product(_like(p.weight), _or_none(p.bias)), empty) for layer in kept]
     embed = head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed)
     config = replace(decoder.config, layers=len(layers))
-    made = ModelWeights(embed=embed, layers=layers, norm=empty(weights.norm), head=head)
+    tokens = None if weights.tokens is None else weights.tokens.to(HOST)
+    made = ModelWeights(embed=embed, layers=layers, norm=empty(weights.norm), head=head, tokens=tokens)
     return DeviceDecoder(config, made, decoder.context, HOST, weights.embed.dtype)
 
 

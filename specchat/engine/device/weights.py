@@ -1,6 +1,6 @@
 """A model's weights as the device decoder multiplies them: from a checkpoint, or random at published shapes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,12 +29,16 @@ LayerWeights = Block[Product, Tensor]
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """All of a model: `embed` is in the compute dtype, as is `head` unless it is quantised; tied, they are one then."""
+    """All of a model: `embed` is in the compute dtype, as is `head` unless it is quantised; tied, they are one then.
+
+    `tokens` int64 [rows of the head] are those that the rows belong to, None where each token has one.
+    """
 
     embed: Tensor
     layers: list[LayerWeights]
     norm: Tensor
     head: Weight
+    tokens: Tensor | None = None
 
 
 Read = Callable[[str, int, int], Weight]
@@ -57,7 +61,7 @@ def load(
 
         # What bitsandbytes left dense, or gives dense, stays so.
         asked = quant if checkpoint.quant is None else None
-        return _assemble(checkpoint.config, asked, head, device, dtype, weights.linear, vector)
+        return _assemble(checkpoint.config, asked, head, device, dtype, weights.linear, vector, checkpoint.drafts)
 
 
 def random(
@@ -89,12 +93,15 @@ def _assemble(
     dtype: torch.dtype,
     read: Read,
     vector: ReadVector,
+    drafts: Sequence[int] | None = None,
 ) -> ModelWeights:
-    def dense(name: str) -> Tensor:
+    tokens = None if drafts is None else torch.tensor(drafts)
+
+    def dense(name: str, rows: Tensor | None = None) -> Tensor:
         weight = read(name, c.vocab, c.hidden)
         if not isinstance(weight, Tensor):
             raise TypeError(f"{name} is quantised; embeddings and heads are not")
-        return weight.to(device, dtype)
+        return (weight if rows is None else weight[rows]).to(device, dtype)
 
     def norm(one: Norm) -> Tensor:
         return vector(f"{one.name}.weight", one.size).to(device, torch.float32)
@@ -108,12 +115,13 @@ def _assemble(
         return Product(fused(ready), torch.cat(biases).to(device, torch.float32) if biases else None)
 
     embed = dense(EMBEDDING)
-    head = embed if c.tied else dense(HEAD)
+    head = embed if c.tied and tokens is None else dense(EMBEDDING if c.tied else HEAD, tokens)
     return ModelWeights(
         embed=embed,
         layers=[block(c, index).made(product, norm) for index in range(c.layers)],
         norm=norm(Norm(LAST_NORM, c.hidden)),
         head=head if of_head is None else quantise(head, of_head),
+        tokens=None if tokens is None else tokens.to(device),
     )
 
 
@@ -129,7 +137,7 @@ def moved(weight: FourBit | EightBit, device: torch.device) -> FourBit | EightBi
 
 def held_bytes(weights: ModelWeights) -> int:
     """Bytes on the device, a tied table counted once."""
-    tensors: list[Tensor | None] = [weights.embed, weights.norm]
+    tensors: list[Tensor | None] = [weights.embed, weights.norm, weights.tokens]
     if weights.head is not weights.embed:
         tensors += _tensors(weights.head)
     for layer in weights.layers:

@@ -1,17 +1,20 @@
 """Pairs that our own decoder runs: files are found, placed and read, and the pair is measured."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 
 from specchat.engine.api import Loading, PairSpec
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gpu_failure import GpuLost, first_line, is_one
 from specchat.engine.hub import locate
+from specchat.engine.model import draft_vocabulary
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import place
 from specchat.engine.model.plan import Plan
-from specchat.engine.model.tokenizer import mismatch
+from specchat.engine.model.tokenizer import Tokenizer, mismatch
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
@@ -25,7 +28,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     """As `loading.load`."""
     started = perf_counter()
     leave_one_core()
-    target, draft = Checkpoint.open(locate(pair.target, progress)), None
+    target, draft, warning = Checkpoint.open(locate(pair.target, progress)), None, ""
     tokenizer = target.tokenizer()
     if pair.draft is not None:
         draft = Checkpoint.open(locate(pair.draft, progress))
@@ -33,6 +36,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             raise ModelError(
                 f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
             )
+        draft, warning = _restricted(pair, draft, tokenizer, target.config.eos | tokenizer.eos)
     make_room()
     progress(Loading(f"reading {pair.target.label}", 0.1))
     placement = place(pair, target, draft, pair.context or DEFAULT_CONTEXT)
@@ -45,7 +49,10 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         runner = load_runner(pair, target, draft, plan, about_draft)
         runner.prepare(lambda part: progress(Loading(f"preparing the GPU: {part}", 0.8)))
         progress(Loading("measuring plain speed", 0.9))
-        return Session(pair, tokenizer, runner, started, note)
+        session = Session(pair, tokenizer, runner, started, note)
+        drafts = draft.drafts if draft is not None else None
+        session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None, warning=warning)
+        return session
 
     try:
         return loaded(placement.plan, placement.note)
@@ -60,3 +67,19 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             raise GpuLost(pair, first) from None
     progress(Loading("the GPU failed; going to the CPU", 0.1))
     return loaded(placement.otherwise, f"the GPU failed: {first}")
+
+
+def _restricted(
+    pair: PairSpec, draft: Checkpoint, tokenizer: Tokenizer, eos: Collection[int]
+) -> tuple[Checkpoint, str]:
+    """The draft with the pair's draft vocabulary; as it is, with the reason in sentences, where that cannot be used."""
+    if pair.draft_vocabulary is None:
+        return draft, ""
+    try:
+        drafts = draft_vocabulary.read(Path(pair.draft_vocabulary), tokenizer, eos)
+    except draft_vocabulary.Unusable as error:
+        return draft, (
+            f"{pair.id} drafts with its whole vocabulary: {pair.draft_vocabulary} {error}. "
+            f'"specchat vocabulary --pair {pair.id}" makes it anew.'
+        )
+    return replace(draft, drafts=drafts), ""

@@ -25,6 +25,7 @@ class Checkpoint:
         quant: how bitsandbytes quantised the layers' matrices; None: it did not.
         nested: whether the scales of 4-bit weights are quantised themselves, in the files or once they are made.
         shards: the safetensors files.
+        drafts: the tokens that a draft may propose, ascending, of which alone it keeps the rows of its head; None: all.
     """
 
     folder: Path
@@ -33,6 +34,7 @@ class Checkpoint:
     quant: Quant | None
     nested: bool
     shards: tuple[Path, ...]
+    drafts: tuple[int, ...] | None = None
 
     @classmethod
     def open(cls, folder: Path) -> "Checkpoint":

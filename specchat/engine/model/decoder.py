@@ -67,7 +67,8 @@ class Decoder:
             self.layers = [_layer(weights, config, i, asked, drafting) for i in range(config.layers)]
             self.norm = RMSNorm(weights.get(f"{LAST_NORM}.weight", config.hidden), config.norm_eps)
             head = self.embed if config.tied else weights.get(f"{HEAD}.weight", config.vocab, config.hidden)
-            self.head = Linear(head, drafting=drafting)
+            self._tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
+            self.head = Linear(head if self._tokens is None else head[self._tokens], drafting=drafting)
         self.cache = KVCache(config.layers, config.kv_heads, config.head_dim, self.context)
         self._stashes: list[Tensor] = []
         self._blocks, self._fixed = self._prepared()
@@ -111,8 +112,12 @@ class Decoder:
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab]."""
-        return self.head(self.norm(hidden))
+        """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab], -inf outside a draft vocabulary."""
+        logits = self.head(self.norm(hidden))
+        if self._tokens is None:
+            return logits
+        whole = logits.new_full((logits.shape[0], self.config.vocab), float("-inf"))
+        return whole.index_copy_(1, self._tokens, logits)
 
     @property
     def block(self) -> int:

@@ -150,7 +150,9 @@ def _model(source: ModelSource, checkpoint: Checkpoint) -> Model:
             f'{source.label}: quant = "{quant}" needs the package bitsandbytes, which is not installed. '
             "Install it, or leave quant out."
         )
-    return Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, half_on_cpu(checkpoint))
+    rows = None if checkpoint.drafts is None else len(checkpoint.drafts)
+    half = half_on_cpu(checkpoint)
+    return Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, half, head_rows=rows)
 
 
 def half_on_cpu(checkpoint: Checkpoint) -> bool:

@@ -43,7 +43,8 @@ class Model:
     `nested` tells whether the scales of 4-bit weights are quantised themselves; on the CPU they never are. `half` says
     that the CPU multiplies with the dense weights as float16, which a checkpoint of 16 bits a weight allows. `head` is
     how the head is kept on a GPU, beside a dense embedding; None is dense, as every target's is. `chosen` says that
-    nobody asked for `quant`, which then is for a GPU alone.
+    nobody asked for `quant`, which then is for a GPU alone. `head_rows` are the rows of the head where not
+    each token has one.
     """
 
     config: ModelConfig
@@ -54,6 +55,12 @@ class Model:
     half: bool = False
     head: Quant | None = None
     chosen: bool = False
+    head_rows: int | None = None
+
+    @property
+    def head_shape(self) -> ModelConfig:
+        """The model as far as its head is concerned: with so large a vocabulary."""
+        return replace(self.config, vocab=self.head_rows or self.config.vocab)
 
 
 @dataclass(frozen=True)
@@ -198,9 +205,10 @@ def _weights(model: Model) -> int:
     layer = sum(_matrix(model, m) + (4 * sum(m.outputs) if m.bias else 0) for m in block(c).products)
     norms = 4 * sum(norm.size for norm in block(c).norms)
     # The CPU looks a tied table up as it is and multiplies with a copy that is laid out for that.
-    tables = dense + (2 if model.half else 4) if on_cpu else dense
-    head = 0 if on_cpu or (c.tied and model.head is None) else _matrix(replace(model, quant=model.head), head_of(c))
-    return c.layers * (layer + norms) + 4 * c.hidden + tables * c.vocab * c.hidden + head
+    shared = not on_cpu and c.tied and model.head is None and model.head_rows is None
+    of_head = replace(model, quant=None if on_cpu else model.head)
+    head = 0 if shared else _matrix(of_head, head_of(model.head_shape))
+    return c.layers * (layer + norms) + 4 * c.hidden + dense * c.vocab * c.hidden + head
 
 
 def _matrix(model: Model, matrix: Matrix) -> int:
@@ -237,8 +245,10 @@ def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     )
     active = GPU_ROWS * (4 * (c.hidden + partials) + 2 * (c.hidden + 2 * c.heads * c.head_dim + c.intermediate))
     attention = 4 * prod((-(-capacity // SPLIT), GPU_ROWS, c.heads, c.head_dim + 2))
-    logits = 4 * VERIFY_ROWS * c.vocab * tiling(c.vocab, c.hidden, bits[model.head], processors).splits
-    return active + attention + logits + 8 * capacity * c.head_dim
+    rows = model.head_shape.vocab
+    logits = 4 * VERIFY_ROWS * rows * tiling(rows, c.hidden, bits[model.head], processors).splits
+    whole = 4 * VERIFY_ROWS * c.vocab if model.head_rows else 0
+    return active + attention + logits + whole + 8 * capacity * c.head_dim
 
 
 def _gpu_verifying(c: ModelConfig) -> int:

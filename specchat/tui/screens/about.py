@@ -65,15 +65,24 @@ def about(info: PairInfo | None) -> list[tuple[str, str]]:
         *rows,
         ("pair", info.name),
         ("target", f"{_parameters(info.target_parameters)} parameters"),
-        ("draft", f"{_parameters(info.draft_parameters)} parameters" if info.draft_parameters else "no draft model"),
+        ("draft", _draft(info)),
         ("device", info.device),
-        *([("note", info.note)] if info.note else []),
+        *(("note", words) for words in (info.note, info.warning) if words),
         ("context", f"{figures.count(info.context)} tokens"),
         ("memory", f"{figures.count(info.memory >> 20)} MiB"),
         ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
         ("drafting", ", ".join(usable) or "no drafting for this pair"),
         ("exactness", info.exactness),
     ]
+
+
+def _draft(info: PairInfo) -> str:
+    if not info.draft_parameters:
+        return "no draft model"
+    parameters = f"{_parameters(info.draft_parameters)} parameters"
+    if info.draft_tokens is None:
+        return parameters
+    return f"{parameters}, proposes {figures.count(info.draft_tokens)} of {figures.count(info.vocab_size)} tokens"
 
 
 def _parameters(count: int) -> str:

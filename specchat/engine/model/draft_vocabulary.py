@@ -1,0 +1,79 @@
+"""A draft vocabulary: the tokens that a draft model may propose, in a file (FR-Spec, Zhao et al. 2025).
+
+The head of a small model with a large vocabulary is a good part of what a pass reads, and most of its rows are of
+tokens that hardly ever come. A draft that keeps the rows of the frequent ones is faster and a little more often wrong.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from specchat.engine.model.tokenizer import Tokenizer
+
+FORMAT = 1
+
+
+class Unusable(Exception):
+    """A file cannot be used as the draft vocabulary of a pair; why, in words that follow its name."""
+
+
+def write(path: Path, tokenizer: Tokenizer, tokens: Sequence[int]) -> None:
+    """Write `tokens`, the likeliest first, counted with `tokenizer`.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    data = {
+        "format": FORMAT,
+        "vocabulary": tokenizer.size,
+        "tokenizer": fingerprint(tokenizer),
+        "tokens": list(tokens),
+    }
+    path.write_text(json.dumps(data) + "\n", encoding="utf-8")
+
+
+def read(path: Path, tokenizer: Tokenizer, eos: Collection[int]) -> tuple[int, ...]:
+    """The tokens of a file, ascending; `eos` are those that end a reply.
+
+    Raises:
+        Unusable: the file is missing or damaged, or belongs to another tokenizer or version.
+    """
+    data = _parsed(path)
+    version = data.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise Unusable(f"is of format {version}, which this version of specchat does not know")
+    tokens = data.get("tokens")
+    if version != FORMAT or not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+        raise Unusable("is damaged, or no draft vocabulary")
+    if data.get("vocabulary") != tokenizer.size or data.get("tokenizer") != fingerprint(tokenizer):
+        raise Unusable("was counted with another tokenizer")
+    ascending = tuple(sorted(set(tokens)))
+    if not tokens or len(ascending) < len(tokens) or ascending[0] < 0 or ascending[-1] >= tokenizer.size:
+        raise Unusable("is damaged: it names no tokens, one of them twice, or one that does not exist")
+    if eos and not set(eos) & set(ascending):
+        raise Unusable("is damaged: it has no token that ends a reply")
+    return ascending
+
+
+def fingerprint(tokenizer: Tokenizer) -> str:
+    """The same for tokenizers whose ids mean the same."""
+    meanings = sorted(tokenizer.backend.get_vocab().items(), key=lambda item: item[1])
+    return sha256(json.dumps(meanings).encode()).hexdigest()
+
+
+def _parsed(path: Path) -> dict[str, object]:
+    """The JSON object of a regular file: a pipe could hold the load up for ever."""
+    try:
+        if not path.exists():
+            raise Unusable("is missing")
+        if not path.is_file():
+            raise Unusable("is not a file")
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise Unusable(f"cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise Unusable("is damaged, or no draft vocabulary") from None
+    if not isinstance(data, dict):
+        raise Unusable("is damaged, or no draft vocabulary")
+    return data
