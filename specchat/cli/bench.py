@@ -25,7 +25,7 @@ from specchat.cli.options import (
     with_options,
 )
 from specchat.cli.output import Output, Problem, Progress, told
-from specchat.cli.prompts import ChatPrompt, read_prompts, spread
+from specchat.cli.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
 from specchat.cli.writable import WRITABLE
 from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling, Speculation
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from specchat.bench.report import Report
     from specchat.engine.session import Session
 
-DEMO = "demo"
-"""The pair that comes with prompts of its own."""
 LIMIT, REPEATS, TOKENS = 16, 2, 96
 MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 """Spec-Bench reports these together, as one of its six categories."""
@@ -93,7 +91,8 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         return
     peers = {name: peer(name) for name in options["against"]}
     pair = runnable(prepare(Asked.of(options)).pair)
-    prompts = _prompts(options["prompts"], options["general"] or pair.id != DEMO, options["limit"])
+    chosen = options["prompts"] or shipped_prompts(pair.id, options["general"])
+    prompts = spread(read_prompts(chosen), options["limit"])
     sampling = _sampling(options)
     with Interrupt() as interrupt:
         progress = Progress()
@@ -217,14 +216,6 @@ def _ours(
             raise Problem(f"{case.strategy} cannot be measured: {status.reason}.", ExitCode.USAGE)
     plain = Speculation()
     return [Ours(session, case, sampling) for case in dict.fromkeys((plain, *chosen))]
-
-
-def _prompts(path: Path | None, general: bool, limit: int) -> list[ChatPrompt]:
-    from specchat.bench.workloads import GENERAL
-    from specchat.config.paths import demo_model
-
-    chosen = path or (GENERAL if general else demo_model("target").parent / "prompts.jsonl")
-    return spread(read_prompts(chosen), limit)
 
 
 def _usable(session: "Session", prompts: list[ChatPrompt], tokens: int, progress: Progress) -> "list[Prompt]":

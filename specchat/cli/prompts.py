@@ -18,6 +18,18 @@ class ChatPrompt:
     messages: tuple[Message, ...]
 
 
+DEMO = "demo"
+"""The pair that comes with prompts of its own."""
+
+
+def shipped_prompts(pair: str, general: bool = False) -> Path:
+    """The prompts that come with the program for a pair: in the demo pair's reach, or for real models (`general`)."""
+    from specchat.bench.workloads import GENERAL
+    from specchat.config.paths import demo_model
+
+    return GENERAL if general or pair != DEMO else demo_model("target").parent / "prompts.jsonl"
+
+
 def read_prompts(path: Path) -> list[ChatPrompt]:
     """The prompts of a file: `messages` as in a chat, or `turns`, of which the first is asked.
 
