@@ -33,7 +33,7 @@ LONGEST = 256
 
 @click.command()
 @with_options(PAIR_OPTIONS[:2])
-@click.option("--size", type=click.IntRange(1), help="How many tokens.  [default: a quarter of the vocabulary]")
+@click.option("--size", type=click.IntRange(1), help="How many tokens.  [default: half of the vocabulary]")
 @click.option(
     "--out", type=WRITABLE, metavar="FILE", help="The file to write.  [default: beside models.toml, named as the pair]"
 )
@@ -82,7 +82,7 @@ def _count(pair: "Pair", size: int | None, out: Path, interrupt: Interrupt) -> l
     target = Checkpoint.open(locate(pair.spec.target, lambda loading: progress.show(loading.what, loading.fraction)))
     tokenizer = target.tokenizer()
     kept = always(tokenizer, target.config.eos | tokenizer.eos)
-    size = size or tokenizer.size // 4
+    size = size or tokenizer.size // 2
     if not len(kept) <= size < tokenizer.size:
         raise Problem(
             f"--size must be at least the {len(kept)} tokens that are always in, and less than the {tokenizer.size} of "

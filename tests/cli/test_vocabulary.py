@@ -12,6 +12,7 @@ from specchat.chat.tree import Conversation
 from specchat.cli import vocabulary
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
+from specchat.engine import check, check_ratio
 from specchat.engine.loading import load
 from tests.chat.conftest import answer, flush, save
 from tests.cli.conftest import Run, configure
@@ -61,6 +62,13 @@ def saved(home: Path) -> None:
     store.close()
 
 
+def prompts(folder: Path) -> Path:
+    """Three, of which the second does not fit the context."""
+    path = folder / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in ("ab", "x" * 500, "abc")))
+    return path
+
+
 def test_saved_replies_are_counted(run: Run, pair: Path, saved: None, monkeypatch: pytest.MonkeyPatch) -> None:
     del saved
     monkeypatch.setattr(vocabulary, "ENOUGH", 5)
@@ -83,9 +91,7 @@ def test_saved_replies_are_counted(run: Run, pair: Path, saved: None, monkeypatc
 def test_the_target_writes_where_few_replies_are_saved(
     run: Run, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text('{"turns": ["ab"]}\n{"turns": ["%s"]}\n{"turns": ["abc"]}\n' % ("x" * 500))
-    monkeypatch.setattr(vocabulary, "shipped_prompts", lambda _: prompts)
+    monkeypatch.setattr(vocabulary, "shipped_prompts", lambda _: prompts(tmp_path))
     monkeypatch.setattr(vocabulary, "LONGEST", 20)
     out = tmp_path / "v.json"
     result = run("vocabulary", "--size", str(SIZE - 1), "--out", str(out))
@@ -106,7 +112,7 @@ def test_the_target_writes_where_few_replies_are_saved(
             "must be at least the 260 tokens that are always in, and less than the 268",
         ),
         (("--size", "268"), ExitCode.USAGE, "268 is not."),
-        ((), ExitCode.USAGE, "67 is not."),
+        ((), ExitCode.USAGE, "134 is not."),
         (("--out", "/nowhere/v.json"), ExitCode.USAGE, "there is no folder /nowhere"),
         (("--pair", "other"), ExitCode.UNUSABLE, 'There is no pair "other"'),
     ],
@@ -116,6 +122,22 @@ def test_what_cannot_be_is_refused(run: Run, pair: Path, options: tuple[str, ...
     assert result.exit_code == code
     assert words in result.stderr
     assert not list(pair.parent.glob("*.json"))
+
+
+@pytest.mark.parametrize("command", ["bench", "check"])
+def test_a_vocabulary_that_cannot_be_used_is_told(
+    run: Run, pair: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.write_text(pair.read_text().replace('id = "tiny"', 'id = "tiny"\ndraft_vocabulary = "gone.json"'))
+    monkeypatch.setattr(check, "run", lambda *_: iter(()))
+    monkeypatch.setattr(check_ratio, "run", lambda *_: iter(()))
+    only = ("--strategy", "plain", "--repeats", "1", "--tokens", "2") if command == "bench" else ()
+    result = run(command, "--limit", "1", "--prompts", str(prompts(pair.parent)), *only)
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (
+        0,
+        f"tiny drafts with its whole vocabulary: {pair.parent}/gone.json is missing. "
+        '"specchat vocabulary --pair tiny" makes it anew.',
+    )
 
 
 def test_a_file_that_cannot_be_written_is_told(
