@@ -107,7 +107,7 @@ def _count(pair: "Pair", size: int | None, out: Path, interrupt: Interrupt) -> l
         f"{len(replies) - saved:,} that were written for it."
     ]
     if share is not None:
-        lines.append(f"{size:,} of {tokenizer.size:,} tokens are {share:.1%} of replies that were not counted.")
+        lines.append(f"{size:,} of {tokenizer.size:,} tokens make up {share:.1%} of replies that were not counted.")
     return lines
 
 

@@ -76,7 +76,7 @@ def test_saved_replies_are_counted(run: Run, pair: Path, saved: None, monkeypatc
     assert (result.exit_code, result.stderr) == (0, "")
     counted, covered, where, _, line = result.stdout.splitlines()
     assert counted == "Counted 6 tokens, 2 different ones, in 3 saved replies and 0 that were written for it."
-    assert covered == "262 of 268 tokens are 83.3% of replies that were not counted."
+    assert covered == "262 of 268 tokens make up 83.3% of replies that were not counted."
     assert where.startswith(f"Written to {pair.parent}/tiny.vocabulary.json. ")
     assert f'the pair "tiny" in {pair} ' in where
     assert line == 'draft_vocabulary = "tiny.vocabulary.json"'

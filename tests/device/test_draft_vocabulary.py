@@ -106,6 +106,8 @@ def test_what_it_takes_is_planned(quant: Quant | None, tmp_path: Path) -> None:
 
 def test_its_kernels_can_be_found_before_it_runs(shallow: Folders) -> None:
     stand_in = blank(few_on_device(shallow.draft))
+    assert isinstance(stand_in.weights.head, torch.Tensor)
+    stand_in.weights.head.zero_()
     logits = stand_in.logits(0, 1)
     assert (logits.shape, logits.device) == ((VERIFY_ROWS, VOCAB), HOST)
     assert stand_in.weights.head.shape[0] == len(EVEN)
