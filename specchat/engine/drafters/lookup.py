@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.guess import Guess
-from specchat.engine.drafters.occurrences import Occurrences
+from specchat.engine.drafters.occurrences import KEY, Occurrences
 
 LONGEST = 32
 """Matches longer than this count as equal."""
@@ -43,6 +43,9 @@ class LookupDrafter:
 
     def after(self, text: Sequence[int], drafted: Sequence[int], limit: int) -> Guess:
         """Up to `limit` tokens that followed the end of `text` and `drafted` before; `text` was asked about already."""
+        end = drafted if len(drafted) >= KEY else [*text[-KEY:], *drafted]
+        if not self._here.has(end):
+            return Guess()  # most often, so that it must cost little
         source, matched = self._longest_match([*text[-LONGEST:], *drafted])
         tokens = list(drafted)
         for i in range(source, source + limit) if source is not None else ():

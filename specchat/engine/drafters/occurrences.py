@@ -34,6 +34,10 @@ class Occurrences:
         """Append what `text` has beyond what is here."""
         self.extend(text[len(self.text) :])
 
+    def has(self, end: Sequence[int]) -> bool:
+        """Whether the last KEY tokens of `end` stand anywhere before the end."""
+        return tuple(end[-KEY:]) in self._ends
+
     def matches(self, end: Sequence[int], longest: int, most: int) -> Iterator[tuple[int, int]]:
         """Where tokens like the last ones of `end` stand, the latest first.
 
