@@ -31,6 +31,7 @@ from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.fences import backquotes
+from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.measure import REPLY_TOKENS, draft_cost, learn_costs, plain_speed, reply_speed
 from specchat.engine.model.tokenizer import Tokenizer
@@ -127,9 +128,12 @@ class Session:
             self.forget()
         reused = self.target.rewind(prompt)
         speculation, changes, cancelled = request.speculation, [], False
-        while not cancelled and self.target.fill(prompt):
-            cancelled, speculation, more = self._listen(request.id, control, speculation, 0)
-            changes += more
+        for drafter in self.drafters.values():
+            drafter.begin(prompt)
+        with ReadAhead(reader(self.drafters, speculation.strategy, prompt), prompt, self.runner.place != "cpu"):
+            while not cancelled and self.target.fill(prompt):
+                cancelled, speculation, more = self._listen(request.id, control, speculation, 0)
+                changes += more
         yield Started(
             request.id,
             len(prompt),
@@ -144,8 +148,6 @@ class Session:
             yield Finished(request.id, "cancelled", request.prefill, (), Meter(len(prompt), reused).stats(0.0))
             return
         yield from changes
-        for drafter in self.drafters.values():
-            drafter.begin(prompt)
         yield from self._reply(replace(request, speculation=speculation), prompt, reused, started, control)
 
     def forget(self) -> None:

@@ -106,6 +106,12 @@ class AutoDrafter:
     def ahead(self) -> bool:
         return all(model.drafter.ahead for model in self._models.values())
 
+    def will_use_model(self, prompt: Sequence[int]) -> bool:
+        """Whether a model is worth reading `prompt`, with which a reply begins, so far as is known."""
+        self._look()
+        chains = ((name, model) for name, model in self._models.items() if model.chain is None)
+        return any(self._promise(name, model, kind(0), prompt) > self._plain for name, model in chains)
+
     def begin(self, prompt: Sequence[int]) -> None:
         self._fences.begin()
         if self._written:
@@ -173,17 +179,20 @@ class AutoDrafter:
         for name, model in self._models.items():
             if model.chain is not None and not self._costs.draft(name):
                 continue  # it must be tried first
-            # What it must read first is paid once, for all that is still to be written.
-            left = self._length.value
-            promised = left / (left / self._promise(name, model) + model.drafter.behind(text))
+            promised = self._promise(name, model, self._kind, text)
             model.taken[self._kind] = promised > self._plain * (1 if model.taken[self._kind] else MARGIN)
             if model.taken[self._kind] and promised > best:
                 best, self._drafted, self._limit = promised, name, limit
         return best
 
-    def _promise(self, name: str, model: _Model) -> float:
-        accepted, drafted = model.accepted[self._kind].value, model.drafted[self._kind].value
-        return promise(accepted, drafted, self._costs.draft(name), self._checks, self._costs.other.value)
+    def _promise(self, name: str, model: _Model, of: int, text: Sequence[int]) -> float:
+        """What the model's drafts promise in a `text` of kind `of`.
+
+        What the model must read first is paid once, for all that is still to be written.
+        """
+        accepted, drafted, left = model.accepted[of].value, model.drafted[of].value, self._length.value
+        promised = promise(accepted, drafted, self._costs.draft(name), self._checks, self._costs.other.value)
+        return left / (left / promised + model.drafter.behind(text))
 
     def _try(self, text: Sequence[int], limit: int, best: float) -> bool:
         """Let a model draft in place of what promises most where it has waited for long enough."""

@@ -1,6 +1,7 @@
 """A small model of the same family drafts token by token (Leviathan et al. 2023)."""
 
 from collections.abc import Sequence
+from threading import Event
 from time import perf_counter
 
 from specchat.engine.decoding.cached import CachedModel, Model
@@ -31,21 +32,30 @@ class DraftModelDrafter:
 
     def propose(self, text: Sequence[int], limit: int) -> str:
         limit = min(limit, self.draft.model.context - len(text))
-        # A device's first pass always runs over the last two tokens: after a full accept the cache lacks both.
-        ready = len(text) - 2
-        if limit <= 0 or ready < 0:
+        if limit <= 0 or len(text) < 2:
             return self.name
-        if (unread := ready - len(self.draft.tokens)) > 0:
-            started = perf_counter()
-            while len(self.draft.tokens) < ready:
-                self.draft.fill(text[:-1])
-            self._read.add(1e3 * (perf_counter() - started) / unread)
+        self.read(text)
         self._proposed = len(text)
         self._make(limit)
         return self.name
 
+    def read(self, text: Sequence[int], enough: Event | None = None) -> None:
+        """Let the model read what is `unread`, or a part of it until that is `enough`; any thread may call this."""
+        started, unread = perf_counter(), self.unread(text)
+        while self.unread(text) and not (enough is not None and enough.is_set()):
+            self.draft.fill(text[:-1])
+        if read := unread - self.unread(text):
+            self._read.add(1e3 * (perf_counter() - started) / read)
+
+    def unread(self, text: Sequence[int]) -> int:
+        """Tokens of `text` that the model must read before it can draft.
+
+        A device's first pass always runs over the last two tokens: after a full accept the cache lacks both.
+        """
+        return max(0, len(text) - 2 - len(self.draft.tokens))
+
     def behind(self, text: Sequence[int]) -> float:
-        return max(0, len(text) - 2 - len(self.draft.tokens)) * self._read.value
+        return self.unread(text) * self._read.value
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         if stepped.drafted:  # all but the last token that it drafted went through the draft itself

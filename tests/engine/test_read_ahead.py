@@ -1,0 +1,108 @@
+"""The draft model reads while the target does: the same cache, no longer than that, and nothing lost by a fault."""
+
+from time import perf_counter, sleep
+
+import pytest
+import torch
+
+from specchat.engine.api import Limits, Sampling, Speculation
+from specchat.engine.drafters.auto import AutoDrafter
+from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.session import Session
+from tests.engine.test_lossless import reply
+
+PROMPT = list(range(30, 30 + 2 * WORTH))
+
+
+@pytest.fixture
+def draft(session: Session) -> DraftModelDrafter:
+    session.forget()
+    drafter = session.drafters["draft"]
+    assert isinstance(drafter, DraftModelDrafter)
+    drafter.begin(PROMPT)
+    return drafter
+
+
+def wait(draft: DraftModelDrafter) -> None:
+    end = perf_counter() + 60
+    while draft.unread(PROMPT) and perf_counter() < end:
+        sleep(0.001)
+
+
+def test_what_was_read_ahead_is_what_is_read_otherwise(draft: DraftModelDrafter) -> None:
+    with ReadAhead(draft, PROMPT, alone=False):
+        wait(draft)
+    assert draft.unread(PROMPT) == 0
+    model = draft.draft.model
+    assert isinstance(model, Decoder)
+    ahead = model.cache.keys[:, :, : len(PROMPT) - 2].clone()
+    draft.forget()
+    model.cache.keys.zero_()
+    draft.read(PROMPT)
+    assert torch.equal(ahead, model.cache.keys[:, :, : len(PROMPT) - 2])
+
+
+def test_it_ends_with_the_target(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the block that is being read."""
+    fill, blocks = draft.draft.fill, []
+
+    def slow(text: list[int]) -> bool:
+        sleep(0.05)
+        blocks.append(len(text))
+        return fill(text[: len(draft.draft.tokens) + 9])
+
+    monkeypatch.setattr(draft.draft, "fill", slow)
+    with ReadAhead(draft, PROMPT, alone=False):
+        pass
+    assert len(blocks) <= 1
+    assert draft.unread(PROMPT) > 0
+
+
+def test_short_prompts_are_not_worth_a_thread(draft: DraftModelDrafter) -> None:
+    with ReadAhead(draft, PROMPT[:WORTH], alone=False):
+        sleep(0.05)
+    assert draft.unread(PROMPT[:WORTH]) == WORTH - 2
+
+
+def test_a_fault_is_left_to_who_drafts(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: list[int]) -> bool:
+        raise MemoryError
+
+    monkeypatch.setattr(draft.draft, "fill", failing)
+    with ReadAhead(draft, PROMPT, alone=False):
+        sleep(0.05)
+    assert draft.unread(PROMPT) == len(PROMPT) - 2
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_target_keeps_its_threads(draft: DraftModelDrafter, alone: bool) -> None:
+    before = torch.get_num_threads()
+    with ReadAhead(draft, PROMPT, alone):
+        wait(draft)
+    assert torch.get_num_threads() == before
+
+
+def test_only_what_will_be_needed_is_read(
+    session: Session, draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafters = session.drafters
+    assert {name for name in drafters if reader(drafters, name, PROMPT)} >= {"draft", "draft-tree", "cascade"}
+    assert not [name for name in ("plain", "lookup", "suffix", "ngram", "swift") if reader(drafters, name, PROMPT)]
+    for promise, read in ((0.0, None), (1e9, draft)):
+        monkeypatch.setattr(AutoDrafter, "_promise", lambda *_, promise=promise: promise)
+        assert reader(drafters, "auto", PROMPT) is read
+    monkeypatch.setattr(draft, "ahead", True)
+    assert reader(drafters, "draft", PROMPT) is None
+    assert reader({"plain": drafters["plain"]}, "plain", PROMPT) is None
+
+
+@pytest.mark.parametrize("strategy", ["draft", "plain"])
+def test_replies_read_ahead(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    enter = ReadAhead.__enter__
+    monkeypatch.setattr(ReadAhead, "__enter__", lambda self: (enter(self), started.append(self._thread is not None))[0])
+    session.forget()
+    reply(session, "abc " * WORTH, Sampling(), Limits(3), Speculation.of(strategy))
+    assert started == [strategy == "draft"]
