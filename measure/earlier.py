@@ -16,7 +16,7 @@ from specchat.engine.loading import load
 from specchat.engine.session import Session
 from specchat.engine.tally import Tally
 
-STRATEGIES = ("plain", "draft", "lookup", "suffix", "ngram", "cascade")
+STRATEGIES = ("plain", "draft", "lookup", "suffix", "ngram", "cascade", "auto")
 TOKENS = 200
 
 
