@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.engine.fake_hub import serve
 from tests.engine.tiny import checkpoint
+from tests.hub.server import loopback_hub, of_folder
 
 LOAD = """
 import json, sys
@@ -26,7 +26,7 @@ except EngineError as error:
 def load(home: Path, endpoint: str, repo: str = "someone/tiny") -> dict[str, object]:
     """The library reads its environment when it is imported, so each load is a process of its own."""
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-    environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint}
     result = subprocess.run(
         [sys.executable, "-c", LOAD, repo], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
@@ -35,8 +35,8 @@ def load(home: Path, endpoint: str, repo: str = "someone/tiny") -> dict[str, obj
 
 def test_a_repository_is_downloaded_once_with_progress(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "origin")
-    with serve("someone/tiny", folder) as endpoint:
-        first = load(tmp_path / "home", endpoint)
+    with loopback_hub({"someone/tiny": of_folder(folder)}) as hub:
+        first = load(tmp_path / "home", hub.endpoint)
     assert first.get("context") == 256, first
     downloading = [s for s in first["seen"] if s[0].startswith("downloading someone/tiny")]  # type: ignore[attr-defined]
     assert downloading
@@ -47,8 +47,8 @@ def test_a_repository_is_downloaded_once_with_progress(tmp_path: Path) -> None:
 
 
 def test_a_missing_repository_is_said_in_a_sentence(tmp_path: Path) -> None:
-    with serve("someone/tiny", checkpoint(tmp_path / "origin")) as endpoint:
-        answer = load(tmp_path / "home", endpoint, "someone/else")
+    with loopback_hub({"someone/tiny": of_folder(checkpoint(tmp_path / "origin"))}) as hub:
+        answer = load(tmp_path / "home", hub.endpoint, "someone/else")
     assert answer["kind"] == "download"
     assert str(answer["message"]).endswith(
         "has no someone/else, or shows it only to some: check the name and HF_TOKEN."

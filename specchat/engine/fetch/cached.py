@@ -1,0 +1,46 @@
+"""What the cache holds of a repository."""
+
+from pathlib import Path
+
+from specchat.engine.errors import ModelError
+from specchat.engine.fetch.listing import parts_of
+from specchat.engine.fetch.source import Hub
+from specchat.engine.model.files import found, read_json
+
+INDEX = "model.safetensors.index.json"
+
+
+def cached(hub: Hub, repo: str, revision: str | None = None, file: str | None = None) -> Path | None:
+    """The folder of a commit with all that a model needs, without asking the hub; None where some of it is missing.
+
+    With `file`, a GGUF file of the repository with all its parts is what is needed.
+    """
+    kept = _kept(hub, repo, file or "config.json", revision)
+    if kept is None:
+        return None
+    complete = bool(parts_of(file, _names(kept.parent))) if file else whole(kept.parent)
+    return kept.parent if complete else None
+
+
+def whole(folder: Path) -> bool:
+    """Whether a folder has config.json and all weights that it names."""
+    try:
+        if not found(folder / "config.json"):
+            return False
+        if not found(folder / INDEX):
+            return any(found(path) for path in folder.glob("*.safetensors"))
+        weights = read_json(folder / INDEX).get("weight_map")
+        return isinstance(weights, dict) and all(found(folder / str(name)) for name in set(weights.values()))
+    except ModelError:
+        return True  # it is there, and reading it tells what is wrong
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.exists()]
+
+
+def _kept(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    kept = try_to_load_from_cache(repo, name, cache_dir=hub.cache, revision=revision)
+    return Path(kept) if isinstance(kept, str) and Path(kept).exists() else None

@@ -1,0 +1,192 @@
+"""A model from a hub: several files at a time, told of as it goes, and there for others only once all of it is."""
+
+import shutil
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock
+from time import monotonic
+from typing import Any
+
+from specchat.engine.errors import EngineError
+from specchat.engine.fetch.failures import failure
+from specchat.engine.fetch.listing import Listing, RemoteFile, missing
+from specchat.engine.fetch.source import Hub
+from specchat.engine.fetch.transfer import Cancelled, fetch
+
+AT_ONCE = 4
+"""Files that are fetched side by side."""
+TOLD_EVERY_S = 0.1
+WINDOW_S = 5.0
+"""Seconds over which the rate is taken."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Bytes `done` of `total`, and bytes a second of late; 0 where none came."""
+
+    done: int
+    total: int
+    rate: float
+
+    @property
+    def fraction(self) -> float:
+        return self.done / self.total if self.total else 1.0
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to go at this rate; None where nothing comes."""
+        return (self.total - self.done) / self.rate if self.rate else None
+
+
+class Download:
+    """`files` of a repository. `told` hears of progress, from any thread, ten times a second at most."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        listing: Listing,
+        files: Sequence[RemoteFile],
+        told: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        self._hub, self._listing, self._files, self._told = hub, listing, tuple(files), told
+        self._total = sum(file.size for file in files)
+        self._done = 0
+        self._lock = Lock()
+        self._marks: deque[tuple[float, int]] = deque()
+        self._told_at = 0.0
+        self._cancelled = Event()
+
+    def cancel(self) -> None:
+        """Stop soon; what was fetched is kept, and another download of the same goes on there."""
+        self._cancelled.set()
+
+    def run(self) -> Path:
+        """Fetch what is missing; gives the folder with all files.
+
+        Raises:
+            Cancelled: see `cancel`.
+            EngineError: "download": why it failed. What was fetched is kept, and nothing is there for others.
+        """
+        try:
+            check_room(self._hub, self._listing, self._files)
+            self._fetch()
+            return self._register()
+        except Cancelled:
+            raise
+        except Exception as error:
+            raise failure(self._hub, self._listing.repo, error) from None
+
+    def _fetch(self) -> None:
+        halted = Event()  # by the user, or by the first file that fails
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="download") as pool:
+            watched = _Either(self._cancelled, halted)
+            largest_first = sorted(self._files, key=lambda file: -file.size)
+            tasks = [pool.submit(fetch, self._hub, self._listing, f, self._gained, watched) for f in largest_first]
+            try:
+                for task in as_completed(tasks):
+                    task.result()
+            finally:
+                halted.set()
+                pool.shutdown(cancel_futures=True)
+
+    def _gained(self, count: int) -> None:
+        with self._lock:
+            self._done += count
+            now = monotonic()
+            if now - self._told_at < TOLD_EVERY_S and self._done < self._total:
+                return
+            self._told_at = now
+            self._marks.append((now, self._done))
+            while now - self._marks[0][0] > WINDOW_S:
+                self._marks.popleft()
+            since, had = self._marks[0]
+            rate = max(self._done - had, 0) / (now - since) if now > since else 0.0
+            progress = Progress(self._done, self._total, rate)
+        self._told(progress)
+
+    def _register(self) -> Path:
+        """Link the files, which are in the cache already, into the folder of their commit."""
+        from huggingface_hub import snapshot_download
+
+        listing = self._listing
+        return Path(
+            snapshot_download(
+                listing.repo,
+                revision=listing.revision,
+                cache_dir=self._hub.cache,
+                endpoint=self._hub.endpoint,
+                allow_patterns=[file.name for file in self._files],
+                tqdm_class=_Silent,
+            )
+        )
+
+
+class _Either(Event):
+    """Set where one of two others is; waits for the first of them."""
+
+    def __init__(self, first: Event, second: Event) -> None:
+        super().__init__()
+        self._events = (first, second)
+
+    def is_set(self) -> bool:
+        return any(event.is_set() for event in self._events)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        end = monotonic() + (timeout or 0.0)
+        while not self.is_set() and (left := end - monotonic()) > 0:
+            self._events[0].wait(min(left, 0.1))
+        return self.is_set()
+
+
+class _Silent:
+    """Stands in for the library's bars, which would draw over the screen."""
+
+    def __init__(self, iterable: Any = (), **_: Any) -> None:
+        self._iterable = iterable
+        self.total = self.n = 0
+
+    def __iter__(self) -> Any:
+        yield from self._iterable or ()
+
+    def __enter__(self) -> "_Silent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+    @classmethod
+    def get_lock(cls) -> Any:
+        return Lock()
+
+    @classmethod
+    def set_lock(cls, _: Any) -> None:
+        pass
+
+
+def free_room(hub: Hub) -> int:
+    """Free bytes where the cache is, or will be."""
+    place = hub.cache.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def check_room(hub: Hub, listing: Listing, files: Sequence[RemoteFile]) -> None:
+    """Pass where the disk has room for what is missing of `files`.
+
+    Raises:
+        EngineError: "download": it has not, with the numbers.
+    """
+    needs, free = missing(hub, listing, files), free_room(hub)
+    if needs > free:
+        raise EngineError(
+            "download",
+            f"The disk is too full for {listing.repo}: {needs / 1e9:.1f} GB are missing, {free / 1e9:.1f} GB are free "
+            f"at {hub.cache}. Free some, or set HF_HOME to a roomier place.",
+        )

@@ -1,0 +1,74 @@
+"""Why something was not had from a hub, in a sentence with what to do."""
+
+from collections.abc import Iterator
+from errno import EDQUOT, EFBIG, EHOSTUNREACH, ENETUNREACH, ENOSPC
+from socket import gaierror
+
+from specchat.clean import one_line
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.fetch.source import Hub
+
+FULL = (ENOSPC, EDQUOT, EFBIG)
+_UNREACHABLE = (ENETUNREACH, EHOSTUNREACH)
+
+
+def failure(hub: Hub, repo: str, error: Exception) -> EngineError:
+    """`error`, met while `repo` was looked up or fetched, as what the user is told; one that tells itself stays."""
+    from huggingface_hub.errors import HFValidationError
+
+    if isinstance(error, EngineError):
+        return error
+    if isinstance(error, HFValidationError):
+        return ModelError(f'repo = "{repo}" is no repository\'s name, which is owner/name.')
+    return EngineError("download", _told(hub, repo, error))
+
+
+def _told(hub: Hub, repo: str, error: Exception) -> str:
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    causes = list(_causes(error))
+
+    def among(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
+
+    def numbered(*numbers: int) -> OSError | None:
+        return next((c for c in causes if isinstance(c, OSError) and c.errno in numbers), None)
+
+    status = next((cause.response.status_code for cause in causes if isinstance(cause, HfHubHTTPError)), 0)
+    if among(OfflineModeIsEnabled):
+        return f"{repo} is not on this machine, and HF_HUB_OFFLINE keeps it from being downloaded."
+    if among(GatedRepoError) or status == 403:
+        return f"{repo} needs permission: accept its terms at {hub.host}/{repo} and set HF_TOKEN."
+    if among(RevisionNotFoundError):
+        return f"{repo} has no such revision at {hub.host}. Leave revision out for the newest."
+    if among(RepositoryNotFoundError) or status in (401, 404):
+        return f"{hub.host} has no {repo}, or shows it only to some: check the name and HF_TOKEN."
+    if status == 429:
+        return f"{hub.host} was asked too often: try again in some minutes. HF_TOKEN raises the limit."
+    if status >= 500:
+        return f"{hub.host} does not work at the moment (error {status}): try again later."
+    if numbered(*FULL):
+        return f"The disk is full: {repo} could not be downloaded. What was fetched is kept in {hub.cache}."
+    if among(gaierror, ConnectionError, TimeoutError) or numbered(*_UNREACHABLE) or _without_answer(error):
+        return f"No connection to {hub.host}."
+    if (local := numbered(*(c.errno for c in causes if isinstance(c, OSError) and c.errno))) is not None:
+        return f"{repo} could not be downloaded to {local.filename or hub.cache} ({local.strerror})."
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return f"{repo} could not be downloaded: {one_line(first, 200)}"
+
+
+def _without_answer(error: Exception) -> bool:
+    """Whether the library that talks to the hub gave up; it is httpx or httpx2, by the version of huggingface_hub."""
+    return type(error).__module__.startswith("httpx")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

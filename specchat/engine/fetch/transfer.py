@@ -1,0 +1,159 @@
+"""One file from a hub: what is there already is kept, what is cut goes on, and what came is checked."""
+
+from collections.abc import Callable
+from hashlib import sha1, sha256
+from pathlib import Path
+from threading import Event
+
+from specchat.engine.errors import EngineError
+from specchat.engine.fetch.listing import Listing, RemoteFile
+from specchat.engine.fetch.source import Hub
+
+TRIES = 5
+"""Cuts in a row, without a byte between them, after which a file is given up."""
+PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+PIECE = 1 << 16
+LOOK_S = 0.2
+"""Seconds between looks at a file that another program is fetching."""
+_PASSING = (408, 429, 500, 502, 503, 504)
+"""Answers that may be others in a moment."""
+
+
+class Cancelled(Exception):
+    """The user does not want the rest; what was fetched is kept."""
+
+
+def fetch(hub: Hub, listing: Listing, file: RemoteFile, gained: Callable[[int], None], cancelled: Event) -> None:
+    """Have `file` in the cache's blobs, whoever fetches it: of several programs one does, and the others wait for it.
+
+    `gained` is told of bytes as they come, of fewer than none where some are thrown away.
+
+    Raises:
+        Cancelled: `cancelled` was set.
+        EngineError: "download": the file is not what the hub announced.
+        Exception: whatever the library or the disk has to say; see `failures.failure`.
+    """
+    from filelock import FileLock, Timeout
+
+    blob = hub.folder(listing.repo) / "blobs" / file.digest
+    part, told = hub.partial(listing.repo, file.digest), 0
+
+    def have(size: int) -> None:
+        nonlocal told
+        gained(size - told)
+        told = size
+
+    have(_size(blob) or _size(part))
+    lock_file = hub.lock(listing.repo, file.digest)
+    for folder in (blob.parent, lock_file.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(str(lock_file), mode=0o664)
+    while not blob.exists():
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            have(_size(part))
+            if cancelled.wait(LOOK_S):
+                raise Cancelled from None
+            continue
+        try:
+            if not blob.exists():
+                _complete(hub, listing, file, part, have, cancelled)
+                _check(listing.repo, file, part, cancelled)
+                part.replace(blob)
+        finally:
+            lock.release()
+    have(file.size)
+
+
+def _complete(
+    hub: Hub, listing: Listing, file: RemoteFile, part: Path, have: Callable[[int], None], cancelled: Event
+) -> None:
+    """Make `part` as long as the file is."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    if _size(part) > file.size:
+        part.unlink()
+    failed = 0
+    while not part.exists() or _size(part) < file.size:
+        before = _size(part)
+        pause = PAUSE_S
+        try:
+            _read_on(hub, listing, file, part, have, cancelled)
+            cut: Exception = EngineError("download", f"{hub.host} sent {file.name} of {listing.repo} only in part.")
+        except Cancelled:
+            raise
+        except HfHubHTTPError as error:
+            if error.response.status_code not in _PASSING:
+                raise
+            cut, pause = error, _asked_pause(error.response.headers.get("Retry-After", ""))
+        except OSError:  # of this machine, such as a full disk; those of the network are wrapped
+            raise
+        except Exception as error:
+            cut = error
+        failed = 1 if _size(part) > before else failed + 1
+        if _size(part) < file.size:
+            if failed > TRIES:
+                raise cut
+            if cancelled.wait(pause):
+                raise Cancelled
+
+
+def _read_on(
+    hub: Hub, listing: Listing, file: RemoteFile, part: Path, have: Callable[[int], None], cancelled: Event
+) -> None:
+    """Append to `part` what one answer of the hub brings."""
+    from huggingface_hub import get_session, hf_hub_url
+    from huggingface_hub.constants import HF_HUB_DOWNLOAD_TIMEOUT
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
+
+    url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=hub.endpoint)
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    size = _size(part)
+    if size:
+        headers["Range"] = f"bytes={size}-"
+    with (
+        get_session().stream(
+            "GET", url, headers=headers, timeout=HF_HUB_DOWNLOAD_TIMEOUT, follow_redirects=True
+        ) as answer,
+        open(part, "ab") as out,
+    ):
+        hf_raise_for_status(answer)
+        if size and answer.status_code != 206:  # all of it came, not the rest
+            out.truncate(0)
+            have(size := 0)
+        for piece in answer.iter_bytes(PIECE):
+            if cancelled.is_set():
+                raise Cancelled
+            if size + len(piece) > file.size:
+                raise EngineError("download", f"{hub.host} sent more of {file.name} than it announced. Try again.")
+            out.write(piece)
+            have(size := size + len(piece))
+
+
+def _asked_pause(words: str) -> float:
+    return min(float(words), LONGEST_PAUSE_S) if words.isdigit() else PAUSE_S
+
+
+def _check(repo: str, file: RemoteFile, part: Path, cancelled: Event) -> None:
+    """Compare the whole of `part` with the file's hash; a wrong one is thrown away."""
+    digest = sha256() if len(file.digest) == 64 else sha1(b"blob %d\0" % file.size)
+    with open(part, "rb") as data:
+        while piece := data.read(1 << 20):
+            if cancelled.is_set():
+                raise Cancelled
+            digest.update(piece)
+    if digest.hexdigest() != file.digest:
+        part.unlink()
+        raise EngineError(
+            "download",
+            f"{file.name} of {repo} came damaged: its hash is not the one announced. It was thrown away; try again.",
+        )
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
