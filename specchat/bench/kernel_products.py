@@ -13,8 +13,9 @@ from specchat.engine.api import Quant
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.kernels.tiles import MOST_ROWS
+from specchat.engine.model.blocks import NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.quantise import NESTED_BLOCK, block_scales, dequantised, quantise
+from specchat.engine.model.quantise import block_scales, dequantised, quantise
 
 FORMATS: dict[str, tuple[Quant, bool]] = {
     "nf4 nested": ("nf4", True),

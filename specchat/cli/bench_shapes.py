@@ -80,8 +80,8 @@ def _runner(shapes: Any, quant: Any) -> Any:
 
     from specchat.bench.shapes import CONTEXT
     from specchat.bench.synthetic import check_room, on_device, on_host
-    from specchat.engine.model.devices import free_memory
     from specchat.engine.model.gpu import find_gpu
+    from specchat.engine.model.memory import free_memory
     from specchat.engine.threads import leave_one_core
 
     gpu = find_gpu()

@@ -76,6 +76,9 @@ STRATEGIES: dict[str, StrategyInfo] = {
 MAX_DRAFT_LENGTH = 15
 """Most drafted tokens that a verify step takes: with the pending token it fills one 16-row tile."""
 
+SWIFT_LAYERS = 4
+"""Fewest layers of a target with something between the first and the last to skip."""
+
 JOINT = {"cascade": ("ngram", "draft"), "auto": ("draft", "lookup")}
 """Who drafts where two make one draft: the first tokens, and those after them."""
 

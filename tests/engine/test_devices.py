@@ -7,10 +7,11 @@ import pytest
 
 from specchat.engine.api import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
 from specchat.engine.errors import EngineError
-from specchat.engine.model import devices, draft_quant
+from specchat.engine.model import devices, draft_quant, memory
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.devices import Machine, Placement, free_memory, place, this_machine
+from specchat.engine.model.devices import Machine, Placement, place, this_machine
 from specchat.engine.model.gpu import Gpu
+from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import GIB, SPARE
 from tests.engine.tiny import checkpoint
 
@@ -47,7 +48,7 @@ def test_free_memory_that_no_system_call_tells_is_not_known(
     def untold(_: str) -> int:
         raise error
 
-    monkeypatch.setattr(devices.os, "sysconf", untold)
+    monkeypatch.setattr(memory.os, "sysconf", untold)
     assert free_memory(tmp_path / "nowhere") is None
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import LayerWeights, ModelWeights, Product
-from specchat.engine.drafters.registry import SWIFT_LAYERS
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.strategies import SWIFT_LAYERS
 
 HOST = torch.device("cpu")
 

@@ -17,10 +17,7 @@ from specchat.engine.drafters.ngram import NgramDrafter
 from specchat.engine.drafters.plain import PlainDrafter
 from specchat.engine.drafters.suffix import SuffixDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
-from specchat.engine.strategies import STRATEGIES
-
-SWIFT_LAYERS = 4
-"""Fewest layers with something between the first and the last to skip."""
+from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,19 @@
 """Which device each model of a pair runs on, decided before anything is loaded, or a sentence why it cannot run."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 
 from specchat.engine.api import Device, ModelSource, PairSpec
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.kernels import limits
 from specchat.engine.kernels.tiles import PROCESSORS
+from specchat.engine.model.beyond import beyond_the_kernels
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.gpu import Gpu, find_gpu
+from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, plan, quantised
 from specchat.engine.model.rows import half_works
 
@@ -50,20 +48,6 @@ def this_machine(pair: PairSpec) -> Machine:
     sources = (pair.target, pair.draft) if pair.draft else (pair.target,)
     wanted = any(source.device != "cpu" for source in sources)
     return Machine(find_gpu() if wanted else "it was not asked for", free_memory())
-
-
-def free_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Main memory in bytes that can be had without swapping; None where the system does not tell."""
-    try:
-        for line in meminfo.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 def place(
@@ -121,22 +105,6 @@ def place(
     check_fits(chosen, machine.available, pair.name)
     spare = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not asked else None
     return Placement(chosen, note, spare if spare and fits(spare, machine.available) else None)
-
-
-def beyond_the_kernels(config: ModelConfig) -> str:
-    """The reason why the GPU kernels do not take a model, in words; empty when they take it."""
-    checks = (
-        (config.hidden, limits.WIDEST, "its rows have {} values"),
-        (config.head_dim, limits.WIDEST_HEAD, "its attention heads have {} values"),
-        (config.heads // config.kv_heads, limits.SHARING_HEADS, "{} of its query heads share a key-value head"),
-        (len(config.eos), limits.END_TOKENS, "it has {} end-of-text tokens"),
-        (config.vocab * config.hidden, limits.MATRIX, "its table of tokens has {} values"),
-        (2 * config.intermediate * config.hidden, limits.MATRIX, "its widest matrix has {} values"),
-    )
-    return next(
-        (f"{words.format(has)}, and the GPU kernels take {most} at most" for has, most, words in checks if has > most),
-        "",
-    )
 
 
 def _placed(device: Device, otherwise: Place) -> Place:

@@ -11,16 +11,13 @@ from torch.nn.functional import embedding, pad
 from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 
 # It warns that products of its own for some CPUs are missing, which are not used here.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
-BLOCK = 64
-"""Weights that share a scale where we quantise."""
 RUNNING = (64, 32)
 """Blocks that products take as they lie, where they divide a matrix's inputs."""
-NESTED_BLOCK = 256
-"""Scales that share a scale of their own, in double quantisation."""
 
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
