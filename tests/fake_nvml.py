@@ -20,6 +20,7 @@ class FakeNvml:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         """In the place of the module until `patch` is undone."""
         self.busy, self.free, self.total = 62, 3 << 30, 8 << 30
+        self.capability = (8, 6)
         self.fails, self.error = "", Exception()
         self.calls: list[str] = []
         patch.setitem(sys.modules, "pynvml", self)
@@ -31,6 +32,22 @@ class FakeNvml:
 
     def nvmlInit(self) -> None:
         self._called("nvmlInit")
+
+    def nvmlDeviceGetCount(self) -> int:
+        self._called("nvmlDeviceGetCount")
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        assert index == 0
+        return "handle"
+
+    def nvmlDeviceGetName(self, handle: str) -> str:
+        assert handle == "handle"
+        return "Card\x1b"
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: str) -> tuple[int, int]:
+        assert handle == "handle"
+        return self.capability
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
         self._called("nvmlDeviceGetHandleByUUID")

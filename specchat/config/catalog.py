@@ -33,6 +33,8 @@ class Pair:
     acceptance: Acceptance = "coupled"
     sampling: Sampling = field(default_factory=Sampling)
     requires: Requires = Requires()
+    licence: str = ""
+    """Of the target, as its card names it; empty where that is not known."""
     unsupported: str = ""
 
     @property
@@ -159,6 +161,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         lengths={name: options["length"] for name, options in table.get("strategies", {}).items()},
         sampling=Sampling(**table.get("sampling", {})),
         requires=Requires(**table.get("requires", {})),
+        licence=table.get("licence", ""),
         unsupported=_unsupported(table.get("heads", ())),
     )
 

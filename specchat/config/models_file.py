@@ -82,6 +82,7 @@ class SamplingTable(Table):
 class PairTable(Table):
     id: Name
     name: str | None = None
+    licence: str | None = None
     aliases: list[Name] = Field(default_factory=list)
     backend: Backend = DEFAULT_BACKEND
     target: ModelTable

@@ -5,6 +5,7 @@ import os
 import re
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,8 @@ class Settings:
     system: str | None = None
     context: ContextPolicy | None = None
     copy_saved_chats: bool | None = None
+    model_folders: Sequence[str] = ()
+    """Folders to look for models in, beside those of other programs."""
 
 
 def load_settings(path: Path) -> Settings:

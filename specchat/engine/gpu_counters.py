@@ -24,6 +24,33 @@ class Reading:
     total: int
 
 
+@dataclass(frozen=True)
+class Installed:
+    """A GPU of this machine: its name, compute capability, and bytes free of all it has."""
+
+    name: str
+    capability: tuple[int, int]
+    free: int
+    total: int
+
+
+def installed() -> tuple[Installed, ...]:
+    """The GPUs that the driver tells of; none where it tells nothing. Which of them CUDA may use is not asked."""
+    try:
+        import pynvml as library
+
+        library.nvmlInit()
+        found = []
+        for index in range(library.nvmlDeviceGetCount()):
+            gpu = library.nvmlDeviceGetHandleByIndex(index)
+            memory, name = library.nvmlDeviceGetMemoryInfo(gpu), library.nvmlDeviceGetName(gpu)
+            capability = tuple(library.nvmlDeviceGetCudaComputeCapability(gpu))
+            found.append(Installed(one_line(str(name), 60), capability, memory.free, memory.total))
+        return tuple(found)
+    except Exception:  # no library, no driver, no permission
+        return ()
+
+
 class Counters:
     """Those of one GPU. A call may take as long as the driver pleases."""
 

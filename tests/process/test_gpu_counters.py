@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from specchat.engine.gpu_counters import Counters, CountersError, Reading
+from specchat.engine.gpu_counters import Counters, CountersError, Installed, Reading, installed
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
 
 
@@ -56,3 +56,9 @@ def test_what_cannot_be_is_not_believed(nvml: FakeNvml, busy: int, free: int, to
     nvml.busy, nvml.free, nvml.total = busy, free, total
     with pytest.raises(CountersError, match=f"{busy} % busy"):
         Counters(GPU).read()
+
+
+def test_the_gpus_of_a_machine_are_told(nvml: FakeNvml) -> None:
+    assert installed() == (Installed("Card␛", (8, 6), 3 << 30, 8 << 30),)
+    nvml.fails, nvml.error = "nvmlInit", NVMLError("no driver")
+    assert installed() == ()
