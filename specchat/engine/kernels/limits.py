@@ -1,5 +1,8 @@
 """The shapes that the GPU kernels take; here without Triton, so that a plan can ask before anything is loaded."""
 
+OLDEST = (8, 0)
+"""Compute capability of a GPU: bfloat16 tensor cores and asynchronous copies (Ampere)."""
+
 WIDEST = 8192
 """Hidden values of a row: one program of the norm holds all of them."""
 

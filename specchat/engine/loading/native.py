@@ -13,15 +13,12 @@ from specchat.engine.hub import locate
 from specchat.engine.model import draft_vocabulary
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import place
-from specchat.engine.model.plan import Plan
+from specchat.engine.model.plan import DEFAULT_CONTEXT, Plan
 from specchat.engine.model.tokenizer import Tokenizer, mismatch
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
 from specchat.engine.threads import leave_one_core
-
-DEFAULT_CONTEXT = 8192
-"""Tokens a cache is made for where the pair does not say: published contexts of 128 k would take all memory."""
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:

@@ -8,11 +8,10 @@ from typing import Protocol
 
 import torch
 
+from specchat.engine.kernels.limits import OLDEST
 from specchat.engine.kernels.tiles import PROCESSORS
 from specchat.engine.model.toolchain import lacking
 
-OLDEST = (8, 0)
-"""Compute capability that the kernels need: bfloat16 tensor cores and asynchronous copies (Ampere)."""
 SMI = ("nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits")
 PATIENCE_S = 5.0
 MIB = 1 << 20

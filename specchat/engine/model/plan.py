@@ -16,6 +16,8 @@ Place = Literal["cpu", "cuda"]
 GIB = 1 << 30
 SPARE = 0.05
 """Part of the memory that is left free: allocators round up, and the estimate is good to 5 %."""
+DEFAULT_CONTEXT = 8192
+"""Tokens a cache is made for where the pair does not say: published contexts of 128 k would take all memory."""
 LEAST_CONTEXT = 1024
 """No smaller context is proposed: too little of a chat would fit."""
 CONTEXT_STEP = 256

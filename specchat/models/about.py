@@ -1,0 +1,155 @@
+"""What a model is, told from its headers alone."""
+
+import json
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+from specchat.clean import one_line
+from specchat.engine.errors import ModelError
+from specchat.engine.fetch.cached import INDEX, whole
+from specchat.engine.fetch.listing import PART, parts_of
+from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.model.files import found, parsed, read_json
+from specchat.models.gguf import Header, read_header
+
+Format = Literal["safetensors", "GGUF"]
+LONGEST_HEADER = 100 << 20
+"""Bytes of a safetensors header; the library's own limit."""
+
+
+@dataclass(frozen=True)
+class About:
+    """A model on the disk. `place` is a folder of safetensors or a GGUF file; `size` counts bytes of weights.
+
+    What is not known is empty, None or 0. `config` is there where our decoder knows the architecture, `why_not` says
+    why it does not. `tokens` tells vocabularies of GGUF files apart.
+    """
+
+    name: str
+    place: Path
+    format: Format
+    size: int
+    architecture: str = ""
+    parameters: int = 0
+    quant: str = ""
+    licence: str = ""
+    context: int = 0
+    layers: int = 0
+    config: ModelConfig | None = None
+    why_not: str = ""
+    tokens: str = ""
+
+
+def about_folder(folder: Path, name: str) -> About:
+    """The checkpoint in `folder`, to be called `name`.
+
+    Raises:
+        ModelError: files are missing or damaged.
+    """
+    path = folder / "config.json"
+    if not found(path):
+        raise ModelError(f"{folder} has no config.json: it is not a complete checkpoint.")
+    if not whole(folder):
+        what = "not all weights that its index names" if found(folder / INDEX) else "no safetensors"
+        raise ModelError(f"{folder} has {what}. Download the rest of it.")
+    raw = read_json(path)
+    weights = sorted(path for path in folder.glob("*.safetensors") if found(path))
+    config, why_not = None, ""
+    try:
+        config = parse_config(folder, raw)
+    except ModelError as error:
+        why_not = error.message.removeprefix(f"{path}: ")
+    quantised = raw.get("quantization_config")
+    return About(
+        name=name,
+        place=folder,
+        format="safetensors",
+        size=sum(path.stat().st_size for path in weights),
+        architecture=one_line(str(raw.get("model_type", "")), 40),
+        parameters=config.parameters() if config else sum(map(_stored, weights)),
+        quant=_method(quantised) if quantised else _dtype(raw),
+        context=config.context if config else _whole(raw, "max_position_embeddings"),
+        layers=config.layers if config else _whole(raw, "num_hidden_layers"),
+        config=config,
+        why_not=why_not,
+    )
+
+
+def about_gguf(file: Path, name: str = "") -> About:
+    """The model in a GGUF file, of a split one its first; called as it calls itself unless `name` is given.
+
+    Raises:
+        ModelError: a part is missing, or the file is damaged.
+    """
+    parts = [file]
+    if PART.fullmatch(file.name):
+        parts = [file.parent / n for n in parts_of(file.name, [path.name for path in file.parent.glob("*.gguf")])]
+        if not parts:
+            raise ModelError(f"{file} is split, and some of its parts are missing. Download the rest of it.")
+    headers = [_header(part, part.stat().st_mtime_ns, part.stat().st_size) for part in parts if found(part)]
+    if not headers:
+        raise ModelError(f"{file} is missing, or a link that leads nowhere.")
+    first = headers[0]
+    kind = str(first.values.get("general.type", "model"))
+    if kind != "model":
+        raise ModelError(f"{file} holds no model but {one_line(kind, 40)} for one.")
+    types: dict[str, int] = {}
+    for header in headers:
+        for type_name, count in header.types.items():
+            types[type_name] = types.get(type_name, 0) + count
+    return About(
+        name=name or one_line(str(first.values.get("general.name", "")), 60) or file.stem,
+        place=file,
+        format="GGUF",
+        size=sum(part.stat().st_size for part in parts),
+        architecture=one_line(first.architecture, 40),
+        parameters=sum(types.values()),
+        quant=max(types, key=lambda key: types[key]) if types else "",
+        licence=one_line(str(first.values.get("general.license", "")), 40),
+        context=first.whole("context_length") or 0,
+        layers=first.whole("block_count") or 0,
+        tokens=first.tokens,
+    )
+
+
+@lru_cache(maxsize=512)
+def _header(path: Path, changed: int, size: int) -> Header:
+    """Read once until the file changes: a large vocabulary takes a tenth of a second."""
+    del changed, size
+    return read_header(path)
+
+
+def _stored(path: Path) -> int:
+    """The weights in a safetensors file, counted from its header."""
+    with open(path, "rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
+        if not 0 < size <= min(LONGEST_HEADER, path.stat().st_size - 8):
+            raise ModelError(f"{path} is damaged or cut off. Download it again.")
+        header = parsed(file.read(size), str(path))
+    entries = header.values() if isinstance(header, dict) else ()
+    shapes = [entry.get("shape") for entry in entries if isinstance(entry, dict)]
+    return sum(prod(shape) for shape in shapes if isinstance(shape, list) and all(isinstance(n, int) for n in shape))
+
+
+def _method(settings: Any) -> str:
+    if not isinstance(settings, dict):
+        return one_line(json.dumps(settings), 20)
+    if settings.get("load_in_8bit"):
+        return "int8"
+    if settings.get("load_in_4bit"):
+        return one_line(str(settings.get("bnb_4bit_quant_type", "fp4")), 20)
+    return one_line(str(settings.get("quant_method", "quantised")), 20)
+
+
+def _dtype(raw: dict[str, Any]) -> str:
+    return one_line(str(raw.get("dtype") or raw.get("torch_dtype") or ""), 20)
+
+
+def _whole(raw: dict[str, Any], key: str) -> int:
+    inner = raw.get("text_config")
+    value = raw.get(key, inner.get(key) if isinstance(inner, dict) else None)
+    return value if isinstance(value, int) and 0 < value < 1 << 31 else 0

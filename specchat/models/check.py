@@ -1,0 +1,106 @@
+"""Whether a target and a draft can run and fit together, from their settings alone: the weights need not be here."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from specchat.config.catalog import Pair
+from specchat.engine.api import ModelSource, PairSpec
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND
+from specchat.engine.errors import ModelError
+from specchat.engine.fetch.cached import cached
+from specchat.engine.fetch.download import Download
+from specchat.engine.fetch.listing import Listing, look_up, needed
+from specchat.engine.fetch.source import Hub
+from specchat.engine.model.config import parse_config
+from specchat.engine.model.files import read_json
+from specchat.engine.model.tokenizer import Tokenizer, mismatch
+from specchat.models.about import About, about_folder, about_gguf
+from specchat.models.fit import fit
+from specchat.models.machine import Machine
+
+
+def checked_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name: str, machine: Machine) -> Pair:
+    """The pair of these models, quantised where it fits no other way.
+
+    Of a repository that is not here the settings and the tokenizer are fetched, some MB.
+
+    Raises:
+        ModelError: an architecture that is not run, a damaged file, or tokens that differ.
+        EngineError: "download": a repository is not to be had.
+    """
+    gguf = [str(source.path or "").endswith(".gguf") for source in (target, draft) if source is not None]
+    if any(gguf):
+        return _gguf_pair(target, draft, name, all(gguf))
+    folders = [_settings(hub, source) for source in (target, draft) if source is not None]
+    for folder, _ in folders:
+        parse_config(folder, read_json(folder / "config.json"))
+    tokenizers = [Tokenizer(folder) for folder, _ in folders]
+    if draft is not None and (reason := mismatch(*tokenizers)):
+        raise ModelError(f"{draft.label} cannot draft for {target.label}: {reason}. Use a draft of the same family.")
+    pair = Pair(PairSpec("pair", name, target, draft), licence=folders[0][1])
+    return _fitting(pair, [_about(folder) for folder, _ in folders], machine)
+
+
+def _fitting(pair: Pair, abouts: list[About], machine: Machine) -> Pair:
+    """`pair` with 4 bits a weight of the target where it fits no other way."""
+    draft = abouts[1] if len(abouts) > 1 else None
+    if abouts[0].quant in ("float16", "bfloat16", "float32") and fit(pair, abouts[0], draft, machine).verdict == "no":
+        smaller = replace(pair, spec=replace(pair.spec, target=replace(pair.spec.target, quant="nf4")))
+        if fit(smaller, abouts[0], draft, machine).verdict != "no":
+            return smaller
+    return pair
+
+
+def _about(folder: Path) -> About:
+    """What is known of a model whose weights may be missing."""
+    try:
+        return about_folder(folder, folder.name)
+    except ModelError:
+        raw = read_json(folder / "config.json")
+        config = parse_config(folder, raw)
+        dtype = str(raw.get("dtype") or raw.get("torch_dtype") or "")
+        return About(folder.name, folder, "safetensors", 0, config=config, quant=dtype, layers=config.layers)
+
+
+def _settings(hub: Hub, source: ModelSource) -> tuple[Path, str]:
+    """A folder with the settings and the tokenizer, and the licence where the hub was asked."""
+    if source.repo is None:
+        folder = Path(source.path or "").expanduser()
+        if not folder.is_dir():
+            raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
+        return folder, ""
+    there = cached(hub, source.repo, source.revision)
+    if there is not None:
+        return there, ""
+    listing: Listing = look_up(hub, source.repo, source.revision)
+    files = [file for file in needed(listing) if not file.name.endswith((".safetensors", ".gguf"))]
+    if not any(file.name == "config.json" for file in files):
+        raise ModelError(f"{source.repo} has GGUF files alone. Pull one with --file, then add its path.")
+    return Download(hub, listing, files).run(), listing.licence
+
+
+def _gguf_pair(target: ModelSource, draft: ModelSource | None, name: str, both: bool) -> Pair:
+    if "gguf" not in BACKENDS:
+        raise ModelError(f"GGUF files cannot be run by this version (backends: {', '.join(BACKENDS)}).")
+    if not both:
+        raise ModelError("A target and its draft are both GGUF files, or both folders of safetensors.")
+    abouts = [about_gguf(Path(source.path or "").expanduser()) for source in (target, draft) if source is not None]
+    if draft is not None and abouts[0].tokens != abouts[1].tokens:
+        raise ModelError(f"{draft.label} cannot draft for {target.label}: its tokens are others.")
+    spec = PairSpec("pair", name or abouts[0].name, target, draft, backend="gguf")
+    return Pair(spec, licence=abouts[0].licence)
+
+
+def as_table(pair: Pair, id_: str) -> dict[str, object]:
+    """A pair as the keys of its `[[pair]]`, without those that say what goes without saying."""
+    spec = pair.spec
+    table: dict[str, object] = {"id": id_, "name": spec.name}
+    if pair.licence:
+        table["licence"] = pair.licence
+    if spec.backend != DEFAULT_BACKEND:
+        table["backend"] = spec.backend
+    for key, source in (("target", spec.target), ("draft", spec.draft)):
+        if source is not None:
+            said = {"repo": source.repo, "path": source.path, "revision": source.revision, "quant": source.quant}
+            table[key] = {name: value for name, value in said.items() if value is not None}
+    return table

@@ -1,0 +1,121 @@
+"""Pairs in the user's models.toml, written and taken out again; comments and all else in it stay as they are."""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AoT
+
+from specchat.config.catalog import Catalog, load_catalog
+from specchat.config.errors import ConfigError
+from specchat.config.files import read_toml
+from specchat.config.paths import made_folder
+
+Table = Mapping[str, Any]
+
+
+def add_pair(path: Path, table: Table) -> Catalog:
+    """Write `table`, a `[[pair]]`, to the end of the models.toml at `path`; gives all pairs there are then.
+
+    Raises:
+        ConfigError: the file is wrong or cannot be written, the pair is wrong, or one of its names is in the file.
+    """
+    document = _read(path)
+    pairs = document.setdefault("pair", tomlkit.aot())
+    if not isinstance(pairs, AoT):
+        raise ConfigError(f"{path}: pair is written on one line. Write it as [[pair]] first.")
+    pairs.append(_table(table))
+    return _write(path, document)
+
+
+def remove_pair(path: Path, id_: str) -> Catalog:
+    """Take the pair called `id_` out of the models.toml at `path`.
+
+    Raises:
+        ConfigError: it is not there, or the file is wrong or cannot be written.
+    """
+    document = _read(path)
+    pairs = document.get("pair")
+    index = next((n for n, pair in enumerate(pairs or ()) if pair.get("id") == id_), None)
+    if index is None or not isinstance(pairs, AoT):
+        raise ConfigError(f'{path} has no [[pair]] "{id_}".')
+    del pairs[index]
+    if document.get("default") == id_:
+        del document["default"]
+    return _write(path, document)
+
+
+def own_ids(path: Path) -> frozenset[str]:
+    """The ids of the pairs in the models.toml at `path`; none where there is no such file.
+
+    Raises:
+        ConfigError: it is no TOML.
+    """
+    pairs = read_toml(path, optional=True).get("pair")
+    tables = pairs if isinstance(pairs, list) else []
+    return frozenset(str(pair["id"]) for pair in tables if isinstance(pair, dict) and "id" in pair)
+
+
+def free_id(name: str, taken: Catalog) -> str:
+    """An id made of `name` that no pair has yet."""
+    stem = re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip(".-_") or "model"
+    used = {word for pair in taken.pairs for word in (pair.id, *pair.aliases)}
+    number = 1
+    while (id_ := stem if number == 1 else f"{stem}-{number}") in used:
+        number += 1
+    return id_
+
+
+def as_toml(table: Table) -> str:
+    """A pair as it stands in models.toml."""
+    document = tomlkit.document()
+    pairs = tomlkit.aot()
+    pairs.append(_table(table))
+    document.append("pair", pairs)
+    return document.as_string()
+
+
+def _table(table: Table) -> Any:
+    """Tables in it on one line each, as they stand in the shipped file."""
+    made = tomlkit.table()
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            inline = tomlkit.inline_table()
+            inline.update(value)
+            made.append(key, inline)
+        else:
+            made.append(key, value)
+    return made
+
+
+def _read(path: Path) -> tomlkit.TOMLDocument:
+    if not path.exists():
+        return tomlkit.parse("schema = 1\n")
+    load_catalog(path)  # says what is wrong with it
+    try:
+        return tomlkit.parse(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
+        raise ConfigError(f"{path} cannot be changed ({error}). Change it by hand.") from None
+
+
+def _write(path: Path, document: tomlkit.TOMLDocument) -> Catalog:
+    """Check the whole in the place where it is to be, since paths in it are relative to that; then put it there."""
+    target = path.resolve()
+    made_folder(target.parent)
+    trial = target.with_name(f".{target.name}.new")
+    try:
+        trial.write_text(document.as_string(), encoding="utf-8")
+        catalog = load_catalog(trial)
+        trial.replace(target)
+    except ConfigError as error:
+        raise ConfigError(error.message.replace(str(trial), str(path))) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}).") from None
+    finally:
+        with suppress(OSError):
+            trial.unlink(missing_ok=True)
+    return catalog

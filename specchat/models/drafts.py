@@ -1,0 +1,105 @@
+"""Which smaller models could draft for a model: those that are here, a small one to fetch, and why others cannot."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.engine.api import ModelSource
+from specchat.engine.errors import ModelError
+from specchat.engine.model.files import parsed, read_text
+from specchat.models.about import About
+from specchat.models.library import Found, Library
+
+SHARE = 1 / 3
+"""The largest part of the target's weights that a draft may have to be worth its time."""
+SMALL: dict[tuple[str, int], tuple[str, int]] = {
+    ("qwen3", 151936): ("Qwen/Qwen3-0.6B", 596_049_920),
+    ("qwen2", 151936): ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768),
+    ("qwen2", 152064): ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768),
+    ("llama", 128256): ("meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400),
+    ("llama", 49152): ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008),
+}
+"""The smallest published model of a family, by architecture and vocabulary, with its weights."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A model that could draft; `about` is None where it has to be fetched first."""
+
+    name: str
+    source: ModelSource
+    parameters: int
+    about: About | None
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """Proposals, those here first and small ones before large, and sentences about models that cannot draft."""
+
+    proposals: tuple[Proposal, ...]
+    refused: tuple[str, ...]
+
+
+def drafts_for(target: About, library: Library) -> Drafts:
+    """What could draft for `target`, from the shapes and vocabularies alone; loading checks every token."""
+    here: list[Proposal] = []
+    refused: list[str] = []
+    for found in library.models:
+        about = found.about
+        if about.place == target.place or about.format != target.format or about.architecture != target.architecture:
+            continue
+        if reason := lack(target, about):
+            refused.append(f"{about.name} cannot draft: {reason}.")
+        else:
+            here.append(Proposal(about.name, source_of(found), about.parameters, about))
+    here.sort(key=lambda proposal: proposal.parameters)
+    names = {found.repo for found in library.models}
+    fetched = [proposal for proposal in _to_fetch(target) if proposal.name not in names]
+    return Drafts((*here, *fetched), tuple(refused))
+
+
+def source_of(found: Found) -> ModelSource:
+    """Where a found model is, for models.toml."""
+    return ModelSource(repo=found.repo) if found.repo else ModelSource(path=str(found.about.place))
+
+
+def lack(target: About, draft: About) -> str:
+    """Why `draft` is no draft for `target`, in words; empty where nothing speaks against it."""
+    if draft.parameters > SHARE * target.parameters:
+        return f"it has {draft.parameters / 1e9:.1f} of the target's {target.parameters / 1e9:.1f} billion weights"
+    if draft.why_not:
+        return draft.why_not
+    if target.format == "GGUF":
+        return "" if draft.tokens == target.tokens else "its tokens are others"
+    try:
+        same = _vocabulary(target.place) == _vocabulary(draft.place)
+    except ModelError as error:
+        return error.message
+    return "" if same else "its tokens are others"
+
+
+def _to_fetch(target: About) -> Iterator[Proposal]:
+    if target.config is not None and (known := SMALL.get((target.architecture, target.config.vocab))) is not None:
+        repo, parameters = known
+        if parameters <= SHARE * target.parameters:
+            yield Proposal(repo, ModelSource(repo=repo), parameters, None)
+
+
+_vocabularies: dict[tuple[Path, int], int] = {}
+
+
+def _vocabulary(folder: Path) -> int:
+    """A number that differs where the tokens of a checkpoint do; read once until its tokenizer.json changes."""
+    path = folder / "tokenizer.json"
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError:
+        raise ModelError("it has no tokenizer.json") from None
+    if (path, changed) not in _vocabularies:
+        data = parsed(read_text(path), str(path))
+        model = data.get("model") if isinstance(data, dict) else None
+        tokens = model.get("vocab") if isinstance(model, dict) else None
+        added = data.get("added_tokens") if isinstance(data, dict) else None
+        _vocabularies[path, changed] = hash(json.dumps([tokens, added], sort_keys=True))
+    return _vocabularies[path, changed]

@@ -1,0 +1,88 @@
+"""Whether a pair fits this machine, and where: by the planner where its shapes are known, else by what it states."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from specchat.config.catalog import Pair
+from specchat.engine.api import QUANTS, ModelSource, Quant
+from specchat.engine.model.beyond import beyond_the_kernels
+from specchat.engine.model.draft_quant import drafting
+from specchat.engine.model.plan import DEFAULT_CONTEXT, GIB, SPARE, Model, Place, Plan, nearest, plan
+from specchat.engine.model.plan import fits as plan_fits
+from specchat.models.about import About
+from specchat.models.machine import Machine
+
+Verdict = Literal["GPU", "CPU", "no", "?"]
+GGUF_RUNTIME = 1 << 30
+"""Bytes beside the weights of a GGUF file: cache, buffers and the program itself. A guess."""
+_SIXTEEN = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`words` say why, or with which setting it would fit."""
+
+    verdict: Verdict
+    words: str = ""
+
+
+def fit(pair: Pair, target: About | None, draft: About | None, machine: Machine) -> Fit:
+    """Where `pair` runs; `target` and `draft` are what is known of its models, None where they are not here yet."""
+    if pair.unsupported:
+        return Fit("no", pair.unsupported)
+    if target is not None and target.format == "GGUF":
+        return _by_size(target, draft, machine)
+    known = [about for about in (target, draft) if about is not None]
+    if reason := next((about.why_not for about in known if about.config is None), ""):
+        return Fit("no", reason)
+    if target is not None and target.config is not None and (draft is not None or pair.spec.draft is None):
+        return _planned(pair, target, draft, machine)
+    return _stated(pair, machine)
+
+
+def _planned(pair: Pair, target: About, draft: About | None, machine: Machine) -> Fit:
+    available: dict[Place, int | None] = {"cuda": machine.gpu or 0, "cpu": machine.memory}
+    big = _model(pair.spec.target, target)
+    small = _model(pair.spec.draft, draft) if pair.spec.draft and draft else None
+    made = plan(big, small, pair.spec.context or DEFAULT_CONTEXT)
+    on_gpu = drafting(made.on("cuda"), available)
+    wanted = pair.spec.target.device
+    beyond = next((words for m in made.models if (words := beyond_the_kernels(m.config))), "")
+    if wanted != "cpu" and machine.gpu is not None and not beyond and plan_fits(on_gpu, available):
+        return Fit("GPU", _takes(on_gpu, "cuda"))
+    if wanted != "cuda" and plan_fits(made, available):
+        return Fit("CPU", f"{_takes(made, 'cpu')}{f'; no GPU: {beyond}' if beyond and machine.gpu else ''}")
+    return Fit("no", nearest(made, available))
+
+
+def _model(source: ModelSource, about: About) -> Model:
+    assert about.config is not None
+    stored: Quant | None = next((quant for quant in QUANTS if quant == about.quant), None)
+    asked = None if source.quant == "none" else source.quant
+    return Model(about.config, "cpu", stored or asked, fixed=stored is not None, half=about.quant in _SIXTEEN)
+
+
+def _takes(made: Plan, place: Place) -> str:
+    return f"takes {made.need(place).total / GIB:.1f} GiB of {'GPU memory' if place == 'cuda' else 'memory'}"
+
+
+def _stated(pair: Pair, machine: Machine) -> Fit:
+    needs = pair.requires
+    if needs.vram_gib is not None and machine.gpu is not None and _holds(machine.gpu, needs.vram_gib * GIB):
+        return Fit("GPU", f"needs {needs.vram_gib:g} GiB of GPU memory, by its shape")
+    if needs.ram_gib is not None and _holds(machine.memory, needs.ram_gib * GIB):
+        return Fit("CPU", f"needs {needs.ram_gib:g} GiB of memory, by its shape")
+    if needs.ram_gib is None and needs.vram_gib is None:
+        return Fit("?", "its needs are known once it is here")
+    return Fit("no", f"needs {needs.ram_gib or needs.vram_gib:g} GiB, and {(machine.memory or 0) / GIB:.1f} are free")
+
+
+def _by_size(target: About, draft: About | None, machine: Machine) -> Fit:
+    """llama.cpp's own needs are not worked out here: the files must fit, with some room."""
+    size = target.size + (draft.size if draft else 0) + GGUF_RUNTIME
+    words = f"takes about {size / GIB:.1f} GiB, by the size of its file"
+    return Fit("CPU" if _holds(machine.memory, size) else "no", words)
+
+
+def _holds(free: int | None, size: float) -> bool:
+    return free is None or size <= (1 - SPARE) * free

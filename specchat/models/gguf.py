@@ -1,0 +1,168 @@
+"""The header of a GGUF file, read within bounds: what model it holds, and nothing of its weights.
+
+Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
+"""
+
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from math import prod
+from pathlib import Path
+
+from specchat.engine.errors import ModelError
+from specchat.engine.model.files import found
+
+Value = int | float | bool | str
+
+MOST_KEYS = 1 << 16
+MOST_TENSORS = 1 << 18
+LONGEST_TEXT = 1 << 24
+MOST_DIMENSIONS = 4
+ALIGNMENT = 32
+"""Bytes to whose multiples weights begin, where a file does not say otherwise."""
+_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_TEXT, _ARRAY = 8, 9
+TOKENS = "tokenizer.ggml.tokens"
+TYPES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K",
+    13: "Q5_K", 14: "Q6_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
+    22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
+}  # fmt: skip
+"""Names of the types of tensors by their numbers."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """`values` by key without lists, of which `lengths` has the lengths. `tokens` is a hash of the list of tokens.
+
+    `types` are the weights kept in each type of tensor, by its name.
+    """
+
+    values: Mapping[str, Value]
+    lengths: Mapping[str, int]
+    tokens: str
+    types: Mapping[str, int]
+
+    @property
+    def architecture(self) -> str:
+        return str(self.values.get("general.architecture", ""))
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.types.values())
+
+    @property
+    def quant(self) -> str:
+        """The type that most weights are kept in."""
+        return max(self.types, key=lambda name: self.types[name]) if self.types else ""
+
+    def whole(self, key: str) -> int | None:
+        """A whole number of the architecture's own keys, as `block_count`; None where there is none."""
+        value = self.values.get(f"{self.architecture}.{key}")
+        return value if isinstance(value, int) else None
+
+
+class _Cursor:
+    """Reads forwards in a file's bytes.
+
+    Raises ValueError where there are too few of them.
+    """
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, size: int) -> int:
+        start = self.at
+        if size < 0 or start + size > len(self.data):
+            raise ValueError("it ends in its header")
+        self.at = start + size
+        return start
+
+    def number(self, form: str) -> Value:
+        value: Value = struct.unpack_from(form, self.data, self.take(struct.calcsize(form)))[0]
+        return value
+
+    def count(self, most: int, what: str, form: str = "<Q") -> int:
+        value = self.number(form)
+        if not isinstance(value, int) or value > most:
+            raise ValueError(f"it says it has {value} {what}")
+        return value
+
+    def text(self) -> str:
+        size = self.count(LONGEST_TEXT, "letters in one text")
+        start = self.take(size)
+        return self.data[start : start + size].decode("utf-8", "replace")
+
+    def skip_list(self) -> int:
+        """Pass over a list; gives its length."""
+        kind = self.count(_TEXT + 4, "as a kind", "<I")
+        length = self.count(len(self.data), "entries in one list")
+        if kind in _SCALARS:
+            self.take(length * struct.calcsize(_SCALARS[kind]))
+        elif kind == _TEXT:
+            for _ in range(length):
+                self.take(self.count(LONGEST_TEXT, "letters in one text"))
+        else:
+            raise ValueError("it has a list of lists")
+        return length
+
+
+def read_header(path: Path) -> Header:
+    """The header of the file at `path`.
+
+    Raises:
+        ModelError: it is missing, no GGUF, of another version, damaged or cut off.
+    """
+    if not found(path):
+        raise ModelError(f"{path} is missing, or a link that leads nowhere.")
+    try:
+        with open(path, "rb") as file:
+            if file.read(4) != b"GGUF":
+                raise ModelError(f"{path} is no GGUF file. Download it again.")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _read(_Cursor(data))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror}). Check that it is a file you may read.") from None
+    except ValueError as error:
+        raise ModelError(f"{path} is damaged: {error}. Download it again.") from None
+
+
+def _read(cursor: _Cursor) -> Header:
+    cursor.take(4)
+    version = cursor.number("<I")
+    if version not in (2, 3):
+        raise ValueError(f"version {version} of the format is none that is read (2 and 3)")
+    tensors = cursor.count(MOST_TENSORS, "tensors")
+    keys = cursor.count(MOST_KEYS, "keys")
+    values: dict[str, Value] = {}
+    lengths: dict[str, int] = {}
+    tokens = ""
+    for _ in range(keys):
+        key = cursor.text()
+        kind = cursor.count(12, "as a kind", "<I")
+        if kind == _TEXT:
+            values[key] = cursor.text()
+        elif kind == _ARRAY:
+            start = cursor.at
+            lengths[key] = cursor.skip_list()
+            if key == TOKENS:
+                tokens = sha256(cursor.data[start : cursor.at]).hexdigest()
+        else:
+            values[key] = cursor.number(_SCALARS[kind])
+    types: dict[str, int] = {}
+    last = 0
+    for _ in range(tensors):
+        cursor.text()
+        shape = [cursor.count(1 << 40, "rows") for _ in range(cursor.count(MOST_DIMENSIONS, "dimensions", "<I"))]
+        kind_number = cursor.count(1 << 16, "as a type", "<I")
+        name = TYPES.get(kind_number, f"type {kind_number}")
+        types[name] = types.get(name, 0) + prod(shape)
+        last = max(last, cursor.count(1 << 62, "bytes"))
+    alignment = values.get("general.alignment", ALIGNMENT)
+    if not isinstance(alignment, int) or alignment < 1:
+        raise ValueError("its general.alignment is no whole number")
+    if tensors and -(-cursor.at // alignment) * alignment + last >= len(cursor.data):
+        raise ValueError("it is cut off: not all of its weights are there")
+    return Header(values, lengths, tokens, types)

@@ -1,0 +1,153 @@
+"""Models on this machine: in the Hugging Face cache, in LM Studio's and Ollama's folders, and where the user says."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.clean import one_line
+from specchat.engine.errors import ModelError
+from specchat.engine.fetch.listing import PART
+from specchat.engine.fetch.source import Hub
+from specchat.models.about import About, about_folder, about_gguf
+from specchat.models.ollama import ollama_models
+
+DEEPEST = 4
+"""Folders in folders that are looked into."""
+MOST_FILES = 20_000
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where to look. `hub.cache` is the Hugging Face cache."""
+
+    hub: Hub
+    lm_studio: tuple[Path, ...] = ()
+    ollama: Path | None = None
+    own: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model with the program whose folder it is in; `repo` where it came from the hub."""
+
+    about: About
+    origin: str
+    repo: str = ""
+    revision: str = ""
+
+
+@dataclass(frozen=True)
+class Library:
+    """All that was found, and in sentences what could not be read."""
+
+    models: tuple[Found, ...]
+    problems: tuple[str, ...]
+
+    def of_repo(self, repo: str) -> Found | None:
+        return next((found for found in self.models if found.repo == repo), None)
+
+
+def usual_places(hub: Hub, own: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Places:
+    """The folders of this user; OLLAMA_MODELS means what it means to Ollama."""
+    home = Path.home()
+    lm_studio = (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models")
+    ollama = Path(environ.get("OLLAMA_MODELS") or home / ".ollama" / "models").expanduser()
+    return Places(hub, lm_studio, ollama, tuple(Path(os.path.expanduser(folder)) for folder in own))
+
+
+def look(places: Places) -> Library:
+    """Read the headers of all models there are. Nothing is raised: what cannot be read is told."""
+    models: list[Found] = []
+    problems: list[str] = []
+    for outcome in _all(places):
+        if isinstance(outcome, Found):
+            models.append(outcome)
+        else:
+            problems.append(outcome)
+    unique = {found.about.place.resolve(): found for found in reversed(models)}
+    return Library(tuple(sorted(unique.values(), key=lambda found: found.about.name.lower())), tuple(problems))
+
+
+def _all(places: Places) -> Iterator[Found | str]:
+    yield from _hub_models(places.hub)
+    for folder in places.lm_studio:
+        if folder.is_dir():
+            yield from _in_folder(folder, "LM Studio")
+    if places.ollama is not None and places.ollama.is_dir():
+        for about in ollama_models(places.ollama):
+            yield about if isinstance(about, str) else Found(about, "Ollama")
+    for folder in places.own:
+        if folder.is_dir():
+            yield from _in_folder(folder, "your folder")
+        else:
+            yield f"{folder}, of model_folders, is not a folder."
+
+
+def _hub_models(hub: Hub) -> Iterator[Found | str]:
+    from huggingface_hub import scan_cache_dir
+
+    if not hub.cache.is_dir():
+        return
+    try:
+        cache = scan_cache_dir(hub.cache)
+    except OSError as error:
+        yield f"{hub.cache} cannot be read ({error.strerror})."
+        return
+    for warning in cache.warnings:
+        yield f"In the Hugging Face cache: {one_line(str(warning), 200)}"
+    for repo in sorted(cache.repos, key=lambda repo: repo.repo_id):
+        if repo.repo_type != "model":
+            continue
+        for revision in sorted(repo.revisions, key=lambda r: ("main" not in r.refs, -r.last_modified))[:1]:
+            names = {file.file_name for file in revision.files}
+            if "config.json" in names and any(name.endswith(".safetensors") for name in names):
+                yield _found(revision.snapshot_path, repo.repo_id, "Hugging Face", repo.repo_id, revision.commit_hash)
+            for name in sorted(names):
+                if _heads(name):
+                    shown = f"{repo.repo_id} {name}"
+                    yield _found(
+                        revision.snapshot_path / name, shown, "Hugging Face", repo.repo_id, revision.commit_hash
+                    )
+
+
+def _in_folder(root: Path, origin: str) -> Iterator[Found | str]:
+    seen = 0
+
+    def unreadable(error: OSError) -> None:
+        problems.append(f"{error.filename} cannot be read ({error.strerror}).")
+
+    problems: list[str] = []
+    for here, folders, files in os.walk(root, onerror=unreadable):
+        folder = Path(here)
+        if len(folder.relative_to(root).parts) >= DEEPEST:
+            folders.clear()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        seen += len(files)
+        if seen > MOST_FILES:
+            yield f"{root} has more than {MOST_FILES:,} files: not all of it was looked at."
+            break
+        name = "/".join(folder.relative_to(root).parts[-2:]) or root.name
+        if "config.json" in files and any(file.endswith(".safetensors") for file in files):
+            yield _found(folder, name, origin)
+        for file in sorted(files):
+            if _heads(file):
+                yield _found(folder / file, f"{name}/{file}", origin)
+    yield from problems
+
+
+def _heads(name: str) -> bool:
+    """Whether a file is a GGUF model, or the first part of one; image towers are none."""
+    part = PART.fullmatch(name)
+    return name.endswith(".gguf") and "mmproj" not in name.lower() and (part is None or int(part[2]) == 1)
+
+
+def _found(place: Path, name: str, origin: str, repo: str = "", revision: str = "") -> Found | str:
+    name = one_line(name, 80)
+    try:
+        about = about_gguf(place, name) if place.suffix == ".gguf" else about_folder(place, name)
+    except ModelError as error:
+        return error.message
+    except OSError as error:
+        return f"{place} cannot be read ({error.strerror})."
+    return Found(about, origin, repo, revision)

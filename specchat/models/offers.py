@@ -1,0 +1,126 @@
+"""All pairs there are and could be, with what a user wants to know before choosing: size, fit, strategies, licence."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from specchat.config.catalog import Catalog, Pair
+from specchat.engine.api import ModelSource, PairSpec
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND
+from specchat.engine.errors import ModelError
+from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS
+from specchat.models.about import About, about_folder, about_gguf
+from specchat.models.drafts import Drafts, drafts_for, source_of
+from specchat.models.fit import Fit, fit
+from specchat.models.library import Found, Library
+from specchat.models.machine import Machine
+
+_ORDER = {"GPU": 0, "CPU": 0, "?": 1, "no": 2}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A pair to choose. `missing` are its models that have to be fetched, `size` bytes on the disk or to be fetched.
+
+    `declared` tells pairs of models.toml from models that were only found. A size that is not known is 0.
+    """
+
+    pair: Pair
+    declared: bool
+    missing: tuple[ModelSource, ...]
+    size: int
+    fit: Fit
+    strategies: tuple[str, ...]
+    licence: str
+    target: About | None
+    draft: About | None
+    drafts: Drafts
+    problem: str = ""
+
+
+def offers(catalog: Catalog, library: Library, machine: Machine) -> tuple[Offer, ...]:
+    """Fitting ones first, of these those that are here, in the catalog's order; models that were found come after."""
+    declared = [_offer(pair, True, library, machine) for pair in catalog.pairs]
+    used = {offer.target.place.resolve() for offer in declared if offer.target}
+    used |= {offer.draft.place.resolve() for offer in declared if offer.draft}
+    found = [f for f in library.models if f.about.place.resolve() not in used]
+    others = [_offer(found_pair(f), False, library, machine) for f in found]
+    return tuple(sorted([*declared, *others], key=lambda o: (_ORDER[o.fit.verdict], bool(o.missing))))
+
+
+def found_pair(found: Found) -> Pair:
+    """A model that was found, as a pair without a draft."""
+    about = found.about
+    id_ = re.sub(r"[^A-Za-z0-9._-]+", "-", about.name).strip(".-_") or "model"
+    gguf = about.format == "GGUF"
+    source = source_of(found) if not gguf else ModelSource(path=str(about.place))
+    spec = PairSpec(id_, about.name, source, backend="gguf" if gguf else DEFAULT_BACKEND)
+    lacking = (
+        f"GGUF files cannot be run yet (backends: {', '.join(BACKENDS)})" if gguf and "gguf" not in BACKENDS else ""
+    )
+    return Pair(spec, licence=about.licence, unsupported=lacking or about.why_not)
+
+
+def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Offer:
+    sources = [pair.spec.target, *([pair.spec.draft] if pair.spec.draft else [])]
+    problem, abouts = "", []
+    for source in sources:
+        try:
+            abouts.append(_about(source, library))
+        except ModelError as error:
+            abouts.append(None)
+            problem = error.message
+    target, draft = abouts[0], abouts[1] if len(abouts) > 1 else None
+    missing = tuple(s for s, about in zip(sources, abouts, strict=True) if about is None and s.repo is not None)
+    here = sum(about.size for about in abouts if about)
+    stated = int((pair.requires.disk_gib or 0) * (1 << 30))
+    verdict = Fit("no", problem) if problem else fit(pair, target, draft, machine)
+    drafts = drafts_for(target, library) if target and draft is None and not pair.spec.draft else Drafts((), ())
+    return Offer(
+        pair=pair,
+        declared=declared,
+        missing=missing,
+        size=max(stated - here, 0) if missing else here,
+        fit=verdict,
+        strategies=strategies(pair, target),
+        licence=pair.licence or (target.licence if target else ""),
+        target=target,
+        draft=draft,
+        drafts=drafts,
+        problem=problem,
+    )
+
+
+def strategies(pair: Pair, target: About | None) -> tuple[str, ...]:
+    """The strategies that a pair will have, by what is known of it."""
+    short = target is not None and 0 < target.layers < SWIFT_LAYERS
+    lacks = {"swift"} if short or pair.spec.backend != DEFAULT_BACKEND else set()
+    if pair.spec.draft is None:
+        lacks |= {name for name, info in STRATEGIES.items() if info.needs_draft}
+    return tuple(name for name in STRATEGIES if name not in lacks)
+
+
+def with_draft(pair: Pair, source: ModelSource) -> Pair:
+    """`pair` with a draft model."""
+    return replace(pair, spec=replace(pair.spec, draft=source))
+
+
+def _about(source: ModelSource, library: Library) -> About | None:
+    """What is known of a model; None where it is not here yet.
+
+    Raises:
+        ModelError: a folder that is named is not there, or is damaged.
+    """
+    if source.repo is not None:
+        return next(_of_repo(source, library), None)
+    place = Path(source.path or "").expanduser()
+    return about_gguf(place) if place.suffix == ".gguf" else about_folder(place, place.name)
+
+
+def _of_repo(source: ModelSource, library: Library) -> Iterator[About]:
+    file = getattr(source, "file", None)
+    for found in library.models:
+        about = found.about
+        if found.repo == source.repo and (about.place.name == file if file else about.format == "safetensors"):
+            yield about

@@ -1,0 +1,166 @@
+"""Fetching the models of a pair: what it takes is known first, then it runs, here or beside a chat."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from typing import Literal
+
+from specchat.engine.api import ModelSource
+from specchat.engine.errors import EngineError
+from specchat.engine.fetch.download import Download, Progress, check_room, free_room
+from specchat.engine.fetch.listing import Listing, RemoteFile, look_up, missing, needed
+from specchat.engine.fetch.source import Hub
+from specchat.engine.fetch.transfer import Cancelled
+
+State = Literal["asking", "ready", "running", "stopping", "stopped", "failed", "done"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One repository of an order, with the files to have."""
+
+    listing: Listing
+    files: tuple[RemoteFile, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be fetched, in bytes: `size` is all of it, `missing` what is not here, `free` the room on the disk."""
+
+    hub: Hub
+    parts: tuple[Part, ...]
+    missing: int
+    free: int
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    @property
+    def licences(self) -> str:
+        """Of all parts, each once."""
+        return ", ".join(dict.fromkeys(part.listing.licence or "not stated" for part in self.parts))
+
+    @property
+    def gated(self) -> tuple[str, ...]:
+        """The repositories whose terms have to be accepted."""
+        return tuple(part.listing.repo for part in self.parts if part.listing.gated)
+
+
+def order(hub: Hub, sources: Sequence[ModelSource], file: str | None = None) -> Order:
+    """Ask the hub what the repositories of `sources` take; `file` names one of several GGUF files.
+
+    Raises:
+        EngineError: one is not to be had, or has nothing that is read.
+    """
+    unique = {(source.repo, source.revision): source for source in sources if source.repo}
+    parts = []
+    for source in unique.values():
+        assert source.repo is not None
+        listing = look_up(hub, source.repo, source.revision)
+        parts.append(Part(listing, needed(listing, file or getattr(source, "file", None))))
+    lacking = sum(missing(hub, part.listing, part.files) for part in parts)
+    return Order(hub, tuple(parts), lacking, free_room(hub))
+
+
+class Pull:
+    """An order under way: one repository after another, the files of each side by side."""
+
+    def __init__(self, order: Order, told: Callable[[Progress], None] = lambda _: None) -> None:
+        self._order, self._told = order, told
+        self._running: Download | None = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Stop soon; what was fetched is kept."""
+        self._cancelled = True
+        if self._running is not None:
+            self._running.cancel()
+
+    def run(self) -> tuple[Path, ...]:
+        """Fetch everything; gives the folder of each part.
+
+        Raises:
+            Cancelled: see `cancel`.
+            EngineError: why it failed. What was fetched is kept.
+        """
+        folders = []
+        before = 0
+        if self._order.missing > self._order.free:
+            for part in self._order.parts:
+                check_room(self._order.hub, part.listing, part.files)
+        for part in self._order.parts:
+
+            def told(now: Progress, before: int = before) -> None:
+                self._told(Progress(before + now.done, self._order.size, now.rate))
+
+            self._running = Download(self._order.hub, part.listing, part.files, told)
+            if self._cancelled:
+                raise Cancelled
+            folders.append(self._running.run())
+            before += part.size
+        return tuple(folders)
+
+
+class Task:
+    """The fetching of a pair's models in threads of its own. Whoever shows it looks at its fields now and then.
+
+    `order` is there once the hub has answered, `error` where it failed. Nothing is fetched before `start`.
+    """
+
+    def __init__(self, name: str, hub: Hub, sources: Sequence[ModelSource]) -> None:
+        self.name = name
+        self.state: State = "asking"
+        self.order: Order | None = None
+        self.progress = Progress(0, 0, 0.0)
+        self.error = ""
+        self._hub, self._sources = hub, tuple(sources)
+        self._pull: Pull | None = None
+        self._spawn(self._ask)
+
+    @property
+    def busy(self) -> bool:
+        return self.state in ("running", "stopping")
+
+    def start(self) -> None:
+        """Fetch what was ordered, or go on with it."""
+        if self.order is not None and not self.busy:
+            self.state, self.error = "running", ""
+            self._pull = Pull(self.order, self._took)
+            self._spawn(self._run)
+
+    def stop(self) -> None:
+        """Stop soon; `start` goes on where it was."""
+        if self.state == "running" and self._pull is not None:
+            self.state = "stopping"
+            self._pull.cancel()
+
+    def _took(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def _ask(self) -> None:
+        self.order = order(self._hub, self._sources)
+        self.state = "ready"
+
+    def _run(self) -> None:
+        assert self._pull is not None
+        self._pull.run()
+        self.state = "done"
+
+    def _spawn(self, work: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except Cancelled:
+                self.state = "stopped"
+            except EngineError as error:
+                self.state, self.error = "failed", error.message
+            except Exception as error:
+                self.state, self.error = "failed", f"{self.name} could not be downloaded: {error}"
+
+        Thread(target=guarded, daemon=True, name="pull").start()

@@ -1,0 +1,84 @@
+"""Small model files of every kind, written by hand."""
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+Value = int | float | bool | str | Sequence[str]
+TOKENS = ("<s>", "a", "b", "ab")
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def _value(value: Value) -> bytes:
+    if isinstance(value, bool):
+        return struct.pack("<I?", 7, value)
+    if isinstance(value, int):
+        return struct.pack("<II", 4, value)
+    if isinstance(value, float):
+        return struct.pack("<If", 6, value)
+    if isinstance(value, str):
+        return struct.pack("<I", 8) + _text(value)
+    return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(_text, value))
+
+
+def gguf(
+    path: Path,
+    tensors: Mapping[str, tuple[tuple[int, ...], int]] | None = None,
+    tokens: Sequence[str] = TOKENS,
+    version: int = 3,
+    **keys: Value,
+) -> Path:
+    """A GGUF file; `tensors` are shapes and numbers of types by name, and their data are zeros."""
+    values: dict[str, Value] = {
+        "general.architecture": "llama",
+        "general.name": "Tiny",
+        "general.license": "mit",
+        "llama.block_count": 2,
+        "llama.context_length": 512,
+        "tokenizer.ggml.tokens": list(tokens),
+        **{key.replace("__", "."): value for key, value in keys.items()},
+    }
+    shapes = (
+        tensors if tensors is not None else {"token_embd.weight": ((64, 32), 1), "blk.0.attn_q.weight": ((64, 64), 8)}
+    )
+    head = b"GGUF" + struct.pack("<IQQ", version, len(shapes), len(values))
+    head += b"".join(_text(key) + _value(value) for key, value in values.items())
+    offset = 0
+    for name, (shape, kind) in shapes.items():
+        head += _text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+        offset += 4096
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(head + bytes(-len(head) % 32 + offset))
+    return path
+
+
+def ollama(root: Path, name: str, model: Path, *, version: int = 2, licence: str = "", kind: str = "model") -> Path:
+    """Put a GGUF file into Ollama's folder as its blob; gives the manifest."""
+    (root / "blobs").mkdir(parents=True, exist_ok=True)
+    layers = []
+    for media, data in ((kind, model.read_bytes()), ("license", licence.encode())):
+        digest = hashlib.sha256(data).hexdigest()
+        if data:
+            (root / "blobs" / f"sha256-{digest}").write_bytes(data)
+            media_type = f"application/vnd.ollama.image.{media}"
+            layers.append({"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data)})
+    model_name, _, tag = name.partition(":")
+    manifest = root / "manifests" / "registry.ollama.ai" / "library" / model_name / tag
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest.write_text(json.dumps({"schemaVersion": version, "layers": layers}))
+    return manifest
+
+
+def no_home(patch: pytest.MonkeyPatch, home: Path) -> None:
+    """A user without any models."""
+    patch.setenv("HOME", str(home))
+    patch.setenv("USERPROFILE", str(home))
+    patch.delenv("OLLAMA_MODELS", raising=False)

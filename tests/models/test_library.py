@@ -1,0 +1,243 @@
+"""Models that are on the disk: found in every program's folder, and told in a sentence where they cannot be read."""
+
+import json
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from specchat.engine.errors import ModelError
+from specchat.engine.fetch.source import Hub
+from specchat.models.about import about_folder, about_gguf
+from specchat.models.gguf import read_header
+from specchat.models.library import Library, Places, look, usual_places
+from tests.engine.tiny import checkpoint
+from tests.hub.server import COMMIT
+from tests.models.made import TOKENS, gguf, no_home, ollama
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(Hub("http://127.0.0.1:1", tmp_path / "hub"), (tmp_path / "lm",), tmp_path / "ollama", ())
+
+
+def in_cache(places: Places, repo: str = "someone/tiny") -> Path:
+    """A checkpoint in the Hugging Face cache, by links as there; gives its snapshot."""
+    folder = places.hub.folder(repo)
+    made = checkpoint(folder / "made")
+    snapshot, blobs = folder / "snapshots" / COMMIT, folder / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
+    for file in sorted(made.iterdir()):
+        file.rename(blobs / file.name)
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+    made.rmdir()
+    return snapshot
+
+
+def names(library: Library) -> list[tuple[str, str, str]]:
+    return [(found.about.name, found.about.format, found.origin) for found in library.models]
+
+
+def test_every_programs_models_are_found(places: Places, tmp_path: Path) -> None:
+    in_cache(places)
+    gguf(tmp_path / "lm" / "maker" / "Tiny-GGUF" / "tiny-Q8_0.gguf")
+    ollama(
+        places.ollama, "tiny:1b", gguf(tmp_path / "made.gguf", general__name="Other"), licence="\nMIT License\nwords"
+    )  # type: ignore[arg-type]
+    checkpoint(tmp_path / "own" / "mine")
+    own = Places(places.hub, places.lm_studio, places.ollama, (tmp_path / "own",))
+    library = look(own)
+    assert library.problems == ()
+    assert names(library) == [
+        ("maker/Tiny-GGUF/tiny-Q8_0.gguf", "GGUF", "LM Studio"),
+        ("mine", "safetensors", "your folder"),
+        ("someone/tiny", "safetensors", "Hugging Face"),
+        ("tiny:1b", "GGUF", "Ollama"),
+    ]
+    found = library.of_repo("someone/tiny")
+    assert found is not None
+    assert (found.about.architecture, found.about.layers, found.about.context) == ("llama", 4, 256)
+    assert found.about.parameters == found.about.config.parameters()  # type: ignore[union-attr]
+    assert found.about.size == (found.about.place / "model.safetensors").stat().st_size
+    assert library.models[0].about.licence == "mit"
+
+
+def test_nothing_anywhere_is_nothing_found(places: Places) -> None:
+    assert look(places) == Library((), ())
+
+
+def test_the_usual_places_are_this_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_home(monkeypatch, tmp_path)
+    usual = usual_places(Hub("x", tmp_path), ["~/models"])
+    assert usual.lm_studio[0] == tmp_path / ".lmstudio" / "models"
+    assert usual.ollama == tmp_path / ".ollama" / "models"
+    assert usual.own == (tmp_path / "models",)
+    assert usual_places(Hub("x", tmp_path), environ={"OLLAMA_MODELS": "/other"}).ollama == Path("/other")
+
+
+def test_a_model_in_two_places_is_told_once(places: Places, tmp_path: Path) -> None:
+    snapshot = in_cache(places)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "link").symlink_to(snapshot)
+    assert len(look(Places(places.hub, own=(tmp_path / "own", snapshot))).models) == 1
+
+
+# What cannot be read
+
+
+def test_a_link_that_leads_nowhere_is_told(places: Places) -> None:
+    snapshot = in_cache(places)
+    (places.hub.folder("someone/tiny") / "blobs" / "model.safetensors").unlink()
+    assert not (snapshot / "model.safetensors").exists()
+    library = look(places)
+    assert library.models == ()
+    assert len(library.problems) == 1
+    assert "tiny" in library.problems[0]
+    assert "\n" not in library.problems[0]
+
+
+def test_a_manifest_of_another_version_is_told(places: Places, tmp_path: Path) -> None:
+    assert places.ollama is not None
+    ollama(places.ollama, "new:1b", gguf(tmp_path / "a.gguf"), version=3)
+    ollama(places.ollama, "good:1b", gguf(tmp_path / "b.gguf", general__name="B"))
+    library = look(places)
+    assert [found.about.name for found in library.models] == ["good:1b"]
+    assert library.problems[0].startswith("Ollama's new:1b: ")
+    assert library.problems[0].endswith("is a manifest of version 3, and only 2 is read.")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[]", "does not hold a JSON object"),
+        ('{"schemaVersion": 2}', "names no weights"),
+        ('{"schemaVersion": 2, "layers": [{"mediaType": 3, "digest": "sha256:../../x"}, 7]}', "names no weights"),
+        (
+            json.dumps(
+                {
+                    "schemaVersion": 2,
+                    "layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{'0' * 64}"}],
+                }
+            ),
+            "is missing, or a link that leads nowhere",
+        ),
+    ],
+)
+def test_broken_manifests_are_told(places: Places, manifest: str, words: str) -> None:
+    assert places.ollama is not None
+    path = places.ollama / "manifests" / "registry.ollama.ai" / "library" / "x" / "latest"
+    path.parent.mkdir(parents=True)
+    path.write_text(manifest)
+    library = look(places)
+    assert library.models == ()
+    assert words in library.problems[0]
+
+
+def test_folders_that_are_not_there_or_not_readable_are_told(places: Places, tmp_path: Path) -> None:
+    library = look(Places(places.hub, own=(tmp_path / "nowhere",)))
+    assert library.problems == (f"{tmp_path / 'nowhere'}, of model_folders, is not a folder.",)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda f: (f / "config.json").unlink(), "has no config.json"),
+        (lambda f: (f / "config.json").write_text("{"), "cannot be read as JSON"),
+        (lambda f: (f / "model.safetensors").unlink(), "has no safetensors"),
+        (
+            lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}'),
+            "has not all weights that its index names",
+        ),
+    ],
+)
+def test_checkpoints_that_are_not_whole_are_told(spoil: object, words: str, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    spoil(folder)  # type: ignore[operator]
+    with pytest.raises(ModelError) as caught:
+        about_folder(folder, "x")
+    assert words in caught.value.message
+
+
+def test_an_architecture_that_is_not_run_is_described_all_the_same(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    raw = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(raw | {"model_type": "gemma3"}))
+    about = about_folder(folder, "x")
+    assert (about.architecture, about.config, about.layers) == ("gemma3", None, 4)
+    assert "is not one that specchat's decoder runs" in about.why_not
+    assert about.parameters > 100_000
+
+
+# GGUF headers
+
+
+def test_a_header_tells_what_the_model_is(tmp_path: Path) -> None:
+    about = about_gguf(gguf(tmp_path / "m.gguf"))
+    assert (about.name, about.architecture, about.quant, about.licence) == ("Tiny", "llama", "Q8_0", "mit")
+    assert (about.parameters, about.layers, about.context) == (64 * 32 + 64 * 64, 2, 512)
+    same = about_gguf(gguf(tmp_path / "n.gguf", general__name="Other", tensors={"a": ((8,), 0)}))
+    assert same.tokens == about.tokens
+    assert about_gguf(gguf(tmp_path / "o.gguf", tokens=(*TOKENS[:-1], "ba"))).tokens != about.tokens
+
+
+def test_the_header_of_a_real_file_is_read() -> None:
+    path = ROOT.parent / "shared" / "data" / "checkpoints" / "stories260K-f32.gguf"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    about = about_gguf(path)
+    assert about.architecture == "llama"
+    assert 200_000 < about.parameters < 320_000
+    assert about.quant == "F32"
+
+
+def test_split_files_are_one_model_or_a_sentence(tmp_path: Path) -> None:
+    first = gguf(tmp_path / "m-00001-of-00002.gguf")
+    with pytest.raises(ModelError, match="some of its parts are missing"):
+        about_gguf(first)
+    gguf(tmp_path / "m-00002-of-00002.gguf", tensors={"z": ((64, 100), 8)})
+    assert about_gguf(first).parameters == 64 * 32 + 64 * 64 + 64 * 100
+    assert [found.about.place for found in look(Places(Hub("x", tmp_path / "hub"), (tmp_path,))).models] == [first]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"version": 1}, "version 1 of the format is none that is read"),
+        ({"version": 0x03000000}, "of the format is none that is read"),
+        ({"general__type": "adapter"}, "holds no model but adapter for one"),
+    ],
+)
+def test_files_that_are_no_models_are_told(keys: dict[str, object], words: str, tmp_path: Path) -> None:
+    path = gguf(tmp_path / "m.gguf", **keys)  # type: ignore[arg-type]
+    with pytest.raises(ModelError) as caught:
+        about_gguf(path)
+    assert words in caught.value.message
+
+
+def test_a_file_that_is_cut_off_anywhere_is_a_sentence(tmp_path: Path) -> None:
+    path = gguf(tmp_path / "m.gguf")
+    data = path.read_bytes()
+    for length in [*range(0, 700, 3), len(data) - 4097]:
+        path.write_bytes(data[:length])
+        with pytest.raises(ModelError):
+            read_header(path)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_headers_with_other_bytes_are_read_or_refused_in_a_sentence(seed: int, tmp_path: Path) -> None:
+    path = gguf(tmp_path / "m.gguf")
+    draw, data = random.Random(seed), bytearray(path.read_bytes())
+    for _ in range(60):
+        spoiled = bytearray(data)
+        for _ in range(draw.randrange(1, 6)):
+            spoiled[draw.randrange(4, 420)] = draw.choice((0, 1, 9, 127, 255, draw.randrange(256)))
+        path.write_bytes(spoiled)
+        with suppress(ModelError):
+            about_gguf(path)
