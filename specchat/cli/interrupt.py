@@ -1,6 +1,7 @@
 """ctrl+c as a wish: the first is noted, so that what is under way can end well; the second ends it at once."""
 
 import signal
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -10,6 +11,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.asked = False
+        self._then: Callable[[], None] = lambda: None
         self._before: Any = None
 
     def __enter__(self) -> "Interrupt":
@@ -21,8 +23,13 @@ class Interrupt:
     ) -> None:
         signal.signal(signal.SIGINT, self._before)
 
+    def then(self, act: Callable[[], None]) -> None:
+        """What the first ctrl+c does besides."""
+        self._then = act
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        self._then()

@@ -1,4 +1,4 @@
-"""`specchat models`: the pairs there are, what they need and whether this version can run them."""
+"""`specchat models`: the pairs there are, what they need, which of them this version runs; and commands about them."""
 
 import json
 from dataclasses import asdict
@@ -8,19 +8,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat.clean import one_line
-from specchat.cli.options import PAIR_OPTIONS, with_options
+from specchat.cli.models_about import find, list_, show, table
+from specchat.cli.models_changes import add, pull, rm
+from specchat.cli.options import PAIR_OPTIONS, Passing, with_options
 from specchat.cli.output import Output, told
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Catalog, Pair
 
 
-@click.command()
+@click.group(cls=Passing, invoke_without_command=True)
 @with_options(PAIR_OPTIONS[:1])
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
 @told
-def models(models: Path | None, as_json: bool) -> None:
-    """List the pairs, what they need, and which of them this version can run."""
+def models(ctx: click.Context, /, models: Path | None, as_json: bool) -> None:
+    """List the pairs, what they need, and which of them this version can run.
+
+    With a command: list, add, download, delete, show or find models.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
     from specchat.cli.prepare import read_catalog
     from specchat.config.paths import user_paths
 
@@ -52,15 +60,13 @@ def _as_json(catalog: "Catalog") -> dict[str, Any]:
 
 def _as_text(catalog: "Catalog") -> str:
     rows = [_row(pair, pair.id == catalog.default) for pair in catalog.pairs]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     reasons = sorted({pair.unsupported for pair in catalog.pairs if pair.unsupported})
     notes = [
         "* is the default.",
         "runs: on a GPU or on the CPU, in the memory given; with nf4, fp4 or int8 the target's layers are quantised.",
         *(f"not yet: {r}." for r in reasons),
     ]
-    return "\n".join([*lines, "", *notes, ""])
+    return "\n".join([table(rows), *notes, ""])
 
 
 def _row(pair: "Pair", default: bool) -> tuple[str, ...]:
@@ -75,3 +81,7 @@ def _row(pair: "Pair", default: bool) -> tuple[str, ...]:
         f"{needs.vram_gib:g} GiB GPU" if needs.vram_gib else "",
         f"{needs.disk_gib:g} GiB disk" if needs.disk_gib else "",
     )
+
+
+for command in (list_, add, pull, rm, show, find):
+    models.add_command(command)

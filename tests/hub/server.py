@@ -13,8 +13,12 @@ from threading import Event, Lock, Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Files = Mapping[str, bytes]
+
+
+def commit(repo: str) -> str:
+    """The hash of a repository's only commit."""
+    return hashlib.sha1(repo.encode()).hexdigest()
 
 
 def git_digest(data: bytes) -> str:
@@ -120,18 +124,18 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(404, "EntryNotFound")
         if hub.file_status and body:
             return self._refuse(hub.file_status, hub.code)
-        return self._file(name, files[name], body)
+        return self._file(repo, name, files[name], body)
 
     def _info(self, repo: str) -> dict[str, Any]:
         hub = self.hub
         siblings = [{"rfilename": n, "blobId": git_digest(d), **_size(n, d)} for n, d in hub.repos[repo].items()]
         tags = [f"license:{hub.licence}"] if hub.licence else []
         return {
-            "id": repo, "modelId": repo, "sha": COMMIT, "siblings": siblings, "private": False, "tags": tags,
+            "id": repo, "modelId": repo, "sha": commit(repo), "siblings": siblings, "private": False, "tags": tags,
             "gated": "manual" if hub.gated else False, "downloads": 7, "likes": 1,
         }  # fmt: skip
 
-    def _file(self, name: str, data: bytes, body: bool) -> None:
+    def _file(self, repo: str, name: str, data: bytes, body: bool) -> None:
         hub, start = self.hub, 0
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
         if asked and hub.ranges:
@@ -144,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
         self.send_header("ETag", f'"{digest(name, data)}"')
-        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-Repo-Commit", commit(repo))
         self.end_headers()
         if not body:
             return None

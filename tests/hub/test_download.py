@@ -18,7 +18,7 @@ from specchat.engine.fetch.download import Download, Progress
 from specchat.engine.fetch.listing import look_up, missing, needed
 from specchat.engine.fetch.source import Hub
 from specchat.engine.fetch.transfer import Cancelled
-from tests.hub.server import COMMIT, LoopbackHub, git_digest, loopback_hub, sha256
+from tests.hub.server import LoopbackHub, commit, git_digest, loopback_hub, sha256
 
 REPO = "someone/tiny"
 WEIGHTS = random.Random(0).randbytes(300_000)
@@ -64,7 +64,7 @@ def test_only_what_a_model_needs_is_fetched(hub: Hub, loopback: LoopbackHub) -> 
     told: list[Progress] = []
     folder = pull(hub, told)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {name: FILES[name] for name in KEPT}
-    assert folder.name == COMMIT
+    assert folder.name == commit(REPO)
     assert told[-1].done == told[-1].total == sum(len(FILES[name]) for name in KEPT)
     assert cached(hub, REPO) == folder
     loopback.asked.clear()
@@ -74,7 +74,7 @@ def test_only_what_a_model_needs_is_fetched(hub: Hub, loopback: LoopbackHub) -> 
 
 def test_the_listing_tells_sizes_licence_and_what_is_missing(hub: Hub, loopback: LoopbackHub) -> None:
     listing = look_up(hub, REPO)
-    assert (listing.commit, listing.licence, listing.gated) == (COMMIT, "apache-2.0", False)
+    assert (listing.commit, listing.licence, listing.gated) == (commit(REPO), "apache-2.0", False)
     files = needed(listing)
     assert {file.name for file in files} == KEPT
     assert missing(hub, listing, files) == sum(len(FILES[name]) for name in KEPT)

@@ -13,7 +13,6 @@ from specchat.models.about import about_folder, about_gguf
 from specchat.models.gguf import read_header
 from specchat.models.library import Library, Places, look, usual_places
 from tests.engine.tiny import checkpoint
-from tests.hub.server import COMMIT
 from tests.models.made import TOKENS, gguf, no_home, ollama
 
 ROOT = Path(__file__).parents[2]
@@ -28,11 +27,11 @@ def in_cache(places: Places, repo: str = "someone/tiny") -> Path:
     """A checkpoint in the Hugging Face cache, by links as there; gives its snapshot."""
     folder = places.hub.folder(repo)
     made = checkpoint(folder / "made")
-    snapshot, blobs = folder / "snapshots" / COMMIT, folder / "blobs"
+    snapshot, blobs = folder / "snapshots" / ("0" * 40), folder / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
     (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text(COMMIT)
+    (folder / "refs" / "main").write_text("0" * 40)
     for file in sorted(made.iterdir()):
         file.rename(blobs / file.name)
         (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")

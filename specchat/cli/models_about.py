@@ -1,0 +1,146 @@
+"""`specchat models list`, `show` and `find`."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specchat.clean import one_line
+from specchat.cli.completion import complete_pairs
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.models_here import here
+from specchat.cli.options import PAIR_OPTIONS, with_options
+from specchat.cli.output import Output, Problem, told
+
+if TYPE_CHECKING:
+    from specchat.models.offers import Offer
+    from specchat.models.search import Hit
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.command("list")
+@with_options(PAIR_OPTIONS[:1])
+@JSON
+@told
+def list_(models: Path | None, as_json: bool) -> None:
+    """List pairs and the models on this machine: size, where they fit, strategies, licence. Fitting ones first."""
+    from specchat.models import words
+
+    found, problems = _offers(models)
+    out = Output()
+    if as_json:
+        out.write(json.dumps({"models": [_as_json(offer) for offer in found], "problems": problems}, indent=2) + "\n")
+        return
+    rows = [
+        (
+            o.pair.id,
+            one_line(o.pair.name, 40),
+            words.amount(o),
+            o.fit.verdict,
+            words.drafting(o),
+            one_line(o.licence, 24),
+        )
+        for o in found
+    ]
+    out.write(table([("id", "name", "size", "fits", "strategies", "licence"), *rows]))
+    for problem in problems:
+        click.echo(problem, err=True)
+
+
+@click.command()
+@with_options(PAIR_OPTIONS[:1])
+@click.argument("model", metavar="PAIR|NAME|REPO", shell_complete=complete_pairs)
+@JSON
+@told
+def show(models: Path | None, model: str, as_json: bool) -> None:
+    """Say what is known of a pair, of a model on this machine, or of a repository on the hub."""
+    found, _ = _offers(models)
+    offer = next((o for o in found if model in (o.pair.id, *o.pair.aliases, o.pair.name)), None)
+    if offer is not None:
+        Output().write(json.dumps(_as_json(offer), indent=2) + "\n" if as_json else "\n".join(_lines(offer)) + "\n")
+        return
+    if model.count("/") != 1:
+        raise Problem(f'There is no "{model}" here; a repository is written owner/name.', ExitCode.USAGE)
+    from specchat.engine.fetch.listing import look_up, needed
+    from specchat.engine.fetch.source import usual_hub
+    from specchat.models import words
+
+    listing = look_up(usual_hub(), model)
+    files = needed(listing)
+    about = {"repo": model, "licence": listing.licence, "gated": listing.gated, "files": [asdict(f) for f in files]}
+    lines = [f"{model}: {words.size(sum(f.size for f in files))}, licence {listing.licence or 'not stated'}"]
+    lines += [f"  {f.name}  {words.size(f.size)}" for f in files]
+    Output().write(json.dumps(about, indent=2) + "\n" if as_json else "\n".join(lines) + "\n")
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True)
+@JSON
+@told
+def find(words: Sequence[str], as_json: bool) -> None:
+    """Search the hub for models whose name holds WORDS, the most downloaded first."""
+    from specchat.engine.fetch.source import usual_hub
+    from specchat.models.search import search
+
+    hits = search(usual_hub(), " ".join(words))
+    if as_json:
+        Output().write(json.dumps([asdict(hit) for hit in hits], indent=2) + "\n")
+    elif hits:
+        Output().write(table([("repository", "weights", "format", "downloads", "licence"), *map(_hit, hits)]))
+    else:
+        raise Problem(f'The hub has no model for "{" ".join(words)}".', ExitCode.DOWNLOAD)
+
+
+def _hit(hit: "Hit") -> tuple[str, ...]:
+    from specchat.models import words
+
+    licence = f"{hit.licence}{', gated' if hit.gated else ''}"
+    return hit.repo, words.weights(hit.parameters), hit.format, f"{hit.downloads:,}", licence
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _offers(models: Path | None) -> "tuple[tuple[Offer, ...], tuple[str, ...]]":
+    from specchat.models.machine import this_machine
+    from specchat.models.offers import offers
+
+    known = here(models)
+    return offers(known.catalog, known.library, this_machine()), known.library.problems
+
+
+def _lines(offer: "Offer") -> list[str]:
+    from specchat.models.words import about
+
+    return [f"{name:<12} {words}" for name, words in about(offer)]
+
+
+def _as_json(offer: "Offer") -> dict[str, Any]:
+    pair, target = offer.pair, offer.target
+    return {
+        "id": pair.id,
+        "name": pair.name,
+        "declared": offer.declared,
+        "target": pair.spec.target.label,
+        "draft": pair.spec.draft.label if pair.spec.draft else None,
+        "backend": pair.spec.backend,
+        "missing": [source.label for source in offer.missing],
+        "size": offer.size,
+        "fits": offer.fit.verdict,
+        "reason": offer.fit.words,
+        "strategies": offer.strategies,
+        "licence": offer.licence,
+        "format": target.format if target else None,
+        "architecture": target.architecture if target else None,
+        "parameters": target.parameters if target else None,
+        "quant": target.quant if target else None,
+        "drafts": [{"name": p.name, "here": p.about is not None} for p in offer.drafts.proposals],
+    }

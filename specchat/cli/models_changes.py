@@ -1,0 +1,182 @@
+"""`specchat models add`, `pull` and `rm`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specchat.cli.completion import complete_pairs
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.models_here import Here, agreed, here, source_named
+from specchat.cli.options import PAIR_OPTIONS, with_options
+from specchat.cli.output import Output, Problem, Progress, told
+
+if TYPE_CHECKING:
+    from specchat.config.catalog import Pair
+    from specchat.engine.api import ModelSource
+    from specchat.models.pull import Order
+
+YES = click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
+
+
+@click.command()
+@with_options(PAIR_OPTIONS[:1])
+@click.argument("model", metavar="PATH|REPO")
+@click.option("--draft", metavar="PATH|REPO", help="The model that drafts.")
+@click.option("--id", "id_", metavar="ID", help="What to call the pair.  [default: by its model's name]")
+@told
+def add(models: Path | None, model: str, draft: str | None, id_: str | None) -> None:
+    """Write a pair into models.toml, after a look at its models.
+
+    Of a repository that is not here only settings and tokenizer are fetched for that, some MB.
+    """
+    from specchat.models.check import as_table, checked_pair
+    from specchat.models.declare import add_pair, as_toml, free_id
+    from specchat.models.machine import this_machine
+
+    known = here(models)
+    target = source_named(model, known.library)
+    drafting = source_named(draft, known.library) if draft else None
+    name = _short(target) + (f" + {_short(drafting)}" if drafting else "")
+    pair = checked_pair(known.hub, target, drafting, name, this_machine())
+    table = as_table(pair, id_ or free_id(_short(target), known.catalog))
+    add_pair(known.file, table)
+    out = Output()
+    out.write(f"{as_toml(table)}\nWritten to {known.file}.\n")
+    if drafting is None:
+        _propose(out, known, target)
+    if any(source.repo and known.library.of_repo(source.repo) is None for source in (target, drafting) if source):
+        out.write(f"specchat models pull {table['id']} downloads it.\n")
+
+
+def _propose(out: Output, known: Here, target: "ModelSource") -> None:
+    """Name what could draft, and why what looks like it cannot."""
+    from specchat.models.drafts import drafts_for
+
+    found = next((f for f in known.library.models if target in (_source(f.repo), _source("", f.about.place))), None)
+    if found is None:
+        return
+    drafts = drafts_for(found.about, known.library)
+    for proposal in drafts.proposals[:3]:
+        out.write(f"{proposal.name} could draft for it: --draft {proposal.source.label}\n")
+    for reason in drafts.refused[:3]:
+        out.write(f"{reason}\n")
+
+
+def _source(repo: str, place: Path | None = None) -> "ModelSource":
+    from specchat.engine.api import ModelSource
+
+    return ModelSource(repo=repo) if repo else ModelSource(path=str(place))
+
+
+def _short(source: "ModelSource") -> str:
+    return Path(source.label).stem if source.label.endswith(".gguf") else Path(source.label).name
+
+
+@click.command()
+@with_options(PAIR_OPTIONS[:1])
+@click.argument("model", metavar="PAIR|REPO", shell_complete=complete_pairs)
+@click.option("--file", metavar="NAME", help="Which of several GGUF files.")
+@YES
+@told
+def pull(models: Path | None, model: str, file: str | None, yes: bool) -> None:
+    """Download the models of PAIR, or REPO; what was begun before goes on where it was.
+
+    Says first how much it is and where it goes, and asks. ctrl+c stops; what was fetched is kept.
+    """
+    from specchat.models.pull import order
+
+    known = here(models)
+    sources = _sources(model, known)
+    ordered = order(known.hub, sources, file)
+    out = Output()
+    if not ordered.missing:
+        _fetch(ordered)
+        out.write(f"{model} is all here.\n")
+        return
+    from specchat.models import words
+
+    for sentence in words.order(ordered):
+        click.echo(sentence, err=True)
+    agreed("Download it?", yes)
+    folders = _fetch(ordered)
+    for folder in folders:
+        out.write(f"{folder}\n")
+
+
+def _fetch(ordered: "Order") -> tuple[Path, ...]:
+    """Fetch with a line of progress; ctrl+c ends it with what to do next."""
+    from specchat.cli.interrupt import Interrupt
+    from specchat.engine.fetch.transfer import Cancelled
+    from specchat.models import words
+    from specchat.models.pull import Pull
+
+    line = Progress()
+    running = Pull(ordered, lambda now: line.show(words.progress(now), now.fraction))
+    with Interrupt() as interrupt:
+        interrupt.then(running.cancel)
+        try:
+            return running.run()
+        except Cancelled:
+            raise Problem("Stopped. The same command goes on where it was.", ExitCode.INTERRUPTED) from None
+        finally:
+            line.clear()
+
+
+def _sources(model: str, known: Here) -> "list[ModelSource]":
+    """The repositories of a pair, or the one that is named."""
+    pair = _pair(model, known)
+    if pair is None:
+        source = source_named(model, known.library)
+        if source.repo is None:
+            raise Problem(f"{model} is on this machine already.", ExitCode.USAGE)
+        return [source]
+    sources = [source for source in (pair.spec.target, pair.spec.draft) if source is not None and source.repo]
+    if not sources:
+        raise Problem(f"Pair {pair.id} has nothing to download: its models are folders.", ExitCode.USAGE)
+    return sources
+
+
+def _pair(name: str, known: Here) -> "Pair | None":
+    return next((pair for pair in known.catalog.pairs if name in (pair.id, *pair.aliases)), None)
+
+
+@click.command()
+@with_options(PAIR_OPTIONS[:1])
+@click.argument("model", metavar="PAIR|REPO", shell_complete=complete_pairs)
+@YES
+@told
+def rm(models: Path | None, model: str, yes: bool) -> None:
+    """Delete the downloaded models of PAIR, or REPO, and say how much that frees.
+
+    A model that another pair here needs stays. A pair of your own models.toml is taken out of it too.
+    """
+    from specchat.models import words
+    from specchat.models.declare import own_ids, remove_pair
+    from specchat.models.remove import removal, remove
+
+    known = here(models)
+    pair = _pair(model, known)
+    own = pair is not None and pair.id in own_ids(known.file)
+    repos = [model] if pair is None else [s.repo for s in (pair.spec.target, pair.spec.draft) if s and s.repo]
+    going = removal(known.hub, repos, known.catalog, pair.id if pair else "")
+    for sentence in going.kept:
+        click.echo(sentence, err=True)
+    if not going.repos and not own:
+        raise Problem(f"{model} has nothing that could be deleted. {_elsewhere(model, known)}".strip(), ExitCode.USAGE)
+    what = [f"{' and '.join(going.repos)} ({words.size(going.size)})"] if going.repos else []
+    what += [f"pair {pair.id} in {known.file}"] if own and pair else []
+    agreed(f"Delete {' and '.join(what)}?", yes)
+    freed = remove(known.hub, going) if going.repos else 0
+    if own and pair is not None:
+        remove_pair(known.file, pair.id)
+    Output().write(f"Deleted {' and '.join(what)}. {words.size(freed)} are free again.\n")
+
+
+def _elsewhere(model: str, known: Here) -> str:
+    """What to do about a model that another program or the user keeps."""
+    found = next((f for f in known.library.models if f.about.name == model), None)
+    if found is None:
+        return ""
+    keeper = f"It is kept by {found.origin}: delete it there." if found.origin != "your folder" else "It is yours."
+    return f"{keeper} ({found.about.place})"

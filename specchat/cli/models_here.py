@@ -1,0 +1,80 @@
+"""What the `models` commands share: the pairs, the models of this machine, and questions."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import Problem
+
+if TYPE_CHECKING:
+    from specchat.config.catalog import Catalog
+    from specchat.engine.api import ModelSource
+    from specchat.engine.fetch.source import Hub
+    from specchat.models.library import Library
+
+
+@dataclass(frozen=True)
+class Here:
+    """`file` is the user's models.toml, which need not exist."""
+
+    hub: "Hub"
+    catalog: "Catalog"
+    library: "Library"
+    file: Path
+
+
+def here(models: Path | None) -> Here:
+    """Read the configuration and look for models; `models` is the file named on the command line.
+
+    Raises:
+        ConfigError: a file is missing or wrong.
+    """
+    from specchat.cli.prepare import read_catalog
+    from specchat.config.paths import user_paths
+    from specchat.config.settings import load_settings
+    from specchat.engine.fetch.source import usual_hub
+    from specchat.models.library import look, usual_places
+
+    paths, hub = user_paths(), usual_hub()
+    catalog = read_catalog(paths, models)
+    own = load_settings(paths.settings_file).model_folders
+    return Here(hub, catalog, look(usual_places(hub, own)), models or paths.models_file)
+
+
+def source_named(name: str, library: "Library") -> "ModelSource":
+    """A path, a model that was found by its name, or a repository.
+
+    Raises:
+        Problem: it is none of them.
+    """
+    from specchat.engine.api import ModelSource
+
+    path = Path(name).expanduser()
+    if path.exists():
+        return ModelSource(path=str(path.absolute()))
+    for found in library.models:
+        if name in (found.about.name, found.repo):
+            return ModelSource(repo=found.repo) if name == found.repo else ModelSource(path=str(found.about.place))
+    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        return ModelSource(repo=name)
+    raise Problem(
+        f'There is no "{name}" here. Give a folder, a GGUF file, or a repository as owner/name.', ExitCode.USAGE
+    )
+
+
+def agreed(question: str, yes: bool) -> None:
+    """Ask, and go on only with a yes.
+
+    Raises:
+        Problem: there is no terminal to ask.
+        click.Abort: the answer is no.
+    """
+    if yes:
+        return
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+        raise Problem("This asks first, and there is no terminal to ask. Add --yes to agree.", ExitCode.USAGE)
+    click.confirm(question, abort=True, err=True)

@@ -1,0 +1,91 @@
+"""Sizes, progress and questions in words, the same on the command line and in the app."""
+
+from specchat.clean import one_line
+from specchat.engine.fetch.download import Progress
+from specchat.models.offers import Offer
+from specchat.models.pull import Order
+
+
+def size(count: int) -> str:
+    """Bytes as `340 kB`, `61 MB`, `4.4 GB` or `16 GB`."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB")):
+        if count >= unit * 0.9995:
+            return f"{count / unit:.1f} {name}" if count < 9.95 * unit else f"{count / unit:.0f} {name}"
+    return f"{count / 1e3:.0f} kB"
+
+
+def weights(count: int) -> str:
+    """`8.2 B` or `135 M`; empty for none."""
+    return "" if not count else f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.0f} M"
+
+
+def progress(now: Progress) -> str:
+    """`1.2 GB of 4.4 GB · 35 MB/s · 1 min 32 s left`; without the last two while nothing comes."""
+    words = f"{size(now.done)} of {size(now.total)}"
+    if now.left_s is None or now.done >= now.total:
+        return words
+    return f"{words} · {size(int(now.rate))}/s · {_span(now.left_s)} left"
+
+
+def _span(seconds: float) -> str:
+    """In two units at most."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def order(what: Order) -> list[str]:
+    """What a download takes, where it goes, and what has to be known before, a sentence each."""
+    repos = " and ".join(part.listing.repo for part in what.parts)
+    begun = f" ({size(what.size)} in all; the rest is here)" if what.missing < what.size else ""
+    sentences = [
+        f"{repos}: {size(what.missing)} to download{begun}.",
+        f"It goes to {what.hub.cache}, where {size(what.free)} are free.",
+        f"Licence: {one_line(what.licences, 80)}.",
+    ]
+    for repo in what.gated:
+        host = what.hub.host
+        sentences.append(f"{repo} is gated: its terms must be accepted at {host}/{repo}, and HF_TOKEN be set.")
+    if what.missing > what.free:
+        sentences.append("There is not enough room for it.")
+    return sentences
+
+
+def amount(offer: Offer) -> str:
+    """The size on the disk, or that of the download, which is `?` where it is not known before the hub is asked."""
+    if offer.missing:
+        return f"get {size(offer.size)}" if offer.size else "get ?"
+    return size(offer.size) if offer.size else ""
+
+
+def drafting(offer: Offer) -> str:
+    """How many of the strategies a pair will have, or that it has all."""
+    return (
+        "all" if offer.pair.spec.draft and "swift" in offer.strategies else f"{len(offer.strategies)}, no draft model"
+    )
+
+
+def about(offer: Offer) -> list[tuple[str, str]]:
+    """What is known of an offer, as names and words."""
+    pair, target = offer.pair, offer.target
+    rows = [("name", pair.name), ("id", pair.id), ("target", pair.spec.target.label)]
+    if target is not None:
+        shape = (target.architecture, weights(target.parameters), target.quant, target.format)
+        rows.append(("is", ", ".join(part for part in shape if part)))
+        rows.append(("context", f"{target.context:,} tokens" if target.context else "not stated"))
+    rows.append(("draft", pair.spec.draft.label if pair.spec.draft else "no draft model"))
+    rows.append(("fits", f"{offer.fit.verdict}{': ' if offer.fit.words else ''}{offer.fit.words}"))
+    rows.append(("strategies", ", ".join(offer.strategies)))
+    rows.append(("licence", offer.licence or "not known"))
+    if offer.missing:
+        amount_words = size(offer.size) if offer.size else "size not known yet"
+        rows.append(("download", f"{' and '.join(source.label for source in offer.missing)}: {amount_words}"))
+    else:
+        rows.append(("on disk", size(offer.size)))
+    for proposal in offer.drafts.proposals[:3]:
+        where = "here" if proposal.about is not None else "to download"
+        rows.append(("could draft", f"{proposal.name}, {weights(proposal.parameters)}, {where}"))
+    rows += [("cannot draft", reason) for reason in offer.drafts.refused[:3]]
+    return [(name, one_line(words, 400)) for name, words in rows]

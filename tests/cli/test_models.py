@@ -1,0 +1,215 @@
+"""`specchat models` and its commands, against a hub on loopback."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.config.catalog import load_catalog
+from specchat.engine.fetch import source, transfer
+from specchat.engine.fetch.source import Hub
+from tests.cli.conftest import Run, configure
+from tests.engine.tiny import SPECIAL, checkpoint
+from tests.hub.server import LoopbackHub, loopback_hub, of_folder
+from tests.models.made import gguf, no_home
+
+BIG, SMALL, OTHER = "someone/big", "someone/small", "someone/other"
+
+
+@pytest.fixture(scope="module")
+def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+    root = tmp_path_factory.mktemp("repos")
+    big = checkpoint(root / "big", num_hidden_layers=12)
+    small = checkpoint(root / "small", num_hidden_layers=1)
+    other = checkpoint(root / "other", special=[*SPECIAL[:-1], "<|else|>"], num_hidden_layers=1)
+    return {BIG: of_folder(big), SMALL: of_folder(small), OTHER: of_folder(other)}
+
+
+@pytest.fixture(autouse=True)
+def hub(tmp_path: Path, repos: dict[str, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    no_home(monkeypatch, tmp_path / "user")
+    monkeypatch.setattr(transfer, "PAUSE_S", 0.01)
+    with loopback_hub(repos) as served:
+        monkeypatch.setattr(source, "usual_hub", lambda: Hub(served.endpoint, tmp_path / "cache"))
+        yield served
+
+
+def own(home: Path) -> Path:
+    return home / "config" / "models.toml"
+
+
+def test_a_pull_asks_first_and_says_how_much_and_where(run: Run, hub: LoopbackHub, tmp_path: Path) -> None:
+    refused = run("models", "pull", BIG)
+    assert refused.exit_code == ExitCode.USAGE
+    size = sum(map(len, hub.repos[BIG].values()))
+    assert f"{BIG}: {size / 1e6:.1f} MB to download." in refused.stderr
+    assert f"It goes to {tmp_path / 'cache'}, where " in refused.stderr
+    assert "Licence: apache-2.0." in refused.stderr
+    assert "Add --yes to agree." in refused.stderr
+    assert "model.safetensors" not in hub.sent
+    pulled = run("models", "pull", BIG, "--yes")
+    assert pulled.exit_code == 0, pulled.stderr
+    folder = Path(pulled.stdout.strip())
+    assert (folder / "model.safetensors").read_bytes() == hub.repos[BIG]["model.safetensors"]
+    again = run("models", "pull", BIG)
+    assert again.stdout == f"{BIG} is all here.\n"
+
+
+def test_a_gated_model_is_told_before_it_is_asked_for(run: Run, hub: LoopbackHub) -> None:
+    hub.gated = True
+    assert f"{BIG} is gated: its terms must be accepted at 127.0.0.1" in run("models", "pull", BIG).stderr
+
+
+def test_failures_end_with_their_exit_code(run: Run, hub: LoopbackHub) -> None:
+    assert run("models", "pull", "someone/none", "--yes").exit_code == ExitCode.DOWNLOAD
+    hub.repos["someone/pickled"] = {"config.json": b"{}", "pytorch_model.bin": b"x"}
+    result = run("models", "pull", "someone/pickled", "--yes")
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "it has .bin files, which are not read" in result.stderr
+    hub.status = 429
+    result = run("models", "pull", BIG, "--yes")
+    assert result.exit_code == ExitCode.DOWNLOAD
+    assert "was asked too often" in result.stderr
+
+
+def test_a_pair_is_added_checked_and_comments_stay(run: Run, hub: LoopbackHub, home: Path) -> None:
+    configure(
+        home, models='# mine\nschema = 1 # the version\n\n[[pair]] # first\nid = "a"\ntarget = { path = "x" } # here\n'
+    )
+    result = run("models", "add", BIG, "--draft", SMALL)
+    assert result.exit_code == 0, result.stderr
+    text = own(home).read_text()
+    assert text.startswith(
+        '# mine\nschema = 1 # the version\n\n[[pair]] # first\nid = "a"\ntarget = { path = "x" } # here\n'
+    )
+    pair = load_catalog(own(home)).find("big")
+    assert (pair.spec.target.repo, pair.spec.draft and pair.spec.draft.repo) == (BIG, SMALL)
+    assert (pair.name, pair.licence) == ("big + small", "apache-2.0")
+    assert "specchat models pull big downloads it." in result.stdout
+    assert "model.safetensors" not in hub.sent
+    assert run("models", "add", BIG).exit_code == 0
+    assert load_catalog(own(home)).find("big-2").spec.draft is None
+
+
+def test_a_draft_with_other_tokens_is_refused_and_nothing_is_written(run: Run, home: Path) -> None:
+    result = run("models", "add", BIG, "--draft", OTHER)
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert f"{OTHER} cannot draft for {BIG}: its tokenizer differs" in result.stderr
+    assert not own(home).exists()
+
+
+def test_an_architecture_that_is_not_run_is_refused(run: Run, tmp_path: Path, home: Path) -> None:
+    folder = checkpoint(tmp_path / "gemma")
+    (folder / "config.json").write_text('{"model_type": "gemma3"}')
+    result = run("models", "add", str(folder))
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "model_type 'gemma3' is not one that specchat's decoder runs" in result.stderr
+    assert not own(home).exists()
+
+
+def test_a_folder_is_added_by_its_full_path_and_drafts_are_proposed(
+    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "models"
+    checkpoint(root / "big", num_hidden_layers=12)
+    checkpoint(root / "small", num_hidden_layers=1)
+    checkpoint(root / "other", num_hidden_layers=1, special=[*SPECIAL[:-1], "<|else|>"])
+    configure(home, config=f'model_folders = ["{root}"]\n')
+    monkeypatch.chdir(root)
+    result = run("models", "add", "big")
+    assert result.exit_code == 0, result.stderr
+    assert load_catalog(own(home)).find("big").spec.target.path == str(root / "big")
+    assert f"small could draft for it: --draft {root / 'small'}" in result.stdout
+    assert "other cannot draft: its tokens are others." in result.stdout
+
+
+def test_a_mistake_in_the_users_file_is_told_and_the_file_left(run: Run, home: Path) -> None:
+    configure(home, models="schema = 1\n[[pair]]\nid = 3\n")
+    before = own(home).read_bytes()
+    result = run("models", "add", BIG)
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert own(home).read_bytes() == before
+    assert [path.name for path in own(home).parent.iterdir()] == ["models.toml"]
+
+
+def test_gguf_files_are_added_where_there_is_a_backend_for_them(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = gguf(tmp_path / "m.gguf")
+    monkeypatch.setattr("specchat.models.check.BACKENDS", {"native": ""})
+    result = run("models", "add", str(file))
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "GGUF files cannot be run by this version (backends: native)." in result.stderr
+
+
+def test_removing_asks_says_what_it_frees_and_keeps_what_others_need(
+    run: Run, hub: LoopbackHub, home: Path, tmp_path: Path
+) -> None:
+    for arguments in (("add", BIG, "--draft", SMALL), ("add", OTHER)):
+        assert run("models", *arguments).exit_code == 0
+    run("models", "add", SMALL, "--id", "mini")
+    for repo in (BIG, SMALL):
+        assert run("models", "pull", repo, "--yes").exit_code == 0
+    refused = run("models", "rm", "big")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "Add --yes" in refused.stderr
+    assert (tmp_path / "cache" / "models--someone--big").exists()
+    before = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("blobs/*"))
+    removed = run("models", "rm", "big", "--yes")
+    assert removed.exit_code == 0, removed.stderr
+    assert "someone/small stays: small uses it." in removed.stderr
+    assert "are free again" in removed.stdout
+    assert not (tmp_path / "cache" / "models--someone--big").exists()
+    left = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("blobs/*"))
+    assert before - left == sum(map(len, hub.repos[BIG].values()))
+    assert "big" not in [pair.id for pair in load_catalog(own(home)).pairs]
+    assert run("models", "rm", "someone/none", "--yes").exit_code == ExitCode.USAGE
+
+
+def test_other_programs_models_are_not_deleted(run: Run, tmp_path: Path) -> None:
+    file = gguf(tmp_path / "user" / ".lmstudio" / "models" / "maker" / "tiny" / "m.gguf")
+    result = run("models", "rm", "maker/tiny/m.gguf", "--yes")
+    assert result.exit_code == ExitCode.USAGE
+    assert "It is kept by LM Studio: delete it there." in result.stderr
+    assert file.exists()
+
+
+def test_the_list_tells_size_fit_strategies_and_licence(run: Run, tmp_path: Path) -> None:
+    gguf(tmp_path / "user" / ".lmstudio" / "models" / "maker" / "tiny" / "m.gguf")
+    rows = run("models", "list").stdout.splitlines()
+    assert rows[0].split() == ["id", "name", "size", "fits", "strategies", "licence"]
+    assert rows[1].split()[0] == "demo"
+    listed = json.loads(run("models", "list", "--json").stdout)
+    by_id = {model["id"]: model for model in listed["models"]}
+    assert by_id["demo"]["missing"] == []
+    assert by_id["qwen3-8b"]["missing"] == ["Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B"]
+    assert by_id["maker-tiny-m.gguf"]["format"] == "GGUF"
+    assert not by_id["maker-tiny-m.gguf"]["declared"]
+    order = [model["fits"] for model in listed["models"]]
+    assert order == sorted(order, key=lambda fits: {"GPU": 0, "CPU": 0, "?": 1, "no": 2}[fits])
+
+
+def test_a_pair_a_found_model_and_a_repository_are_shown(run: Run) -> None:
+    shown = run("models", "show", "demo").stdout
+    assert "strategies   plain, auto, draft" in shown
+    assert "licence      apache-2.0" in shown
+    repo = run("models", "show", BIG).stdout
+    assert repo.startswith(f"{BIG}: ")
+    assert "model.safetensors" in repo
+    assert run("models", "show", "nothing").exit_code == ExitCode.USAGE
+
+
+def test_models_are_found_on_the_hub(run: Run) -> None:
+    assert [hit["repo"] for hit in json.loads(run("models", "find", "small", "--json").stdout)] == [SMALL]
+    assert SMALL in run("models", "find", "small").stdout
+    assert run("models", "find", "no", "such").exit_code == ExitCode.DOWNLOAD
+
+
+def test_models_alone_lists_as_before(run: Run) -> None:
+    assert {"default", "pairs"} == set(json.loads(run("models", "--json").stdout))
+    assert "* is the default." in run("models").stdout
