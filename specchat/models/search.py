@@ -1,9 +1,12 @@
 """Models on the hub, by words."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specchat.clean import one_line
+from specchat.engine.errors import EngineError
 from specchat.engine.fetch.failures import failure
+from specchat.engine.fetch.listing import PATIENCE_S
 from specchat.engine.fetch.source import Hub
 
 MOST = 20
@@ -27,17 +30,26 @@ def search(hub: Hub, words: str) -> tuple[Hit, ...]:
     Raises:
         EngineError: "download": the hub does not answer.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import ModelInfo, get_session
+    from huggingface_hub.errors import OfflineModeIsEnabled
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
 
+    asked: Mapping[str, str | int | Sequence[str]] = {
+        "search": words,
+        "filter": "text-generation",
+        "sort": "downloads",
+        "limit": MOST,
+        "expand": ["downloads", "gated", "tags", "safetensors"],
+    }
     try:
-        models = HfApi(endpoint=hub.endpoint).list_models(
-            search=words,
-            filter="text-generation",
-            sort="downloads",
-            limit=MOST,
-            expand=["downloads", "gated", "tags", "safetensors"],
+        # Once: `HfApi.list_models` tries again for half a minute, and says so on the screen.
+        answer = get_session().get(
+            f"{hub.endpoint}/api/models", params=asked, headers=build_hf_headers(), timeout=PATIENCE_S
         )
-        return tuple(map(_hit, models))
+        hf_raise_for_status(answer)
+        return tuple(_hit(ModelInfo(**found)) for found in answer.json())  # type: ignore[no-untyped-call]
+    except OfflineModeIsEnabled:
+        raise EngineError("download", f"HF_HUB_OFFLINE keeps {hub.host} from being searched. Unset it.") from None
     except Exception as error:  # errors of the library do not share one base class
         raise failure(hub, words, error) from None
 

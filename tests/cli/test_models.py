@@ -4,13 +4,17 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
+from specchat.engine.errors import EngineError
 from specchat.engine.fetch import source, transfer
+from specchat.engine.fetch.listing import PATIENCE_S
 from specchat.engine.fetch.source import Hub
+from specchat.models.search import search
 from tests.cli.conftest import Run, configure
 from tests.engine.tiny import SPECIAL, checkpoint
 from tests.hub.server import LoopbackHub, loopback_hub, of_folder
@@ -208,6 +212,17 @@ def test_models_are_found_on_the_hub(run: Run) -> None:
     assert [hit["repo"] for hit in json.loads(run("models", "find", "small", "--json").stdout)] == [SMALL]
     assert SMALL in run("models", "find", "small").stdout
     assert run("models", "find", "no", "such").exit_code == ExitCode.DOWNLOAD
+
+
+def test_a_search_that_nobody_answers_ends_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    hub = Hub("http://127.0.0.1:9", tmp_path)
+    started = perf_counter()
+    with pytest.raises(EngineError, match="No connection to 127"):
+        search(hub, "qwen")
+    assert perf_counter() - started < PATIENCE_S
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(EngineError, match="HF_HUB_OFFLINE keeps 127"):
+        search(hub, "qwen")
 
 
 def test_models_alone_lists_as_before(run: Run) -> None:
