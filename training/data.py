@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -15,6 +19,10 @@ from training.corpus.mixture import LONG_SHARE, dialogues
 from training.tokenizer import PAD, encode, token_id
 
 POOL = 128
+PART = 10_000
+"""Dialogues that one process makes from a seed of their own; they differ among themselves."""
+SEEDS = 1000
+"""What is between the seeds of two parts."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +86,31 @@ def pack(
     *,
     evaluation: bool = False,
     long_share: float = LONG_SHARE,
+    processes: int = 1,
 ) -> Rows:
-    """The mixture's dialogues in rows."""
+    """The mixture's dialogues in rows: the same ones however many processes make them, part by part."""
+    starts = range(0, count, PART)
+    seeds = [seed + SEEDS * index for index in range(len(starts))]
+    counts = [min(PART, count - start) for start in starts]
+    pack_one = partial(_pack_part, tokenizer.to_str(), length=length, evaluation=evaluation, long_share=long_share)
+    if processes == 1:
+        parts = list(map(pack_one, seeds, counts))
+    else:
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            parts = list(pool.map(pack_one, seeds, counts))
+    tokens, replies = zip(*parts, strict=True)
+    return Rows(torch.from_numpy(np.concatenate(tokens).astype(np.int64)), torch.from_numpy(np.concatenate(replies)))
+
+
+def _pack_part(
+    tokenizer_json: str, seed: int, count: int, *, length: int, evaluation: bool, long_share: float
+) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
+    """Tokens and replies of rows of `count` dialogues, as arrays, which go from process to process quickly."""
+    tokenizer = Tokenizer.from_str(tokenizer_json)
     made = dialogues(seed, count, evaluation=evaluation, long_share=long_share)
     encoded = (encode(tokenizer, dialogue.messages) for dialogue in made)
-    return pack_encoded(encoded, length, token_id(tokenizer, PAD))
+    rows = pack_encoded(encoded, length, token_id(tokenizer, PAD))
+    return rows.tokens.numpy().astype(np.uint16), rows.replies.numpy()
 
 
 def pack_encoded(encoded: Iterator[tuple[list[int], list[bool]]], length: int, pad: int) -> Rows:

@@ -36,6 +36,7 @@ class Build:
     draft_steps: int
     dialogues: int
     samples: int
+    processes: int
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, trained the first time."""
@@ -50,7 +51,15 @@ class Build:
         """Packed rows of so many dialogues, made the first time."""
         path = self.folder / f"{name}.npz"
         if not path.exists():
-            pack(self.tokenizer(), seed, count, length, evaluation=evaluation, long_share=long_share).save(path)
+            pack(
+                self.tokenizer(),
+                seed,
+                count,
+                length,
+                evaluation=evaluation,
+                long_share=long_share,
+                processes=self.processes,
+            ).save(path)
         return Rows.load(path)
 
     @property
@@ -111,7 +120,7 @@ def main() -> None:
     parser.add_argument("--draft-steps", type=int, default=1200)
     parser.add_argument("--dialogues", type=int, default=60_000, help="dialogues to train on, about 130 tokens each")
     parser.add_argument("--samples", type=int, default=1200, help="prompts that the target answers for the draft")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads, and processes that write the corpus")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if not public.chats():
@@ -125,6 +134,7 @@ def main() -> None:
         options.draft_steps,
         options.dialogues,
         options.samples,
+        options.threads,
     )
     for stage in STAGES[: STAGES.index(options.until) + 1]:
         print(stage, flush=True)

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import torch
 
-from training import measure
+from specchat.config.paths import demo_model
+from training import data, measure
 from training.data import Rows, pack_encoded
 from training.distil import distillation_loss
 from training.generate import generate
 from training.heads import TARGET_GUIDE, followers, guided_loss
 from training.model import Llama, Shape
 from training.muon import orthogonal
+from training.tokenizer import load
 from training.train import Lessons, Recipe, train, weighted_loss
 
 TINY = Shape(
@@ -35,6 +37,16 @@ def test_packing_keeps_every_dialogue_whole():
     assert packed.tokens.shape[1] == 32
     assert int((packed.tokens != 5).sum()) == sum(len(tokens) for tokens, _ in encoded)
     assert not packed.replies[packed.tokens == 5].any()
+
+
+def test_a_corpus_is_the_same_however_many_processes_write_it(monkeypatch):
+    monkeypatch.setattr(data, "PART", 20)
+    tokenizer = load(demo_model("target") / "tokenizer.json")
+    alone, together = (data.pack(tokenizer, 1, 50, 512, processes=processes) for processes in (1, 2))
+    assert torch.equal(alone.tokens, together.tokens)
+    assert torch.equal(alone.replies, together.replies)
+    parts = [data.pack(tokenizer, seed, count, 512).tokens for seed, count in ((1, 20), (1001, 20), (2001, 10))]
+    assert torch.equal(alone.tokens, torch.cat(parts))
 
 
 def test_schedule_rises_holds_and_falls():
