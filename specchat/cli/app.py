@@ -15,8 +15,11 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem, told
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from specchat.cli.prepare import Prepared
     from specchat.engine.client import EngineClient
+    from specchat.models.library import Places
     from specchat.tui.launch import Launch
 
 
@@ -66,6 +69,14 @@ BUILT_IN = "demo"
 def _terminal() -> bool:
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") != "dumb"
+
+
+def _places(own: "Sequence[str]") -> "Places":
+    """Where models are; imported when the app asks, after its start."""
+    from specchat.engine.fetch.source import usual_hub
+    from specchat.models.library import usual_places
+
+    return usual_places(usual_hub(), own)
 
 
 def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path | None) -> "Launch":
@@ -119,6 +130,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         store=store,
         copies_saved=settings.copy_saved_chats is not False,
         keymap=keymap,
+        models=lambda: _places(settings.model_folders),
         live=LiveFiles(paths, models),
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),

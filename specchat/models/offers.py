@@ -75,7 +75,7 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
     missing = tuple(s for s, about in zip(sources, abouts, strict=True) if about is None and s.repo is not None)
     here = sum(about.size for about in abouts if about)
     stated = int((pair.requires.disk_gib or 0) * (1 << 30))
-    verdict = Fit("no", problem) if problem else fit(pair, target, draft, machine)
+    verdict = Fit("no", problem) if problem and not pair.unsupported else fit(pair, target, draft, machine)
     drafts = drafts_for(target, library) if target and draft is None and not pair.spec.draft else Drafts((), ())
     return Offer(
         pair=pair,

@@ -70,22 +70,25 @@ def drafting(offer: Offer) -> str:
 def about(offer: Offer) -> list[tuple[str, str]]:
     """What is known of an offer, as names and words."""
     pair, target = offer.pair, offer.target
-    rows = [("name", pair.name), ("id", pair.id), ("target", pair.spec.target.label)]
+    verdict = f"{offer.fit.verdict}{': ' if offer.fit.words else ''}{offer.fit.words}"
+    rows = [("name", pair.name), ("fits", verdict), ("size", _where(offer))]
+    rows.append(("licence", offer.licence or "not known"))
+    rows.append(("strategies", ", ".join(offer.strategies)))
     if target is not None:
         shape = (target.architecture, weights(target.parameters), target.quant, target.format)
         rows.append(("is", ", ".join(part for part in shape if part)))
         rows.append(("context", f"{target.context:,} tokens" if target.context else "not stated"))
+    rows += [("id", pair.id), ("target", pair.spec.target.label)]
     rows.append(("draft", pair.spec.draft.label if pair.spec.draft else "no draft model"))
-    rows.append(("fits", f"{offer.fit.verdict}{': ' if offer.fit.words else ''}{offer.fit.words}"))
-    rows.append(("strategies", ", ".join(offer.strategies)))
-    rows.append(("licence", offer.licence or "not known"))
-    if offer.missing:
-        amount_words = size(offer.size) if offer.size else "size not known yet"
-        rows.append(("download", f"{' and '.join(source.label for source in offer.missing)}: {amount_words}"))
-    else:
-        rows.append(("on disk", size(offer.size)))
     for proposal in offer.drafts.proposals[:3]:
         where = "here" if proposal.about is not None else "to download"
         rows.append(("could draft", f"{proposal.name}, {weights(proposal.parameters)}, {where}"))
     rows += [("cannot draft", reason) for reason in offer.drafts.refused[:3]]
     return [(name, one_line(words, 400)) for name, words in rows]
+
+
+def _where(offer: Offer) -> str:
+    if not offer.missing:
+        return f"{size(offer.size)} on the disk"
+    amount = size(offer.size) if offer.size else "known once the hub is asked"
+    return f"{' and '.join(source.label for source in offer.missing)} to download: {amount}"

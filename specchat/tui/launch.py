@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair
@@ -11,6 +11,9 @@ from specchat.config.personas import Persona
 from specchat.config.presets import Preset
 from specchat.config.themes import Theme
 from specchat.engine.api import Acceptance, Limits, Sampling
+
+if TYPE_CHECKING:  # the app starts sooner without
+    from specchat.models.library import Places
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,8 @@ class Launch:
     """The key of the chat to open first; empty for a new one."""
     keymap: Mapping[str, str] = field(default_factory=dict)
     """Keys by action id that replace the action's own, with commas between; "" for none."""
+    models: "Callable[[], Places] | None" = None
+    """Tells where models are and come from; None leaves downloads to the engine."""
     live: LiveFiles | None = None
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

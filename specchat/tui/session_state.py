@@ -10,6 +10,7 @@ from specchat.engine.api import Change, Speculation
 from specchat.engine.port import EnginePort
 from specchat.tui.composing.personas import persona_of
 from specchat.tui.draft import Waiting
+from specchat.tui.fetching import Fetching
 from specchat.tui.insight.diagnosis import Advisor, Diagnosis
 from specchat.tui.insight.gpu_use import GpuWatch
 from specchat.tui.insight.ledger import Ledger
@@ -34,6 +35,7 @@ class SessionState:
         self.wanted = ""
         """The pair of the chat that is shown, where another is loaded; empty when it is the loaded one."""
         self.gpu = GpuWatch()
+        self.fetching = Fetching(launch.models)
         self.ledger = Ledger()
         self.saved = SavedReplies(engine, launch.store, launch.copies_saved)
         self.replies = Replies(engine, self.chat.saving, self.ledger.add)

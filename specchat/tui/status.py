@@ -64,9 +64,11 @@ def status_sides(session: Session, typed: str, message: str, warning: str, files
         way = f" · esc goes back to {back}" if back and session.reply is None else ""
         left = styled(loading_words(session.loaded.loading) + way, ".quiet")
     elif session.reply is not None:
-        left = styled(_running(session, session.reply) + _next(session), ".quiet")
+        left = styled(_running(session, session.reply) + _next(session) + _fetching(session), ".quiet")
     elif session.elsewhere is not None:
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
+    elif session.fetching.busy:
+        left = styled(f"{session.fetching} · F3 and x stop it", ".quiet")
     elif session.loaded.error:
         left = styled(f"{session.loaded.error}; F3 shows other models", ".bad")
     elif session.next_prefill:
@@ -91,6 +93,11 @@ def _next(session: Session) -> str:
     if not waiting:
         return ""
     return f" · next: “{one_line(waiting[0].text, 30)}”" + f" and {len(waiting) - 1} more" * (len(waiting) > 1)
+
+
+def _fetching(session: Session) -> str:
+    """How far a download is, in a few words."""
+    return f" · download {session.fetching.share}" if session.fetching.busy else ""
 
 
 def _title(chat: Conversation) -> str:

@@ -19,7 +19,7 @@ from specchat.engine.strategies import STRATEGIES
 from specchat.tui.app import SpecchatApp
 from specchat.tui.gauges import footer
 from specchat.tui.screens.help import HelpScreen
-from specchat.tui.screens.pairs import PairsScreen
+from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette
 from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
 from specchat.tui.verbs.choosing import choose_settings, use_pair
@@ -245,8 +245,8 @@ async def test_the_theme_is_chosen_and_remembered() -> None:
 async def test_another_pair_is_loaded() -> None:
     async with answered(STORY, (120, 36)) as (app, pilot):
         await pilot.press("f3")
-        await until_shown(pilot, app, "8.5 GiB GPU memory")
-        assert isinstance(app.screen, PairsScreen)
+        await until_shown(pilot, app, "has no config.json")
+        assert isinstance(app.screen, ModelsScreen)
         await pilot.press("down", "enter")
         await until_shown(pilot, app, "Qwen3 8B + 0.6B · draft x5")
         await loaded(app, pilot)
@@ -259,11 +259,10 @@ async def test_a_pair_that_cannot_run_here_says_why() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await pilot.press("f3")
-        await until_shown(pilot, app, "not here: no [GPU] here")
-        options = app.screen.query_one(OptionList)
-        assert options.get_option_at_index(1).disabled
-        await pilot.press("escape")
-        use_pair(app.chat, catalog.pairs[1])
+        await until_shown(pilot, app, "has no config.json")
+        await pilot.press("down")
+        await until_shown(pilot, app, "no: no [GPU] here")
+        await pilot.press("enter")
         assert "cannot be loaded: no [GPU] here" in status(app)
         assert app.session.loaded.info is not None
 

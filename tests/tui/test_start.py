@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_app_imports_no_model_code() -> None:
     code = (
-        "import sys, specchat.tui.app, specchat.tui.screens.settings, specchat.tui.screens.pairs;"
+        "import sys, specchat.tui.app, specchat.tui.screens.settings, specchat.tui.screens.models;"
         "print([m for m in ('torch', 'transformers', 'tokenizers', 'numpy', 'pydantic', 'pygments', 'markdown_it')"
         " if m in sys.modules])"
     )

@@ -23,7 +23,7 @@ CHAT = (
            slash="tokens", when="recorded"),
     Action("panel", "Panel", "Hide or show the engine panel.", ("alt+p",), slash="panel"),
     Action("commands", "Commands", "Search all commands.", ("ctrl+p",), hint="commands", fixed=True),
-    Action("models", "Models", "Choose another pair of models.", ("f3",), hint="models", slash="model",
+    Action("models", "Models", "Choose, download and look at models.", ("f3",), hint="models", slash="model",
            argument="pair"),
     Action("strategy", "Strategy", "Draft in another way from the next step on.", slash="strategy",
            argument="name"),

@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual import on
 from textual.binding import BindingType
 from textual.content import Content
+from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.config.catalog import Catalog
@@ -48,6 +49,8 @@ class ChatScreen(ChatWindow):
         self.composer = Composer(self, self.feed, self.queue)
         self.chats = Chats(self, self.feed, self.queue, self.composer)
         self._verbs = verbs
+        self.fetch_timer: Timer | None = None
+        """Looks at the download that runs beside the chat."""
         self._completer = Completer(self.prompt, self.completions, self._values, lambda: self.status_row.region.y)
 
     def on_mount(self) -> None:

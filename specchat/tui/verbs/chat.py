@@ -6,6 +6,7 @@ from specchat.tui.actions.verb import Verb
 from specchat.tui.composing.slash import nearest
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.verbs.choosing import choose_pair, choose_settings, use_pair, use_strategy
+from specchat.tui.verbs.fetching import want_pair
 from specchat.tui.verbs.reading import copy_reply
 
 
@@ -22,7 +23,7 @@ def _strategy(chat: ChatScreen, argument: str) -> None:
 def _model(chat: ChatScreen, name: str) -> None:
     pairs = {pair.spec.id: pair for pair in chat.catalog.pairs}
     if name in pairs:
-        use_pair(chat, pairs[name])
+        want_pair(chat, pairs[name], use_pair)
     elif name:
         chat.prompt.restore(f"/model {name}")
         chat.say(f"there is no pair {one_line(name, 40)}{nearest(name, pairs)}", bad=True)

@@ -4,6 +4,7 @@ from specchat.clean import one_line
 from specchat.config.catalog import Pair
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.text.chat_rows import Said
+from specchat.tui.verbs.fetching import want_pair
 
 
 def choose_settings(chat: ChatScreen) -> None:
@@ -13,13 +14,13 @@ def choose_settings(chat: ChatScreen) -> None:
 
 
 def choose_pair(chat: ChatScreen) -> None:
-    from specchat.tui.screens.pairs import PairsScreen
+    from specchat.tui.screens.models import ModelsScreen
 
     def chosen(pair: Pair | None) -> None:
         if pair is not None:
-            use_pair(chat, pair)
+            want_pair(chat, pair, use_pair)
 
-    chat.app.push_screen(PairsScreen(chat.session, chat.catalog), chosen)
+    chat.app.push_screen(ModelsScreen(chat.session, chat.catalog), chosen)
 
 
 def use_pair(chat: ChatScreen, pair: Pair) -> None:

@@ -1,0 +1,74 @@
+"""Pairs whose models may have to be downloaded first: asked about, fetched beside the chat, then loaded."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from specchat.clean import one_line
+from specchat.config.catalog import Pair
+from specchat.engine.api import ModelSource
+from specchat.tui.fetching import lacking, repositories
+from specchat.tui.screens.chat import ChatScreen
+
+if TYPE_CHECKING:  # the app starts sooner without
+    from specchat.engine.fetch.source import Hub
+
+LOOK_EVERY = 0.4
+"""Seconds between looks at a download."""
+Use = Callable[[ChatScreen, Pair], None]
+
+
+def want_pair(chat: ChatScreen, pair: Pair, use: Use) -> None:
+    """`use` a pair whose models are here; ask about a download where they are not."""
+    places = chat.session.fetching.places
+    if places is None or pair.unsupported or not repositories(pair):
+        use(chat, pair)
+        return
+
+    def look() -> None:
+        hub = places().hub
+        try:
+            sources = lacking(hub, pair)
+        except ValueError:  # no repository's name: loading says so
+            sources = ()
+        chat.app.call_from_thread(_looked, chat, pair, hub, sources, use)
+
+    chat.run_worker(look, thread=True, exit_on_error=False, group="fetching")
+
+
+def _looked(chat: ChatScreen, pair: Pair, hub: "Hub", sources: Sequence[ModelSource], use: Use) -> None:
+    from specchat.models.pull import Task
+    from specchat.tui.screens.download import DownloadScreen
+
+    fetching, name = chat.session.fetching, one_line(pair.spec.name, 40)
+    if not sources:
+        use(chat, pair)
+    elif fetching.busy:
+        chat.say(f"{fetching}; F3 and x stop it, then {name} can be had", bad=True)
+    else:
+        task = Task(name, hub, sources)
+
+        def answered(agreed: bool | None) -> None:
+            if agreed:
+                fetching.begin(task, pair)
+                watch(chat, use)
+
+        chat.app.push_screen(DownloadScreen(task), answered)
+
+
+def watch(chat: ChatScreen, use: Use) -> None:
+    """Draw how far the download is, and use its pair once it is there and no reply runs."""
+    if chat.fetch_timer is None:
+        chat.fetch_timer = chat.set_interval(LOOK_EVERY, partial(_look_again, chat, use))
+
+
+def _look_again(chat: ChatScreen, use: Use) -> None:
+    fetching = chat.session.fetching
+    if error := fetching.failed():
+        chat.say(f"{error} F3 and x go on with it.", bad=True)
+    elif not chat.session.replies and not chat.session.racing.running and (pair := fetching.done()) is not None:
+        use(chat, pair)
+    if fetching.task is None and chat.fetch_timer is not None:
+        chat.fetch_timer.stop()
+        chat.fetch_timer = None
+    chat.draw_rows()

@@ -1,0 +1,261 @@
+"""The models there are, in the app: shown, asked about, downloaded beside the chat, stopped, gone on with, loaded."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import huggingface_hub.constants  # noqa: F401  # reads the environment, which a test changes for a process of its own
+import pytest
+from conftest import CATALOG, LAUNCH, THEMES, loaded, make_app, screen_text, wait_until
+from test_chat import LONG, being_answered, status
+from textual.pilot import Pilot
+from textual.widgets import OptionList
+
+from specchat.chat.store import Store
+from specchat.config.catalog import Catalog, Pair, load_catalog
+from specchat.engine.api import Load, ModelSource, PairSpec
+from specchat.engine.client import EngineClient
+from specchat.engine.fake import FakeEngine
+from specchat.engine.fetch import download, transfer
+from specchat.engine.fetch.source import Hub
+from specchat.models.library import Places
+from specchat.tui.app import SpecchatApp
+from specchat.tui.launch import Launch
+from specchat.tui.screens.download import DownloadScreen
+from specchat.tui.screens.models import ModelsScreen
+from tests.engine.tiny import checkpoint
+from tests.hub.server import LoopbackHub, loopback_hub, of_folder
+from tests.models.made import gguf
+
+REPO = "someone/tiny-1b"
+REMOTE = Pair(PairSpec("tiny", "Tiny 1B", ModelSource(repo=REPO)), strategy="lookup", licence="apache-2.0")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return of_folder(checkpoint(tmp_path_factory.mktemp("tiny") / "tiny"))
+
+
+@pytest.fixture
+def hub(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(transfer, "PAUSE_S", 0.01)
+    with loopback_hub({REPO: files}) as served:
+        yield served
+
+
+@pytest.fixture
+def places(hub: LoopbackHub, tmp_path: Path) -> Places:
+    return Places(Hub(hub.endpoint, tmp_path / "cache"), (tmp_path / "lm",))
+
+
+def app_with(places: Places, engine: FakeEngine | None = None) -> SpecchatApp:
+    catalog = Catalog((CATALOG.pairs[0], REMOTE), "demo")
+    return make_app(engine or FakeEngine(), replace(LAUNCH, models=lambda: places), catalog)
+
+
+async def shown(pilot: Pilot[None], words: str) -> None:
+    await wait_until(pilot, lambda: words in screen_text(pilot.app))
+
+
+async def choose(app: SpecchatApp, pilot: Pilot[None], name: str = "Tiny 1B") -> None:
+    """Open the models and choose the one called `name`."""
+    await pilot.press("f3")
+    await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen))
+    await shown(pilot, "fits")
+    screen = app.screen
+    assert isinstance(screen, ModelsScreen)
+    await wait_until(pilot, lambda: all(offer is not None for _, offer in screen._rows))
+    screen.query_one(OptionList).highlighted = [pair.name for pair, _ in screen._rows].index(name)
+    await pilot.press("enter")
+
+
+async def begin(app: SpecchatApp, pilot: Pilot[None]) -> None:
+    """Choose the model that is not here, and agree."""
+    await choose(app, pilot)
+    await shown(pilot, "to download")
+    await pilot.press("enter")
+    await wait_until(pilot, lambda: app.session.fetching.task is not None)
+
+
+async def test_a_stranger_comes_to_a_chat_with_a_downloaded_model_in_six_keys(
+    hub: LoopbackHub, places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(places.hub.cache))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # the engine's process fetches nothing
+    engine = EngineClient(tmp_path / "engine.log")
+    shipped = load_catalog(None)
+    catalog = Catalog((shipped.find("demo"), REMOTE), "demo")
+    launch = Launch(catalog.pairs[0], fallback=catalog.pairs[0], themes=THEMES, models=lambda: places, store=Store())
+    app = SpecchatApp(engine, catalog, launch)
+    keys = iter(("f3", "down", "enter", "enter"))
+    try:
+        async with app.run_test(size=(80, 24)) as pilot:
+            await wait_until(pilot, lambda: app.session.loaded.info is not None, 120)
+            await pilot.press(next(keys))
+            await shown(pilot, "Tiny 1B")
+            await pilot.press(next(keys), next(keys))
+            await wait_until(pilot, lambda: isinstance(app.screen, DownloadScreen))
+            await shown(pilot, "to download")
+            await pilot.press(next(keys))
+            await wait_until(pilot, lambda: app.session.loaded.id == "tiny", 30)
+            await wait_until(pilot, lambda: app.session.loaded.info is not None, 120)
+            app.chat.prompt.insert("hello")
+            await pilot.press("enter")
+            await wait_until(pilot, lambda: app.session.last_reply is not None and app.session.last_reply.ended, 60)
+            assert app.session.last_reply is not None
+            assert app.session.last_reply.state == "finished"
+    finally:
+        engine.close()
+    assert not list(keys)
+    assert hub.sent["model.safetensors"] == len(hub.repos[REPO]["model.safetensors"])
+
+
+async def test_a_download_is_asked_about_and_not_begun_unasked(hub: LoopbackHub, places: Places) -> None:
+    engine = FakeEngine()
+    app = app_with(places, engine)
+    async with app.run_test(size=(120, 30)) as pilot:
+        await loaded(app, pilot)
+        await choose(app, pilot)
+        await shown(pilot, f"{REPO}: {sum(map(len, hub.repos[REPO].values())) / 1e3:.0f} kB to download.")
+        text = screen_text(app)
+        assert "It goes to" in text
+        assert "Licence: apache-2.0." in text
+        await pilot.press("escape")
+        await pilot.pause(0.2)
+        assert "model.safetensors" not in hub.sent
+        assert app.session.loaded.id == "demo"
+        assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"]
+        await pilot.press(*"/model tiny", "enter")
+        await shown(pilot, "to download")
+
+
+async def test_a_download_runs_beside_the_chat_and_its_pair_is_loaded_when_the_reply_has_ended(
+    hub: LoopbackHub, places: Places
+) -> None:
+    hub.stalls.set()
+    async with being_answered(LONG, (100, 30), 100, "word") as (app, pilot, clock):
+        app.session.fetching.places = lambda: places
+        app.chat.catalog = Catalog((CATALOG.pairs[0], REMOTE), "demo")
+        await begin(app, pilot)
+        await wait_until(pilot, lambda: "· download" in status(app))
+        assert app.session.reply is not None
+        await pilot.press("f1")
+        await pilot.pause(0.1)
+        await pilot.press("escape")
+        hub.stalls.clear()
+        await wait_until(pilot, lambda: app.session.fetching.task.state == "done")
+        await pilot.pause(1.0)
+        assert app.session.loaded.id == "demo"
+        clock.now = 1e6
+        await wait_until(pilot, lambda: app.session.loaded.id == "tiny")
+        assert app.session.last_reply is not None
+        assert app.session.last_reply.state == "finished"
+
+
+async def test_a_download_is_stopped_and_gone_on_with_by_key(hub: LoopbackHub, places: Places) -> None:
+    hub.stalls.set()
+    app = app_with(places)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        await begin(app, pilot)
+        part = places.hub.folder(REPO) / "blobs"
+        await wait_until(pilot, lambda: any(path.stat().st_size for path in part.glob("*.specchat.incomplete")))
+        await wait_until(pilot, lambda: "downloading Tiny 1B: " in status(app))
+        task = app.session.fetching.task
+        assert task is not None
+        await pilot.press("f3", "x")
+        hub.stalls.clear()
+        await wait_until(pilot, lambda: task.state == "stopped")
+        await shown(pilot, "stopped")
+        kept = sum(path.stat().st_size for path in part.glob("*.specchat.incomplete"))
+        assert kept > 0
+        hub.sent.clear()
+        await pilot.press("x", "escape")
+        await wait_until(pilot, lambda: app.session.loaded.id == "tiny")
+        assert hub.sent["model.safetensors"] == len(hub.repos[REPO]["model.safetensors"]) - kept
+
+
+async def test_what_fails_is_told_and_the_pair_stays(hub: LoopbackHub, places: Places) -> None:
+    app = app_with(places)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        hub.file_status = 404
+        await begin(app, pilot)
+        await wait_until(pilot, lambda: "has no someone/tiny-1b" in status(app))
+        assert app.session.loaded.id == "demo"
+        assert app.session.loaded.info is not None
+        hub.file_status = 0
+        await pilot.press("f3", "x", "escape")
+        await wait_until(pilot, lambda: app.session.loaded.id == "tiny")
+
+
+async def test_a_downloaded_pair_that_cannot_be_loaded_leaves_the_one_before(places: Places) -> None:
+    engine = FakeEngine()
+    app = app_with(places, engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        engine.fail_load("model", "It is broken.")
+        await begin(app, pilot)
+        await wait_until(pilot, lambda: "It is broken. Still using demo." in status(app))
+        await wait_until(pilot, lambda: app.session.loaded.info is not None)
+        assert app.session.loaded.id == "demo"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda hub: setattr(hub, "status", 404), "has no someone/tiny-1b"),
+        (lambda hub: setattr(hub, "status", 429), "was asked too often"),
+        (lambda hub: hub.repos.update({REPO: {"config.json": b"{}", "x.bin": b""}}), "has no weights as safetensors"),
+        (lambda hub: setattr(hub, "gated", True), "is gated"),
+    ],
+)
+async def test_what_the_hub_says_is_told_before_anything(
+    hub: LoopbackHub, places: Places, spoil: Callable[[LoopbackHub], None], words: str
+) -> None:
+    spoil(hub)
+    app = app_with(places)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await choose(app, pilot)
+        await shown(pilot, words)
+
+
+async def test_without_room_enter_does_nothing(
+    hub: LoopbackHub, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specchat.models.pull.free_room", lambda _: 1000)
+    monkeypatch.setattr(download, "free_room", lambda _: 1000)
+    app = app_with(places)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await choose(app, pilot)
+        await shown(pilot, "There is not enough room for it.")
+        await pilot.press("enter")
+        assert isinstance(app.screen, DownloadScreen)
+        assert "model.safetensors" not in hub.sent
+
+
+@pytest.mark.parametrize("size", [(40, 12), (60, 15), (80, 24), (120, 36), (200, 60)])
+async def test_the_models_fit_any_window(size: tuple[int, int], places: Places, tmp_path: Path) -> None:
+    gguf(tmp_path / "lm" / "maker" / "tiny" / "found.gguf")
+    shipped = load_catalog(None)
+    app = make_app(
+        FakeEngine(), replace(LAUNCH, models=lambda: places), replace(shipped, pairs=(*shipped.pairs, REMOTE))
+    )
+    async with app.run_test(size=size) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("f3")
+        await shown(pilot, "15 MB")
+        rows = screen_text(app).splitlines()
+        header = next(row for row in rows if "model " in row)
+        assert "size" in header
+        assert "fits" in header
+        assert ("licence" in header) == (size[0] >= 120)
+        assert any("demo" in row and "15 MB" in row and "CPU" in row for row in rows)
+        await pilot.press("end")
+        await wait_until(pilot, lambda: app.screen.query_one(OptionList).highlighted == len(shipped.pairs) + 1)
+        await wait_until(pilot, lambda: "maker/tiny" in screen_text(app))
