@@ -71,6 +71,9 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
         except ModelError as error:
             abouts.append(None)
             problem = error.message
+        except OSError as error:
+            abouts.append(None)
+            problem = f"{source.label} cannot be read ({error.strerror})."
     target, draft = abouts[0], abouts[1] if len(abouts) > 1 else None
     missing = tuple(s for s, about in zip(sources, abouts, strict=True) if about is None and s.repo is not None)
     here = sum(about.size for about in abouts if about)

@@ -1,6 +1,7 @@
 """The models there are: pairs and what was found on this machine, with where they fit and what they take."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -14,8 +15,8 @@ from specchat.clean import one_line
 from specchat.config.catalog import Catalog, Pair
 from specchat.models import words
 from specchat.models.library import Library, look
-from specchat.models.machine import this_machine
-from specchat.models.offers import Offer, offers
+from specchat.models.machine import Machine, this_machine
+from specchat.models.offers import Offer, offers, with_draft
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import Session
 from specchat.tui.text.lines import EMPTY, hang, styled
@@ -40,8 +41,11 @@ class ModelsScreen(Dialog[Pair | None]):
 
     CSS_PATH = "models.tcss"
     DIALOG_TITLE = "models"
-    DIALOG_HINT = "enter loads or downloads · x stops, goes on · esc closes"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("x", "stop_or_go", "Stop or go on", show=False)]
+    DIALOG_HINT = "enter loads · d with a draft · x stops or goes on · esc closes"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("x", "stop_or_go", "Stop or go on", show=False),
+        Binding("d", "with_draft", "With a draft", show=False),
+    ]
 
     def __init__(self, session: Session, catalog: Catalog) -> None:
         super().__init__()
@@ -70,8 +74,17 @@ class ModelsScreen(Dialog[Pair | None]):
         """Read what is on the disk; in a thread of its own."""
         places = self._session.fetching.places
         library = look(places()) if places is not None else Library((), ())
-        found = offers(self._catalog, library, this_machine())
+        found = offers(self._catalog, library, self._machine())
         self.app.call_from_thread(self._looked, found, library.problems)
+
+    def _machine(self) -> Machine:
+        """What there is room for once the loaded pair has made way."""
+        machine, info = this_machine(), self._session.loaded.info
+        if info is None:
+            return machine
+        if info.gpu:
+            return replace(machine, gpu=machine.gpu and machine.gpu + info.memory)
+        return replace(machine, memory=machine.memory and machine.memory + info.memory)
 
     def _looked(self, found: Sequence[Offer], problems: Sequence[str]) -> None:
         marked = self._marked
@@ -147,6 +160,13 @@ class ModelsScreen(Dialog[Pair | None]):
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._rows[event.option_index][0])
+
+    def action_with_draft(self) -> None:
+        """Load the marked one with the first model that could draft for it."""
+        at = self.query_one(OptionList).highlighted
+        pair, offer = self._rows[at] if at is not None and at < len(self._rows) else (None, None)
+        if pair is not None and offer is not None and offer.drafts.proposals:
+            self.dismiss(with_draft(pair, offer.drafts.proposals[0].source))
 
     def action_stop_or_go(self) -> None:
         self._session.fetching.toggle()

@@ -1,0 +1,162 @@
+"""What fits, what could draft, and the order in which it is offered."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specchat.config.catalog import Catalog, Pair, Requires
+from specchat.engine.api import ModelSource, PairSpec
+from specchat.engine.fetch.source import Hub
+from specchat.models import machine as machine_module
+from specchat.models.about import About, about_folder, about_gguf
+from specchat.models.drafts import drafts_for, lack
+from specchat.models.fit import fit
+from specchat.models.library import Found, Library, Places, look
+from specchat.models.machine import Machine, this_machine
+from specchat.models.offers import offers
+from tests.engine.tiny import SPECIAL, checkpoint
+from tests.fake_nvml import FakeNvml
+from tests.models.made import gguf
+
+GIB = 1 << 30
+ROOMY = Machine(None, 64 * GIB)
+
+
+def pair(folder: Path, draft: Path | None = None, **changes: object) -> Pair:
+    source = ModelSource(path=str(draft)) if draft else None
+    return replace(Pair(PairSpec("p", "P", ModelSource(path=str(folder)), source)), **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> About:
+    return about_folder(checkpoint(tmp_path / "tiny"), "tiny")
+
+
+def test_the_planner_says_where_a_pair_fits(tiny: About) -> None:
+    chosen = pair(tiny.place)
+    assert fit(chosen, tiny, None, ROOMY).verdict == "CPU"
+    assert fit(chosen, tiny, None, Machine(16 * GIB, 64 * GIB)).verdict == "GPU"
+    assert fit(chosen, tiny, None, Machine(1 << 20, 64 * GIB)).verdict == "CPU"
+    small = fit(chosen, tiny, None, Machine(None, 1 << 20))
+    assert small.verdict == "no"
+    assert "No setting makes it fit" in small.words
+    assert fit(chosen, tiny, None, Machine(None, None)).verdict == "CPU"
+
+
+def test_a_device_that_is_asked_for_is_heeded(tiny: About) -> None:
+    both = Machine(16 * GIB, 64 * GIB)
+    spec = pair(tiny.place).spec
+    for device, verdict in (("cpu", "CPU"), ("cuda", "GPU")):
+        asked = Pair(replace(spec, target=replace(spec.target, device=device)))  # type: ignore[arg-type]
+        assert fit(asked, tiny, None, both).verdict == verdict
+    assert fit(asked, tiny, None, ROOMY).verdict == "no"
+
+
+def test_a_pair_that_is_not_here_goes_by_what_it_states() -> None:
+    spec = PairSpec("p", "P", ModelSource(repo="a/b"))
+    stated = Pair(spec, requires=Requires(vram_gib=8.0, ram_gib=12.0))
+    assert fit(stated, None, None, Machine(10 * GIB, 4 * GIB)).verdict == "GPU"
+    assert fit(stated, None, None, Machine(8 * GIB, 16 * GIB)).verdict == "CPU"
+    assert fit(stated, None, None, Machine(4 * GIB, 4 * GIB)).verdict == "no"
+    assert fit(Pair(spec), None, None, ROOMY).verdict == "?"
+
+
+def test_what_cannot_be_run_does_not_fit(tiny: About) -> None:
+    refused = fit(pair(tiny.place), replace(tiny, config=None, why_not="it is another kind"), None, ROOMY)
+    assert (refused.verdict, refused.words) == ("no", "it is another kind")
+    assert fit(pair(tiny.place, unsupported="not yet"), tiny, None, ROOMY).words == "not yet"
+
+
+def test_gguf_files_go_by_their_size(tmp_path: Path) -> None:
+    about = about_gguf(gguf(tmp_path / "m.gguf"))
+    assert fit(pair(about.place), about, None, ROOMY).verdict == "CPU"
+    assert fit(pair(about.place), replace(about, size=80 * GIB), None, ROOMY).verdict == "no"
+
+
+@pytest.mark.parametrize(
+    ("capability", "torch", "environ", "gpu"),
+    [
+        ((8, 6), "2.13.0+cu130", {}, 3 * GIB),
+        ((7, 5), "2.13.0+cu130", {}, None),
+        ((8, 6), "2.13.0+cpu", {}, None),
+        ((8, 6), "2.13.0+cu130", {"CUDA_VISIBLE_DEVICES": ""}, None),
+    ],
+)
+def test_the_gpu_counts_where_it_can_be_used(
+    capability: tuple[int, int], torch: str, environ: dict[str, str], gpu: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeNvml(monkeypatch).capability = capability
+    monkeypatch.setattr(machine_module, "version", lambda _: torch)
+    monkeypatch.setattr(machine_module, "find_spec", lambda _: object())
+    assert this_machine(environ).gpu == gpu
+
+
+# Drafts
+
+
+def library(*abouts: About) -> Library:
+    return Library(tuple(Found(about, "your folder") for about in abouts), ())
+
+
+def test_drafts_are_smaller_and_have_the_same_tokens(tmp_path: Path) -> None:
+    big = about_folder(checkpoint(tmp_path / "big", num_hidden_layers=12), "big")
+    small = about_folder(checkpoint(tmp_path / "small", num_hidden_layers=1), "small")
+    middle = about_folder(checkpoint(tmp_path / "middle", num_hidden_layers=2), "middle")
+    large = about_folder(checkpoint(tmp_path / "large", num_hidden_layers=8), "large")
+    others = [*SPECIAL[:-1], "<|else|>"]
+    other = about_folder(checkpoint(tmp_path / "other", special=others, num_hidden_layers=1), "other")
+    kind = about_folder(checkpoint(tmp_path / "kind", model_type="qwen2", num_hidden_layers=1), "kind")
+    drafts = drafts_for(big, library(big, middle, small, large, other, kind))
+    assert [proposal.name for proposal in drafts.proposals] == ["small", "middle"]
+    assert drafts.proposals[0].source.path == str(small.place)
+    assert len(drafts.refused) == 2
+    assert drafts.refused[0].startswith("large cannot draft: it has ")
+    assert drafts.refused[1] == "other cannot draft: its tokens are others."
+
+
+def test_a_small_one_of_the_family_is_proposed_where_none_is_here(tiny: About) -> None:
+    assert tiny.config is not None
+    qwen = replace(tiny, architecture="qwen3", parameters=8_000_000_000, config=replace(tiny.config, vocab=151936))
+    (proposal,) = drafts_for(qwen, library()).proposals
+    assert (proposal.name, proposal.about) == ("Qwen/Qwen3-0.6B", None)
+    assert drafts_for(replace(qwen, parameters=1_000_000_000), library()).proposals == ()
+
+
+def test_gguf_drafts_have_the_same_tokens(tmp_path: Path) -> None:
+    target = replace(about_gguf(gguf(tmp_path / "a.gguf")), parameters=10**9)
+    draft = about_gguf(gguf(tmp_path / "b.gguf"))
+    assert lack(target, draft) == ""
+    assert lack(target, about_gguf(gguf(tmp_path / "c.gguf", tokens=("x", "y")))) == "its tokens are others"
+
+
+# Offers
+
+
+def test_what_fits_comes_first_and_of_it_what_is_here(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "own" / "used")
+    checkpoint(tmp_path / "own" / "found", num_hidden_layers=2)
+    remote = PairSpec("x", "X", ModelSource(repo="a/b"))
+    catalog = Catalog(
+        (
+            Pair(replace(remote, id="large"), requires=Requires(ram_gib=900.0)),
+            Pair(replace(remote, id="unknown")),
+            Pair(replace(remote, id="remote"), requires=Requires(ram_gib=2.0, disk_gib=1.0)),
+            pair(folder),
+            pair(tmp_path / "gone"),
+        ),
+        "p",
+    )
+    catalog = replace(catalog, pairs=(*catalog.pairs[:4], Pair(replace(catalog.pairs[4].spec, id="gone"))))
+    found = look(Places(Hub("http://127.0.0.1:1", tmp_path / "hub"), own=(tmp_path / "own",)))
+    shown = offers(catalog, found, ROOMY)
+    assert [offer.pair.id for offer in shown] == ["p", "found", "remote", "unknown", "gone", "large"]
+    by_id = {offer.pair.id: offer for offer in shown}
+    assert by_id["remote"].size == GIB
+    assert by_id["remote"].missing == (ModelSource(repo="a/b"),)
+    assert by_id["p"].size == (folder / "model.safetensors").stat().st_size
+    assert "has no config.json" in by_id["gone"].fit.words
+    assert not by_id["found"].declared
+    assert "swift" not in by_id["found"].strategies
+    assert "swift" in by_id["p"].strategies
+    assert "draft" not in by_id["p"].strategies
