@@ -49,15 +49,6 @@ class Header:
     def architecture(self) -> str:
         return str(self.values.get("general.architecture", ""))
 
-    @property
-    def parameters(self) -> int:
-        return sum(self.types.values())
-
-    @property
-    def quant(self) -> str:
-        """The type that most weights are kept in."""
-        return max(self.types, key=lambda name: self.types[name]) if self.types else ""
-
     def whole(self, key: str) -> int | None:
         """A whole number of the architecture's own keys, as `block_count`; None where there is none."""
         value = self.values.get(f"{self.architecture}.{key}")

@@ -296,6 +296,15 @@ def test_of_several_gguf_files_one_is_taken_whole(hub: Hub, loopback: LoopbackHu
     names = ("m-Q4_K_M.gguf", "m-Q2_K.gguf", "mmproj-m.gguf", *parts)
     assert listed(loopback, hub, *names) == {"m-Q4_K_M.gguf"}
     assert listed(loopback, hub, *names, file=parts[0]) == set(parts)
+    deep = ("q4/m-00001-of-00002.gguf", "q4/m-00002-of-00002.gguf")
+    assert listed(loopback, hub, "m-Q8_0.gguf", *deep, file=deep[0]) == set(deep)
+    loopback.repos[REPO] = {name: bytes(10) + name.encode() for name in deep}
+    assert cached(hub, REPO, None, deep[0]) is None
+    listing = look_up(hub, REPO)
+    folder = Download(hub, listing, needed(listing, deep[0])).run()
+    assert cached(hub, REPO, None, deep[0]) == folder
+    (folder / deep[1]).unlink()
+    assert cached(hub, REPO, None, deep[0]) is None
     with pytest.raises(ModelError, match="or not all parts"):
         listed(loopback, hub, parts[0], file=parts[0])
     with pytest.raises(ModelError, match="Say which with --file"):

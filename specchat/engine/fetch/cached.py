@@ -18,8 +18,11 @@ def cached(hub: Hub, repo: str, revision: str | None = None, file: str | None = 
     kept = _kept(hub, repo, file or "config.json", revision)
     if kept is None:
         return None
-    complete = bool(parts_of(file, _names(kept.parent))) if file else whole(kept.parent)
-    return kept.parent if complete else None
+    if file is None:
+        return kept.parent if whole(kept.parent) else None
+    root = kept.parents[file.count("/")]
+    names = [path.relative_to(root).as_posix() for path in kept.parent.iterdir() if path.exists()]
+    return root if parts_of(file, names) else None
 
 
 def whole(folder: Path) -> bool:
@@ -33,10 +36,6 @@ def whole(folder: Path) -> bool:
         return isinstance(weights, dict) and all(found(folder / str(name)) for name in set(weights.values()))
     except ModelError:
         return True  # it is there, and reading it tells what is wrong
-
-
-def _names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if path.exists()]
 
 
 def _kept(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:

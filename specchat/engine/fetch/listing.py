@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.errors import ModelError
 from specchat.engine.fetch.failures import failure
 from specchat.engine.fetch.source import Hub
 
@@ -25,7 +25,7 @@ _DIGEST = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file at the top of a repository. `digest` is its SHA-256, or the SHA-1 that git gives it (40 digits)."""
+    """A file of a repository, by its path there. `digest` is its SHA-256, or git's SHA-1 of it (40 digits)."""
 
     name: str
     size: int
@@ -64,8 +64,7 @@ def look_up(hub: Hub, repo: str, revision: str | None = None) -> Listing:
         digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
         size = sibling.lfs.size if sibling.lfs else sibling.size
         # Names and hashes become names of files here: nothing but plain ones is taken.
-        plain = Path(sibling.rfilename).name == sibling.rfilename and "\\" not in sibling.rfilename
-        if plain and digest and _DIGEST.fullmatch(digest) and isinstance(size, int) and size >= 0:
+        if _plain(sibling.rfilename) and digest and _DIGEST.fullmatch(digest) and isinstance(size, int) and size >= 0:
             files.append(RemoteFile(sibling.rfilename, size, digest))
     licences = [tag.partition(":")[2] for tag in info.tags or () if tag.startswith("license:")]
     return Listing(repo, revision, str(info.sha), tuple(files), next(iter(licences), ""), bool(info.gated))
@@ -79,15 +78,21 @@ def needed(listing: Listing, file: str | None = None) -> tuple[RemoteFile, ...]:
     Raises:
         ModelError: it has no such weights, or several and none is asked for.
     """
-    names = [f.name for f in listing.files]
+    every = [f.name for f in listing.files]
+    names = [name for name in every if "/" not in name]
     settings = [name for name in names if SETTINGS.fullmatch(name)]
-    weights = parts_of(file, names) if file else _tensors(names) or _gguf(listing.repo, names)
+    weights = parts_of(file, every) if file else _tensors(names) or _gguf(listing.repo, names)
     if not weights:
         raise ModelError(_lacking(listing.repo, file, names))
     if weights[0].endswith(".gguf"):
         settings = []  # a GGUF file has all of it inside
     wanted = {*settings, *weights}
     return tuple(f for f in listing.files if f.name in wanted)
+
+
+def _plain(name: str) -> bool:
+    """Whether a path stays in its folder, on any system."""
+    return "\\" not in name and ":" not in name and not {"", ".", ".."} & set(name.split("/"))
 
 
 def parts_of(file: str, names: Iterable[str]) -> list[str]:
@@ -142,15 +147,3 @@ def missing(hub: Hub, listing: Listing, files: Sequence[RemoteFile]) -> int:
         return 0
 
     return sum(file.size - held(file) for file in files)
-
-
-def find_file(listing: Listing, name: str) -> RemoteFile:
-    """The file of that name.
-
-    Raises:
-        EngineError: "download": the repository has none.
-    """
-    for file in listing.files:
-        if file.name == name:
-            return file
-    raise EngineError("download", f"{listing.repo} has no {name}.")
