@@ -2,9 +2,12 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
 
 import pytest
 
@@ -228,3 +231,30 @@ def test_a_search_that_nobody_answers_ends_at_once(monkeypatch: pytest.MonkeyPat
 def test_models_alone_lists_as_before(run: Run) -> None:
     assert {"default", "pairs"} == set(json.loads(run("models", "--json").stdout))
     assert "* is the default." in run("models").stdout
+
+
+def test_ctrl_c_stops_a_pull_and_the_same_command_goes_on(hub: LoopbackHub, tmp_path: Path) -> None:
+    hub.pace = 0.02
+    environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "specchat", "models", "pull", BIG, "--yes"]
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    running = start()
+    until = monotonic() + 60
+    while hub.sent.get("model.safetensors", 0) < 200_000 and monotonic() < until:
+        sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == ExitCode.INTERRUPTED
+    assert told.endswith("Stopped. The same command goes on where it was.\n")
+    hub.pace = 0
+    sleep(0.1)
+    hub.sent.clear()
+    again = start()
+    folder, told = again.communicate(timeout=60)
+    assert again.returncode == 0, told
+    assert "in all; the rest is here" in told
+    assert (Path(folder.strip()) / "model.safetensors").read_bytes() == hub.repos[BIG]["model.safetensors"]
+    assert hub.sent["model.safetensors"] < len(hub.repos[BIG]["model.safetensors"]) - 100_000

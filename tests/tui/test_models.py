@@ -259,3 +259,23 @@ async def test_the_models_fit_any_window(size: tuple[int, int], places: Places, 
         await pilot.press("end")
         await wait_until(pilot, lambda: app.screen.query_one(OptionList).highlighted == len(shipped.pairs) + 1)
         await wait_until(pilot, lambda: "maker/tiny" in screen_text(app))
+
+
+async def test_a_found_model_is_loaded_with_what_could_draft_for_it(places: Places, tmp_path: Path) -> None:
+    checkpoint(tmp_path / "own" / "big", num_hidden_layers=12)
+    checkpoint(tmp_path / "own" / "small", num_hidden_layers=1)
+    engine = FakeEngine()
+    app = app_with(replace(places, own=(tmp_path / "own",)), engine)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("f3")
+        await shown(pilot, "big")
+        screen = app.screen
+        assert isinstance(screen, ModelsScreen)
+        screen.query_one(OptionList).highlighted = [pair.name for pair, _ in screen._rows].index("big")
+        await shown(pilot, "could draft")
+        await pilot.press("d")
+        await wait_until(pilot, lambda: app.session.loaded.name == "big")
+        load = [request.pair for request in engine.requests if isinstance(request, Load)][-1]
+        assert load.target.path == str(tmp_path / "own" / "big")
+        assert load.draft == ModelSource(path=str(tmp_path / "own" / "small"))
