@@ -144,6 +144,18 @@ def test_a_mistake_in_the_users_file_is_told_and_the_file_left(run: Run, home: P
     assert [path.name for path in own(home).parent.iterdir()] == ["models.toml"]
 
 
+@pytest.mark.parametrize("id_", ["mine", "no good"])
+def test_a_pair_that_the_file_cannot_have_is_not_written(run: Run, home: Path, id_: str) -> None:
+    configure(home, models='schema = 1\n[[pair]]\nid = "mine"\ntarget = { path = "x" }\n')
+    before = own(home).read_bytes()
+    result = run("models", "add", BIG, "--id", id_)
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert str(own(home)) in result.stderr
+    assert ".new" not in result.stderr
+    assert own(home).read_bytes() == before
+    assert [path.name for path in own(home).parent.iterdir()] == ["models.toml"]
+
+
 def test_gguf_files_are_added_where_there_is_a_backend_for_them(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
