@@ -28,9 +28,10 @@ def checked_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name:
         ModelError: an architecture that is not run, a damaged file, or tokens that differ.
         EngineError: "download": a repository is not to be had.
     """
-    gguf = [str(source.path or "").endswith(".gguf") for source in (target, draft) if source is not None]
-    if any(gguf):
-        return _gguf_pair(target, draft, name, all(gguf))
+    if _is_gguf(target):
+        return _gguf_pair(target, draft, name)
+    if draft is not None and _is_gguf(draft):
+        raise ModelError(f"{draft.label} is a GGUF file, which drafts only for a target that is one too.")
     folders = [_settings(hub, source) for source in (target, draft) if source is not None]
     for folder, _ in folders:
         parse_config(folder, read_json(folder / "config.json"))
@@ -79,16 +80,18 @@ def _settings(hub: Hub, source: ModelSource) -> tuple[Path, str]:
     return Download(hub, listing, files).run(), listing.licence
 
 
-def _gguf_pair(target: ModelSource, draft: ModelSource | None, name: str, both: bool) -> Pair:
+def _is_gguf(source: ModelSource) -> bool:
+    return str(source.path or "").lower().endswith(".gguf")
+
+
+def _gguf_pair(target: ModelSource, draft: ModelSource | None, name: str) -> Pair:
+    """A pair of a GGUF file; a draft of another form is compared with it when the two are loaded."""
     if "gguf" not in BACKENDS:
         raise ModelError(f"GGUF files cannot be run by this version (backends: {', '.join(BACKENDS)}).")
-    if not both:
-        raise ModelError("A target and its draft are both GGUF files, or both folders of safetensors.")
-    abouts = [about_gguf(Path(source.path or "").expanduser()) for source in (target, draft) if source is not None]
-    if draft is not None and abouts[0].tokens != abouts[1].tokens:
+    about = about_gguf(Path(target.path or "").expanduser())
+    if draft is not None and _is_gguf(draft) and about_gguf(Path(draft.path or "").expanduser()).tokens != about.tokens:
         raise ModelError(f"{draft.label} cannot draft for {target.label}: its tokens are others.")
-    spec = PairSpec("pair", name or abouts[0].name, target, draft, backend="gguf")
-    return Pair(spec, licence=abouts[0].licence)
+    return Pair(PairSpec("pair", name, target, draft, backend="gguf"), licence=about.licence)
 
 
 def as_table(pair: Pair, id_: str) -> dict[str, object]:

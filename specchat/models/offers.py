@@ -98,7 +98,7 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
 def strategies(pair: Pair, target: About | None) -> tuple[str, ...]:
     """The strategies that a pair will have, by what is known of it."""
     short = target is not None and 0 < target.layers < SWIFT_LAYERS
-    lacks = {"swift"} if short or pair.spec.backend != DEFAULT_BACKEND else set()
+    lacks = {"swift", "draft-tree"} if pair.spec.backend != DEFAULT_BACKEND else {"swift"} if short else set()
     if pair.spec.draft is None:
         lacks |= {name for name, info in STRATEGIES.items() if info.needs_draft}
     return tuple(name for name in STRATEGIES if name not in lacks)

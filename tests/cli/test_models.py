@@ -13,10 +13,13 @@ import pytest
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
-from specchat.engine.errors import EngineError
+from specchat.engine.api import ModelSource
+from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.fetch import source, transfer
 from specchat.engine.fetch.listing import PATIENCE_S
 from specchat.engine.fetch.source import Hub
+from specchat.models.check import as_table, checked_pair
+from specchat.models.machine import Machine
 from specchat.models.search import search
 from tests.cli.conftest import Run, configure
 from tests.engine.tiny import SPECIAL, checkpoint
@@ -164,6 +167,23 @@ def test_gguf_files_are_added_where_there_is_a_backend_for_them(
     result = run("models", "add", str(file))
     assert result.exit_code == ExitCode.UNUSABLE
     assert "GGUF files cannot be run by this version (backends: native)." in result.stderr
+    folder = checkpoint(tmp_path / "folder")
+    result = run("models", "add", str(folder), "--draft", str(file))
+    assert "is a GGUF file, which drafts only for a target that is one too" in result.stderr
+
+
+def test_a_gguf_pair_has_a_backend_of_its_own_and_the_same_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specchat.models.check.BACKENDS", {"native": "", "gguf": ""})
+    file, same = gguf(tmp_path / "m.gguf"), gguf(tmp_path / "same.gguf")
+    other = gguf(tmp_path / "other.gguf", tokens=("x", "y"))
+    hub, target = Hub("http://127.0.0.1:1", tmp_path), ModelSource(path=str(file))
+    pair = checked_pair(hub, target, ModelSource(path=str(same)), "m", Machine(None, None))
+    table = as_table(pair, "m")
+    assert (table["backend"], table["licence"], table["target"]) == ("gguf", "mit", {"path": str(file)})
+    with pytest.raises(ModelError, match="its tokens are others"):
+        checked_pair(hub, target, ModelSource(path=str(other)), "m", Machine(None, None))
 
 
 def test_removing_asks_says_what_it_frees_and_keeps_what_others_need(
