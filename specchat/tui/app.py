@@ -27,6 +27,8 @@ from specchat.tui.shades import shades
 from specchat.tui.text.code import highlight
 from specchat.tui.text.markdown import parse
 from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, textual_theme
+from specchat.tui.verbs.choosing import use_pair
+from specchat.tui.verbs.fetching import want_pair
 from specchat.tui.verbs.table import VERBS
 from specchat.tui.widgets.transcript import Transcript
 
@@ -98,7 +100,9 @@ class SpecchatApp(App[None]):
             self.call_after_refresh(self._start_engine)
 
     def _start_engine(self) -> None:
-        self.session.load(self.launch.pair)
+        pair, fallback = self.launch.pair, self.launch.fallback
+        ask = bool(fallback and self.session.fetching.lacks(pair))
+        self.session.load(fallback if ask and fallback is not None else pair)
         if self.launch.chat:
             self.chat.chats.open(self.launch.chat)
         self.chat.redraw()
@@ -111,6 +115,8 @@ class SpecchatApp(App[None]):
 
         if self.launch.live is not None:
             watch(self.chat, self.launch.live)
+        if ask:
+            want_pair(self.chat, pair, use_pair)
 
     @on(Transcript.CopyAsked)
     def _copy_asked(self, event: Transcript.CopyAsked) -> None:

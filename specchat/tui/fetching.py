@@ -7,7 +7,6 @@ from specchat.config.catalog import Pair
 from specchat.engine.api import ModelSource
 
 if TYPE_CHECKING:  # the app starts sooner without
-    from specchat.engine.fetch.source import Hub
     from specchat.models.library import Places
     from specchat.models.pull import Task
 
@@ -24,6 +23,20 @@ class Fetching:
     @property
     def busy(self) -> bool:
         return self.task is not None and self.task.busy
+
+    def lacks(self, pair: Pair) -> Sequence[ModelSource]:
+        """The models of `pair` that have to be fetched first. It reads the disk; the hub is not asked."""
+        sources = [source for source in (pair.spec.target, pair.spec.draft) if source is not None and source.repo]
+        if self.places is None or pair.unsupported or not sources:
+            return ()
+        from specchat.engine.fetch.cached import cached
+
+        hub = self.places().hub
+        return [
+            source
+            for source in sources
+            if source.repo and cached(hub, source.repo, source.revision, getattr(source, "file", None)) is None
+        ]
 
     def is_for(self, pair: Pair) -> bool:
         """Whether there is a download for `pair`, whatever became of it."""
@@ -72,19 +85,3 @@ class Fetching:
         if self.task is None:
             return ""
         return f"{100 * self.task.progress.fraction:.0f} %" if self.task.busy else self.task.state
-
-
-def repositories(pair: Pair) -> Sequence[ModelSource]:
-    """The models of a pair that come from a hub."""
-    return [source for source in (pair.spec.target, pair.spec.draft) if source is not None and source.repo]
-
-
-def lacking(hub: "Hub", pair: Pair) -> Sequence[ModelSource]:
-    """The models of a pair that are not here yet. It reads the disk; the hub is not asked."""
-    from specchat.engine.fetch.cached import cached
-
-    return [
-        source
-        for source in repositories(pair)
-        if source.repo and cached(hub, source.repo, source.revision, getattr(source, "file", None)) is None
-    ]

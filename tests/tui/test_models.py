@@ -283,3 +283,28 @@ async def test_a_found_model_is_loaded_with_what_could_draft_for_it(places: Plac
         load = [request.pair for request in engine.requests if isinstance(request, Load)][-1]
         assert load.target.path == str(tmp_path / "own" / "big")
         assert load.draft == ModelSource(path=str(tmp_path / "own" / "small"))
+
+
+async def test_a_pair_asked_for_at_the_start_is_asked_about_over_the_one_that_is_here(places: Places) -> None:
+    engine = FakeEngine()
+    catalog = Catalog((CATALOG.pairs[0], REMOTE), "demo")
+    launch = replace(LAUNCH, pair=REMOTE, fallback=CATALOG.pairs[0], models=lambda: places)
+    app = make_app(engine, launch, catalog)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown(pilot, "to download")
+        await wait_until(pilot, lambda: app.session.loaded.id == "demo" and app.session.loaded.info is not None)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.loaded.id == "tiny")
+        assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo", "tiny"]
+
+
+async def test_a_chats_own_pair_is_not_downloaded_unasked(places: Places) -> None:
+    engine = FakeEngine()
+    app = app_with(places, engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        app.session.wanted = "tiny"
+        app.chat.prompt.insert("hello")
+        await wait_until(pilot, lambda: f"{REPO} is not here; F3 downloads it" in status(app))
+        assert app.session.loaded.id == "demo"
+        assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"]

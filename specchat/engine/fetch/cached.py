@@ -1,5 +1,6 @@
 """What the cache holds of a repository."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from specchat.engine.errors import ModelError
@@ -39,7 +40,9 @@ def whole(folder: Path) -> bool:
 
 
 def _kept(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    kept = try_to_load_from_cache(repo, name, cache_dir=hub.cache, revision=revision)
-    return Path(kept) if isinstance(kept, str) and Path(kept).exists() else None
+    """A file of the commit that `revision` meant last, or is; read here, as importing the library takes its time."""
+    folder, commit = hub.folder(repo), revision or "main"
+    with suppress(OSError, UnicodeDecodeError):
+        commit = (folder / "refs" / commit).read_text(encoding="utf-8").strip()
+    path = folder / "snapshots" / commit / name
+    return path if path.exists() else None

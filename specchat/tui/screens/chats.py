@@ -135,9 +135,12 @@ class Chats:
         wanted, settings = window.session.wanted, window.session.settings
         window.session.wanted = ""
         pair = next((pair for pair in window.catalog.pairs if pair.spec.id == wanted), None)
-        if pair is None or pair.unsupported:
+        lacking = window.session.fetching.lacks(pair) if pair is not None else ()
+        if pair is None or pair.unsupported or lacking:
             window.session.settle()
             reason = pair.unsupported if pair else "it is not in models.toml any more"
+            if lacking:
+                reason = f"{lacking[0].label} is not here; F3 downloads it"
             window.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
             return
         window.session.load(pair, settings)

@@ -12,6 +12,7 @@ from specchat.tui.composing.slash import nearest
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.settings import FIELDS, InvalidValue
 from specchat.tui.verbs.choosing import choose_earlier_prompt, use_pair
+from specchat.tui.verbs.fetching import want_pair
 
 OFF = "off"
 _NO_LIMIT = "until the context is full"
@@ -92,7 +93,7 @@ def choose_persona(chat: ChatScreen, name: str) -> None:
         loaded = session.loaded.pair.spec.id if session.loaded.pair else ""
         pair = next((pair for pair in chat.catalog.pairs if pair.spec.id == persona.pair), None)
         if pair is not None and pair.spec.id != loaded:
-            use_pair(chat, pair)
+            want_pair(chat, pair, use_pair)
 
 
 def _system(chat: ChatScreen, text: str) -> None:

@@ -1,17 +1,11 @@
 """Pairs whose models may have to be downloaded first: asked about, fetched beside the chat, then loaded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from specchat.clean import one_line
 from specchat.config.catalog import Pair
-from specchat.engine.api import ModelSource
-from specchat.tui.fetching import lacking, repositories
 from specchat.tui.screens.chat import ChatScreen
-
-if TYPE_CHECKING:  # the app starts sooner without
-    from specchat.engine.fetch.source import Hub
 
 LOOK_EVERY = 0.4
 """Seconds between looks at a download."""
@@ -20,43 +14,28 @@ Use = Callable[[ChatScreen, Pair], None]
 
 def want_pair(chat: ChatScreen, pair: Pair, use: Use) -> None:
     """`use` a pair whose models are here; ask about a download where they are not."""
-    places = chat.session.fetching.places
-    if places is None or pair.unsupported or not repositories(pair):
+    fetching, name = chat.session.fetching, one_line(pair.spec.name, 40)
+    sources = fetching.lacks(pair)
+    if not sources or fetching.places is None:
         use(chat, pair)
         return
-
-    def look() -> None:
-        hub = places().hub
-        try:
-            sources = lacking(hub, pair)
-        except ValueError:  # no repository's name: loading says so
-            sources = ()
-        chat.app.call_from_thread(_looked, chat, pair, hub, sources, use)
-
-    chat.run_worker(look, thread=True, exit_on_error=False, group="fetching")
-
-
-def _looked(chat: ChatScreen, pair: Pair, hub: "Hub", sources: Sequence[ModelSource], use: Use) -> None:
+    if fetching.busy:
+        chat.say(f"{fetching}; F3 and x stop it, then {name} can be had", bad=True)
+        return
     from specchat.models.pull import Task
     from specchat.tui.screens.download import DownloadScreen
 
-    fetching, name = chat.session.fetching, one_line(pair.spec.name, 40)
-    if not sources:
-        use(chat, pair)
-    elif fetching.busy:
-        chat.say(f"{fetching}; F3 and x stop it, then {name} can be had", bad=True)
-    else:
-        task = Task(name, hub, sources)
+    task = Task(name, fetching.places().hub, sources)
 
-        def answered(agreed: bool | None) -> None:
-            if agreed:
-                fetching.begin(task, pair)
-                watch(chat, use)
+    def answered(agreed: bool | None) -> None:
+        if agreed:
+            fetching.begin(task, pair)
+            _watch(chat, use)
 
-        chat.app.push_screen(DownloadScreen(task), answered)
+    chat.app.push_screen(DownloadScreen(task), answered)
 
 
-def watch(chat: ChatScreen, use: Use) -> None:
+def _watch(chat: ChatScreen, use: Use) -> None:
     """Draw how far the download is, and use its pair once it is there and no reply runs."""
     if chat.fetch_timer is None:
         chat.fetch_timer = chat.set_interval(LOOK_EVERY, partial(_look_again, chat, use))
