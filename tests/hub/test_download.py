@@ -344,3 +344,20 @@ def test_a_folder_with_a_part_missing_is_not_whole(hub: Hub) -> None:
 def test_small_files_are_checked_by_gits_hash(hub: Hub) -> None:
     pull(hub)
     assert git_digest(FILES["config.json"]) in blobs(hub)
+
+
+def test_several_files_come_side_by_side(hub: Hub, loopback: LoopbackHub) -> None:
+    shards = {f"model-0000{n}-of-00003.safetensors": bytes([n]) * 40_960 for n in (1, 2, 3)}
+    loopback.repos[REPO] = {**shards, "config.json": b"{}", "model.safetensors.index.json": b"{}"}
+    loopback.pace = 0.02
+    order: list[str] = []
+    listing = look_up(hub, REPO)
+    running = Thread(target=Download(hub, listing, needed(listing)).run)
+    running.start()
+    while running.is_alive():
+        order += [name for name in shards if 0 < loopback.sent.get(name, 0) < len(shards[name])]
+        sleep(0.005)
+    running.join()
+    begun = {name: order.index(name) for name in shards}
+    ended = {name: len(order) - order[::-1].index(name) for name in shards}
+    assert max(begun.values()) < min(ended.values())

@@ -87,6 +87,8 @@ class ModelsScreen(Dialog[Pair | None]):
         return replace(machine, memory=machine.memory and machine.memory + info.memory)
 
     def _looked(self, found: Sequence[Offer], problems: Sequence[str]) -> None:
+        if not self.is_attached:  # closed in the meantime
+            return
         marked = self._marked
         self._rows = [(offer.pair, offer) for offer in found]
         self._problems = problems
