@@ -46,7 +46,8 @@ async def test_a_large_chat_opens_at_once(what: str, tmp_path: Path) -> None:
         app.chat.chats.open(key)
         await pilot.pause()
         taken, work = perf_counter() - begun, thread_time() - worked
-        assert open_mark in screen_text(app)
+        # Where cores are shared it may be drawn in a later turn of the loop.
+        await wait_until(pilot, lambda: open_mark in screen_text(app))
     store.close()
     print(f"{what}: opened in {taken:.2f} s")
     assert work < 1.5
