@@ -269,7 +269,7 @@ def test_weights_quantised_on_load_are_exported_quantised(tmp_path: Path) -> Non
 @needs_llama
 def test_the_demo_target_writes_our_greedy_texts() -> None:
     folder = demo_model("target")
-    tokenizer, decoder = Tokenizer(folder), Decoder(Checkpoint.open(folder))
+    tokenizer, decoder = Tokenizer.read(folder), Decoder(Checkpoint.open(folder))
     eos = decoder.config.eos | tokenizer.eos
     texts = (
         "hi, computer",

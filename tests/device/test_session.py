@@ -18,7 +18,7 @@ def session(runner: Runner, shallow: Folders) -> Session:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "BUDGET_S", 0.01)
         patch.setattr(measure, "STEPS", 1)
-        return Session(spec, Tokenizer(shallow.target), runner, perf_counter())
+        return Session(spec, Tokenizer.read(shallow.target), runner, perf_counter())
 
 
 @pytest.mark.parametrize("most", [1, 4, 6])

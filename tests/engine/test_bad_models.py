@@ -252,7 +252,7 @@ def test_files_behind_links_are_read(tmp_path: Path) -> None:
 def test_a_list_of_templates_without_one_for_chats_is_none(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model")
     tokenizer_settings(chat_template=[None, {"name": "tools", "template": "x"}])(folder)
-    assert Tokenizer(folder).template is None
+    assert Tokenizer.read(folder).template is None
 
 
 def test_what_training_left_in_a_tokenizer_does_not_cut_prompts(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_what_training_left_in_a_tokenizer_does_not_cut_prompts(tmp_path: Path) 
         truncation={"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 8},
         padding={"strategy": {"Fixed": 99}, "direction": "Right", "pad_id": 0, "pad_type_id": 0, "pad_token": "a"},
     )(folder)
-    assert len(Tokenizer(folder).prompt([Message("user", "hello there")])) == len("hello there") + 3
+    assert len(Tokenizer.read(folder).prompt([Message("user", "hello there")])) == len("hello there") + 3
 
 
 @pytest.mark.parametrize("repo", ["../..", "a/b/c", "x" * 200])

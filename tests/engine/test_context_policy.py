@@ -133,7 +133,7 @@ def story(turns: int) -> tuple[Message, ...]:
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "keep-ends"])
 def test_ten_thousand_messages_are_cut_by_looking_at_few(policy: ContextPolicy) -> None:
-    tokenizer = Tokenizer(demo_model("target"))
+    tokenizer = Tokenizer.read(demo_model("target"))
     messages = story(5000)
     assert len(messages) == 10_000
     asked: list[int] = []

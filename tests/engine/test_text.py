@@ -11,7 +11,8 @@ from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
 from specchat.engine.api import Message, Piece
-from specchat.engine.model.tokenizer import Tokenizer, compile_template, render
+from specchat.engine.model.template import compile_template, render
+from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.reply_text import ReplyText
 from tests.engine import tiny
 from tests.engine.tiny import checkpoint
@@ -26,7 +27,7 @@ CHAT = (
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return Tokenizer(checkpoint(tmp_path_factory.mktemp("model") / "m", num_hidden_layers=1))
+    return Tokenizer.read(checkpoint(tmp_path_factory.mktemp("model") / "m", num_hidden_layers=1))
 
 
 def pushed(
@@ -152,7 +153,7 @@ def test_a_token_that_begins_a_word_keeps_its_space(tokenizer: Tokenizer, monkey
 @pytest.fixture
 def falling_back(tmp_path: Path) -> Tokenizer:
     """A tokenizer in the layout of Llama 2 and Mistral."""
-    return Tokenizer(checkpoint(tmp_path / "m", backend=tiny.byte_fallback(), num_hidden_layers=1))
+    return Tokenizer.read(checkpoint(tmp_path / "m", backend=tiny.byte_fallback(), num_hidden_layers=1))
 
 
 def spelt(tokenizer: Tokenizer, data: bytes) -> str:
@@ -188,7 +189,7 @@ def reasoning_tokenizer(folder: Path) -> Tokenizer:
     backend.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in marks])
     backend.add_tokens(["hello", "\n\n", "--------"])
     backend.normalizer = normalizers.NFC()
-    return Tokenizer(checkpoint(folder, backend=backend, num_hidden_layers=1))
+    return Tokenizer.read(checkpoint(folder, backend=backend, num_hidden_layers=1))
 
 
 def test_what_users_type_never_becomes_a_marker(tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_the_models_own_reasoning_marks_stay(tmp_path: Path) -> None:
 
 
 def test_the_demo_layout_equals_transformers(tokenizer: Tokenizer) -> None:
-    theirs = AutoTokenizer.from_pretrained(tokenizer.folder)
+    theirs = AutoTokenizer.from_pretrained(tokenizer.file.parent)
     turns = [{"role": m.role, "content": m.content} for m in CHAT]
     assert tokenizer.prompt(CHAT) == theirs.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
 
@@ -225,7 +226,7 @@ def test_published_tokenizers_and_templates_equal_transformers(name: str, shared
     theirs = AutoTokenizer.from_pretrained(folder)
     turns = [{"role": m.role, "content": m.content} for m in CHAT]
     expected = theirs.apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
-    mine = Tokenizer(folder)
+    mine = Tokenizer.read(folder)
     assert mine.prompt(CHAT) == expected
     text = "naïve 你好 👨\u200d👩\u200d👧 def f(x):\n\treturn x  # ok"
     ids = mine.backend.encode(text, add_special_tokens=False).ids

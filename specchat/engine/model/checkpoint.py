@@ -63,7 +63,7 @@ class Checkpoint:
         Raises:
             ModelError: it is missing or damaged, or has more tokens than the model has embeddings.
         """
-        tokenizer = Tokenizer(self.folder)
+        tokenizer = Tokenizer.read(self.folder)
         if tokenizer.size > self.config.vocab:
             raise ModelError(
                 f"{self.folder}: the tokenizer has {tokenizer.size} tokens, the model only {self.config.vocab} "

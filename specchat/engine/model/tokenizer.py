@@ -1,59 +1,91 @@
 """Text to tokens and back: the checkpoint's own tokenizer.json and chat template."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import jinja2
-import jinja2.ext
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import AddedToken
-from tokenizers import Tokenizer as Backend
+from tokenizers import Tokenizer as Library
 
 from specchat.clean import one_line
 from specchat.engine.api import Message, Role
 from specchat.engine.errors import ModelError
-from specchat.engine.model.files import found, read_json, read_text
+from specchat.engine.model.files import found, read_json
+from specchat.engine.model.template import compile_template, render, template_source
 
 MOST_HELD = 16
 """Tokens that are held back for a character: it takes four at most, but a token may end in the middle of the next."""
 SPECIAL_TOKEN_KEYS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
+class Encoded(Protocol):
+    """A text in tokens."""
+
+    @property
+    def ids(self) -> list[int]: ...
+
+
+class Backend(Protocol):
+    """What splits texts and joins tokens: a `tokenizers.Tokenizer`, or what behaves as one."""
+
+    @property
+    def normalizer(self) -> Any:
+        """Has `normalize_str`; None where texts are split as they are."""
+        ...
+
+    def encode(self, sequence: str, *, add_special_tokens: bool = True) -> Encoded: ...
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str: ...
+
+    def get_vocab(self, with_added_tokens: bool = True) -> dict[str, int]: ...
+
+    def get_added_tokens_decoder(self) -> dict[int, AddedToken]: ...
+
+    def token_to_id(self, token: str) -> int | None: ...
+
+
 class Tokenizer:
-    """A checkpoint's tokenizer. Markers, such as special tokens, come from the template alone, never from a message.
+    """A model's tokenizer. Markers, such as special tokens, come from the template alone, never from a message.
 
     Tokens that were added only to spell words or spaces are no markers.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Load tokenizer.json, tokenizer_config.json and the chat template.
+    def __init__(self, backend: Backend, file: Path, special: Mapping[str, str], template: str | None) -> None:
+        """`special` are the texts of SPECIAL_TOKEN_KEYS, as far as there are any; `file` is named in messages.
+
+        Raises:
+            ModelError: a template that does not parse.
+        """
+        self.backend = backend
+        self.file = file
+        self.special = dict(special)
+        self.eos = frozenset(i for i in [backend.token_to_id(special.get("eos_token", ""))] if i is not None)
+        added = sorted(backend.get_added_tokens_decoder().values(), key=lambda t: len(t.content), reverse=True)
+        self.special_markers = [t.content for t in added if t.special]
+        self.markers = [t.content for t in added if t.special or _marks(t)]
+        self.template = None if template is None else compile_template(template, str(file))
+        self._before = self._encoded("a")
+        self._texts: dict[int, str] = {}
+
+    @classmethod
+    def read(cls, folder: Path) -> "Tokenizer":
+        """Load tokenizer.json, tokenizer_config.json and the chat template of a checkpoint.
 
         Raises:
             ModelError: missing or damaged tokenizer, or a template that does not parse.
         """
-        self.folder = folder
         file = folder / "tokenizer.json"
         if not found(file):
             raise ModelError(f"{file} is missing: specchat needs the checkpoint's tokenizer.json.")
-        with self._working("cannot be read as a tokenizer"):
-            self.backend = Backend.from_file(str(file))
+        with _working(file, "cannot be read as a tokenizer"):
+            backend = Library.from_file(str(file))
             # Settings for training batches, which some files hold: they would cut prompts.
-            self.backend.no_truncation()
-            self.backend.no_padding()
+            backend.no_truncation()
+            backend.no_padding()
         config_file = folder / "tokenizer_config.json"
         config = read_json(config_file) if found(config_file) else {}
-        self.special = _special_texts(config)
-        self.eos = frozenset(i for i in [self.backend.token_to_id(self.special.get("eos_token", ""))] if i is not None)
-        added = sorted(self.backend.get_added_tokens_decoder().values(), key=lambda t: len(t.content), reverse=True)
-        self.special_markers = [t.content for t in added if t.special]
-        self.markers = [t.content for t in added if t.special or _marks(t)]
-        self.template = _template(folder, config)
-        self._before = self._encoded("a")
-        self._texts: dict[int, str] = {}
+        return cls(backend, file, _special_texts(config), template_source(folder, config))
 
     @property
     def vocabulary(self) -> dict[str, int]:
@@ -81,7 +113,7 @@ class Tokenizer:
         try:
             text = render(self.template, turns, self.special)
         except Exception as error:  # a template is a program of somebody else's
-            raise ModelError(f"{self.folder}: the chat template refuses this chat: {error}.") from None
+            raise ModelError(f"{self.file}: the chat template refuses this chat: {error}.") from None
         return self._encoded(text + self._inert(prefill, "assistant"))
 
     def encode(self, text: str) -> list[int]:
@@ -90,28 +122,15 @@ class Tokenizer:
 
     def _encoded(self, text: str, add_special_tokens: bool = False) -> list[int]:
         text = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text for the library
-        with self._working("cannot split a text into tokens"):
+        with _working(self.file, "cannot split a text into tokens"):
             return list(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
-
-    @contextmanager
-    def _working(self, otherwise: str) -> Iterator[None]:
-        """Calls of the tokenizers library, which raises bare Exceptions, and where it panics something that is none."""
-        try:
-            yield
-        except MemoryError:
-            raise
-        except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            file = self.folder / "tokenizer.json"
-            raise ModelError(f"{file} {otherwise} ({one_line(str(error))}). Download it again.") from None
 
     def stream(self) -> "TextStream":
         """An incremental decoder of a reply's tokens."""
         return TextStream(self)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        with self._working("cannot put tokens together to a text"):
+        with _working(self.file, "cannot put tokens together to a text"):
             return str(self.backend.decode(list(tokens)))
 
     def text_of(self, token: int) -> str:
@@ -125,7 +144,7 @@ class Tokenizer:
     def text_after(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text that `tokens` add in the middle of a text: alone they would lose what some decoders take off the
         start of one."""
-        with self._working("cannot put tokens together to a text"):
+        with _working(self.file, "cannot put tokens together to a text"):
             before = str(self.backend.decode(self._before))
             text = str(self.backend.decode([*self._before, *tokens], skip_special_tokens=skip_special_tokens))
         return text.removeprefix(before)
@@ -139,7 +158,7 @@ class Tokenizer:
         markers = self.special_markers if role == "assistant" else self.markers
         if self.backend.normalizer is not None:
             # Markers are also looked for in the normalised text, as of full-width letters.
-            with self._working("cannot split a text into tokens"):
+            with _working(self.file, "cannot split a text into tokens"):
                 normal = str(self.backend.normalizer.normalize_str(text))
             if any(marker in normal and marker not in text for marker in markers):
                 text = normal
@@ -187,6 +206,19 @@ def mismatch(target: Tokenizer, draft: Tokenizer) -> str | None:
     )
 
 
+@contextmanager
+def _working(file: Path, otherwise: str) -> Iterator[None]:
+    """Calls of the tokenizers library, which raises bare Exceptions, and where it panics something that is none."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise ModelError(f"{file} {otherwise} ({one_line(str(error))}). Download it again.") from None
+
+
 def _marks(token: AddedToken) -> bool:
     """Whether an added token that is not special is a mark, as <think>, and no word, indent or row of dashes."""
     text = str(token.content)
@@ -202,58 +234,3 @@ def _special_texts(config: dict[str, Any]) -> dict[str, str]:
         if isinstance(text, str):
             found[key] = text
     return found
-
-
-def _template(folder: Path, config: dict[str, Any]) -> jinja2.Template | None:
-    file = folder / "chat_template.jinja"
-    source = read_text(file) if found(file) else config.get("chat_template")
-    if isinstance(source, list):  # several named templates; the default one is for chatting
-        named = [t for t in source if isinstance(t, dict)]
-        source = next((t.get("template") for t in named if t.get("name") == "default"), None)
-    if source is None:
-        return None
-    if not isinstance(source, str):
-        raise ModelError(f"{folder / 'tokenizer_config.json'}: chat_template is neither a text nor a list of them.")
-    return compile_template(source, str(folder))
-
-
-def render(template: jinja2.Template, turns: list[dict[str, str]], special: dict[str, str]) -> str:
-    """A chat as text up to the assistant's next words; templates ask for tools and documents even if there are none."""
-    return template.render(messages=turns, tools=None, documents=None, add_generation_prompt=True, **special)
-
-
-def compile_template(source: str, where: str) -> jinja2.Template:
-    """A chat template in a sandbox, with the helpers that published templates call.
-
-    Raises:
-        ModelError: the template does not parse.
-    """
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationTag]
-    )
-
-    def refuse(message: str) -> None:
-        raise jinja2.TemplateError(message)
-
-    def to_json(value: object, indent: int | None = None, **_: object) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
-
-    environment.globals["raise_exception"] = refuse
-    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    environment.filters["tojson"] = to_json
-    try:
-        return environment.from_string(source)
-    except RecursionError:
-        raise ModelError(f"{where}: the chat template does not parse: it is nested too deeply.") from None
-    except Exception as error:  # Python's own compiler refuses some of what jinja lets pass
-        raise ModelError(f"{where}: the chat template does not parse: {one_line(str(error))}.") from None
-
-
-class GenerationTag(jinja2.ext.Extension):
-    """`{% generation %}` marks the assistant's text for training; here its body is simply rendered."""
-
-    tags = {"generation"}  # noqa: RUF012 (declared so by jinja2)
-
-    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
