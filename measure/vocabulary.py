@@ -133,7 +133,7 @@ def _drafting_ms(drafts: HostDrafts, temperature: float) -> float:
 
 def of_texts(tokenizer: Path, texts: Path, sizes: Sequence[int]) -> None:
     """The share of the assistant's words in a file of chats that sizes have, counted on the other half of them."""
-    known = Tokenizer(tokenizer)
+    known = Tokenizer.read(tokenizer)
     chats = [json.loads(line)["messages"] for line in texts.read_text(encoding="utf-8").splitlines()]
     said = dict.fromkeys(turn["content"] for chat in chats for turn in chat if turn["role"] == "assistant")
     replies, kept = [known.encode(text) for text in said], always(known, known.eos)

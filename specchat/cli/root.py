@@ -31,7 +31,19 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
 
 
-COMMANDS = ("ask", "bench", "chats", "check", "completion", "config", "doctor", "models", "paths", "vocabulary")
+COMMANDS = (
+    "ask",
+    "bench",
+    "chats",
+    "check",
+    "completion",
+    "config",
+    "convert",
+    "doctor",
+    "models",
+    "paths",
+    "vocabulary",
+)
 """Each is in the module of its name, which is imported when the command is asked for."""
 
 

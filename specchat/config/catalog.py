@@ -9,7 +9,8 @@ from typing import Any
 from specchat.config.errors import ConfigError, nearest
 from specchat.config.files import read_tables
 from specchat.config.paths import demo_model, shipped
-from specchat.engine.api import Acceptance, ModelSource, PairSpec, Sampling
+from specchat.engine.api import Acceptance, GgufOptions, ModelSource, PairSpec, Sampling
+from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,14 @@ def load_catalog(own: Path | None) -> Catalog:
 
 
 def local_pair(target: Path, draft: Path | None) -> Pair:
-    """A pair made of two folders, for `--target` and `--draft`."""
+    """A pair made of two folders or GGUF files, for `--target` and `--draft`."""
+    source = _folder(target)
     spec = PairSpec(
         id="local",
         name=_title(target) + (f" + {_title(draft)}" if draft else ""),
-        target=_folder(target),
+        target=source,
         draft=_folder(draft) if draft else None,
+        backend=GGUF_BACKEND if source.is_gguf else DEFAULT_BACKEND,
     )
     return Pair(spec)
 
@@ -173,7 +176,8 @@ def _source(table: Mapping[str, Any], folder: Path) -> ModelSource:
         path = str(demo_model(builtin))
     elif path is not None:
         path = _placed(path, folder)
-    return ModelSource(path, **places)
+    options = {key: places.pop(key) for key in ("gpu_layers", "threads", "cache", "flash_attention") if key in places}
+    return ModelSource(path, gguf=GgufOptions(**options), **places)
 
 
 def _placed(path: str, folder: Path) -> str:

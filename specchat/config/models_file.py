@@ -6,8 +6,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from specchat.config.checks import Table, matching
 from specchat.config.errors import nearest
-from specchat.engine.api import Acceptance, Device, Wanted
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND
+from specchat.engine.api import Acceptance, CacheType, Device, Wanted, is_gguf
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
@@ -24,11 +24,18 @@ def _known_backend(name: str) -> str:
     return name
 
 
+def _gguf_name(name: str) -> str:
+    if not is_gguf(name) or "/" in name:
+        raise ValueError(f'"{name}" is no name of a .gguf file at the top of a repository.')
+    return name
+
+
 Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra={"enum": list(STRATEGIES)})]
 Backend = Annotated[str, AfterValidator(_known_backend), Field(json_schema_extra={"enum": list(BACKENDS)})]
 Name = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters and digits, with . _ - between")]
 Repo = Annotated[str, matching(r"[\w.-]+/[\w.-]+", "OWNER/NAME as on huggingface.co")]
 Gib = Annotated[float, Field(gt=0)]
+MOST_THREADS = 512
 
 
 def _ranged(option: str) -> Any:
@@ -36,6 +43,10 @@ def _ranged(option: str) -> Any:
     span = SAMPLING[option]
     low, least = (span.low, None) if span.above else (None, span.low)
     return Field(gt=low, ge=least, le=span.high)
+
+
+GGUF_KEYS = ("file", "gpu_layers", "threads", "cache", "flash_attention")
+"""What a model that llama.cpp runs may have; see `engine.api.GgufOptions`."""
 
 
 class ModelTable(Table):
@@ -47,6 +58,15 @@ class ModelTable(Table):
     revision: str | None = None
     quant: Wanted | None = None
     device: Device = "auto"
+    file: Annotated[str, AfterValidator(_gguf_name)] | None = None
+    gpu_layers: Annotated[int, Field(ge=0)] | None = None
+    threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = None
+    cache: CacheType | None = None
+    flash_attention: bool | None = None
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.file is not None or is_gguf(self.path or "")
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -54,6 +74,14 @@ class ModelTable(Table):
             raise ValueError("give one of repo, path and builtin.")
         if self.revision is not None and self.repo is None:
             raise ValueError("revision goes with repo only.")
+        if self.file is not None and self.repo is None:
+            raise ValueError("file goes with repo only: a path names the file itself.")
+        if not self.is_gguf and (given := [key for key in GGUF_KEYS if getattr(self, key) is not None]):
+            raise ValueError(f"{given[0]} goes with a .gguf file only.")
+        if self.is_gguf and self.quant is not None:
+            raise ValueError("a .gguf file is quantised when it is made: choose another file in the place of quant.")
+        if self.cache == "q8_0" and not self.flash_attention:
+            raise ValueError('cache = "q8_0" needs flash_attention = true.')
         return self
 
 
@@ -104,6 +132,16 @@ class PairTable(Table):
             )
         if self.draft_vocabulary is not None and self.draft is None:
             raise ValueError("draft_vocabulary goes with draft only.")
+        return self
+
+    @model_validator(mode="after")
+    def _backend_fits(self) -> Self:
+        if self.target.is_gguf != (self.backend == GGUF_BACKEND):
+            asked = GGUF_BACKEND if self.target.is_gguf else DEFAULT_BACKEND
+            what = "a .gguf file" if self.target.is_gguf else "no .gguf file"
+            raise ValueError(f'the target is {what}: set backend = "{asked}".')
+        if self.draft is not None and self.draft.is_gguf and self.backend != GGUF_BACKEND:
+            raise ValueError("a .gguf file drafts only for a target that is one too.")
         return self
 
 

@@ -17,6 +17,8 @@ double-quantised scales (QLoRA), int8 one scale a row (the weights of LLM.int8, 
 Wanted = Quant | Literal["none"]
 """What may be asked for; "none" takes the weights as they are stored."""
 Device = Literal["auto", "cpu", "cuda"]
+CacheType = Literal["f32", "f16", "q8_0"]
+"""What llama.cpp keeps an entry of the cache as."""
 ContextPolicy = Literal["refuse", "drop-oldest", "keep-ends"]
 """Ways to deal with a chat that does not fit the context. "drop-oldest" leaves out the oldest turns, "keep-ends" those
 after the first; a turn is a user's message and what was answered, and system messages and the last turn always stay."""
@@ -24,6 +26,7 @@ after the first; a turn is a user's message and what was answered, and system me
 GREEDY_BELOW = 1e-5
 """Logits divided by a temperature under this may be infinite."""
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
+CACHE_TYPES: tuple[CacheType, ...] = ("f32", "f16", "q8_0")
 ACCEPTANCES: tuple[Acceptance, ...] = ("coupled", "ratio", "block")
 CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("refuse", "drop-oldest", "keep-ends")
 
@@ -86,12 +89,27 @@ class Speculation:
         return cls(strategy, 0 if strategy == "plain" else length, acceptance)
 
 
+def is_gguf(name: str) -> bool:
+    """Whether this is the name of a GGUF file."""
+    return name.lower().endswith(".gguf")
+
+
+@dataclass(frozen=True)
+class GgufOptions:
+    """How llama.cpp runs a model. `gpu_layers` None: all where it can; `threads` None: the fastest of a few numbers."""
+
+    gpu_layers: int | None = None
+    threads: int | None = None
+    cache: CacheType = "f16"
+    flash_attention: bool = False
+
+
 @dataclass(frozen=True)
 class ModelSource:
     """Where a model's files are, a local folder (`path`) or a Hugging Face repository (`repo`), and how it is to run.
 
-    `quant` quantises an unquantised checkpoint while it is loaded. None takes the weights as they are stored, but for a
-    draft on a GPU, for which the plan chooses.
+    A GGUF file is a `path` by itself, or a `file` of a repository. `quant` quantises an unquantised checkpoint while it
+    is loaded. None takes the weights as they are stored, but for a draft on a GPU, for which the plan chooses.
     """
 
     path: str | None = None
@@ -99,10 +117,16 @@ class ModelSource:
     revision: str | None = None
     quant: Wanted | None = None
     device: Device = "auto"
+    file: str | None = None
+    gguf: GgufOptions = GgufOptions()
 
     @property
     def label(self) -> str:
-        return self.path or self.repo or "?"
+        return self.path or "/".join(part for part in (self.repo, self.file) if part) or "?"
+
+    @property
+    def is_gguf(self) -> bool:
+        return is_gguf(self.file or self.path or "")
 
 
 @dataclass(frozen=True)

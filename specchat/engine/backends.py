@@ -3,5 +3,9 @@
 from collections.abc import Mapping
 
 DEFAULT_BACKEND = "native"
-BACKENDS: Mapping[str, str] = {DEFAULT_BACKEND: "specchat.engine.loading.native:load"}
+GGUF_BACKEND = "gguf"
+BACKENDS: Mapping[str, str] = {
+    DEFAULT_BACKEND: "specchat.engine.loading.native:load",
+    GGUF_BACKEND: "specchat.engine.loading.gguf:load",
+}
 """By name the "module:function" that loads a pair of this kind; see `worker.Loader`."""

@@ -28,9 +28,27 @@ def locate(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
         return folder
     if source.repo is None:
         raise ModelError("A model needs a path or a repo.")
-    repo, hub = source.repo, usual_hub()
+    return _folder(source, source.repo, progress)
+
+
+def locate_file(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
+    """A GGUF file, downloaded first where needed, with its other parts where it is split.
+
+    Raises:
+        ModelError: the repository has no such file.
+        EngineError: "download", as `locate`.
+    """
+    if source.path is not None:
+        return Path(source.path).expanduser()
+    if source.repo is None or source.file is None:
+        raise ModelError("A GGUF file needs a path, or a repo with file.")
+    return _folder(source, source.repo, progress) / source.file
+
+
+def _folder(source: ModelSource, repo: str, progress: Callable[[Loading], None]) -> Path:
+    hub = usual_hub()
     try:
-        there = cached(hub, repo, source.revision)
+        there = cached(hub, repo, source.revision, source.file)
     except ValueError as error:  # of the library's, for a name that is none
         raise failure(hub, repo, error) from None
     if there is not None:
@@ -42,4 +60,4 @@ def locate(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
         words = f"downloading {repo}: {now.done / 1e9:.2f} of {now.total / 1e9:.2f} GB"
         progress(Loading(words, min(1.0, now.fraction)))
 
-    return Download(hub, listing, needed(listing), told).run()
+    return Download(hub, listing, needed(listing, source.file), told).run()

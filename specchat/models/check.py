@@ -35,7 +35,7 @@ def checked_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name:
     folders = [_settings(hub, source) for source in (target, draft) if source is not None]
     for folder, _ in folders:
         parse_config(folder, read_json(folder / "config.json"))
-    tokenizers = [Tokenizer(folder) for folder, _ in folders]
+    tokenizers = [Tokenizer.read(folder) for folder, _ in folders]
     if draft is not None and (reason := mismatch(*tokenizers)):
         raise ModelError(f"{draft.label} cannot draft for {target.label}: {reason}. Use a draft of the same family.")
     pair = Pair(PairSpec("pair", name, target, draft), licence=folders[0][1])

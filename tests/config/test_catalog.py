@@ -6,7 +6,7 @@ import pytest
 
 from specchat.config.catalog import Catalog, Requires, load_catalog, local_pair
 from specchat.config.errors import ConfigError
-from specchat.engine.api import QUANTS, ModelSource, PairSpec, Sampling
+from specchat.engine.api import QUANTS, GgufOptions, ModelSource, PairSpec, Sampling
 from specchat.engine.backends import BACKENDS
 from tests.config.conftest import Write
 
@@ -106,8 +106,28 @@ def test_what_cannot_be_run_yet_is_listed_with_the_reason(write: Write) -> None:
 
 def test_every_backend_that_exists_may_be_named(write: Write) -> None:
     for name in BACKENDS:
-        lines = f'    target = {{ path = "x" }}\n    backend = "{name}"'
+        path = "x.gguf" if name == "gguf" else "x"
+        lines = f'    target = {{ path = "{path}" }}\n    backend = "{name}"'
         assert load_catalog(write("models.toml", HEAD + lines)).find("mine").spec.backend == name
+
+
+def test_how_llama_cpp_runs_a_file_is_said_of_each_model(write: Write) -> None:
+    lines = """    backend = "gguf"
+    target = { repo = "a/b", file = "x-Q4_K_M.gguf", gpu_layers = 20, cache = "q8_0", flash_attention = true }
+    draft = { path = "y.gguf", threads = 2 }"""
+    file = write("models.toml", HEAD + lines)
+    spec = load_catalog(file).find("mine").spec
+    assert spec.target == ModelSource(
+        repo="a/b", file="x-Q4_K_M.gguf", gguf=GgufOptions(gpu_layers=20, cache="q8_0", flash_attention=True)
+    )
+    assert spec.draft == ModelSource(path=str(file.parent / "y.gguf"), gguf=GgufOptions(threads=2))
+    assert spec.backend == "gguf"
+    assert spec.target.label == "a/b/x-Q4_K_M.gguf"
+
+
+def test_a_gguf_file_on_the_command_line_is_run_by_llama_cpp(tmp_path: Path) -> None:
+    assert local_pair(tmp_path / "x.GGUF", None).spec.backend == "gguf"
+    assert local_pair(tmp_path / "x", None).spec.backend == "native"
 
 
 def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
@@ -136,9 +156,25 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { path = "x", device = "gpu" }', "not 'gpu'"),
         (HEAD + '    target = { path = "x" }\n    backend = "Native"', 'Did you mean "native"?'),
         (
-            HEAD + '    target = { path = "x" }\n    backend = "gguf"',
-            'pair[0].backend (pair mine): there is no backend "gguf" (native).',
+            HEAD + '    target = { path = "x" }\n    backend = "mlx"',
+            'pair[0].backend (pair mine): there is no backend "mlx" (native, gguf).',
         ),
+        (HEAD + '    target = { path = "x.gguf" }', 'the target is a .gguf file: set backend = "gguf"'),
+        (HEAD + '    target = { path = "x" }\n    backend = "gguf"', 'is no .gguf file: set backend = "native"'),
+        (
+            HEAD + '    target = { path = "x" }\n    draft = { path = "y.gguf" }',
+            "a .gguf file drafts only for a target that is one too",
+        ),
+        (HEAD + '    target = { path = "x", threads = 2 }', "threads goes with a .gguf file only"),
+        (HEAD + '    target = { path = "x.gguf", quant = "nf4" }', "a .gguf file is quantised when it is made"),
+        (HEAD + '    target = { path = "x", file = "y.gguf" }', "file goes with repo only"),
+        (HEAD + '    target = { repo = "a/b", file = "sub/y.gguf" }', "at the top of a repository"),
+        (HEAD + '    target = { repo = "a/b", file = "y.bin" }', '"y.bin" is no name of a .gguf file'),
+        (
+            HEAD + '    backend = "gguf"\n    target = { path = "x.gguf", cache = "q8_0" }',
+            'cache = "q8_0" needs flash_attention = true',
+        ),
+        (HEAD + '    target = { path = "x.gguf", cache = "q4" }', "not 'q4'"),
         (
             HEAD + '    target = { path = "x" }\n    strategy = "lokup"',
             'no strategy "lokup" (plain, auto, draft, draft-tree, lookup, suffix, ngram, cascade, swift)',

@@ -36,7 +36,7 @@ EVEN = range(0, VOCAB, 2)
 def restricted(tiny_pair: PairSpec, tmp_path_factory: pytest.TempPathFactory) -> Session:
     """The same pair with a draft vocabulary."""
     path = tmp_path_factory.mktemp("vocabulary") / "even.json"
-    write(path, Tokenizer(Path(tiny_pair.target.path or "")), EVEN)
+    write(path, Tokenizer.read(Path(tiny_pair.target.path or "")), EVEN)
     return load(replace(tiny_pair, draft_vocabulary=str(path)), lambda _: None)
 
 

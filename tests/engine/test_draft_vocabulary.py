@@ -27,7 +27,7 @@ END = 256
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return Tokenizer(checkpoint(tmp_path_factory.mktemp("tokens") / "m"))
+    return Tokenizer.read(checkpoint(tmp_path_factory.mktemp("tokens") / "m"))
 
 
 def test_a_file_is_read_as_it_was_written(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ def test_what_is_no_file_is_not_opened(tokenizer: Tokenizer, tmp_path: Path) -> 
 
 
 def test_another_tokenizer_has_another_fingerprint(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    same = Tokenizer(checkpoint(tmp_path / "same"))
-    other = Tokenizer(checkpoint(tmp_path / "other", special=[SPECIAL[0], SPECIAL[2], SPECIAL[1], SPECIAL[3]]))
+    same = Tokenizer.read(checkpoint(tmp_path / "same"))
+    other = Tokenizer.read(checkpoint(tmp_path / "other", special=[SPECIAL[0], SPECIAL[2], SPECIAL[1], SPECIAL[3]]))
     assert fingerprint(same) == fingerprint(tokenizer) != fingerprint(other)
 
 

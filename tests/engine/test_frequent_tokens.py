@@ -10,9 +10,9 @@ from tests.engine.tiny import FIRST_BYTE, SPECIAL, byte_fallback, checkpoint, to
 
 
 def test_bytes_and_ends_are_always_in(tmp_path: Path) -> None:
-    level = Tokenizer(checkpoint(tmp_path / "level"))
+    level = Tokenizer.read(checkpoint(tmp_path / "level"))
     assert always(level, {256}) == set(range(256 + len(SPECIAL)))
-    fallback = Tokenizer(checkpoint(tmp_path / "fallback", backend=byte_fallback()))
+    fallback = Tokenizer.read(checkpoint(tmp_path / "fallback", backend=byte_fallback()))
     after = FIRST_BYTE + 256
     assert always(fallback, {after + 9}) == {1, *range(FIRST_BYTE, after + len(SPECIAL)), after + 9}
     assert tokenizer().token_to_id("5") in always(level, ())

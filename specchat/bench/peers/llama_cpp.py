@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from specchat.bench.contender import CLOCK, Clock, Material, Prompt, Run
-from specchat.bench.peers.gguf_export import Width, export
 from specchat.engine.api import Sampling
 from specchat.engine.errors import EngineError
+from specchat.engine.gguf.export import Kind, export
 from specchat.engine.model.checkpoint import Checkpoint
 
 WARM_UP = 32
@@ -37,7 +37,7 @@ def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
         file = Path(kept.name) / "target.gguf"
         checkpoint = Checkpoint.open(material.target)
         width = stored_width(checkpoint)
-        export(checkpoint, file, width, material.target_quant)
+        export(checkpoint, file, width, material.target_quant, tokenizer=False)
         shared = _Shared(kept, f"{material.target_quant} weights as {width}" if material.target_quant else width)
         opened.append(LlamaCpp("llama.cpp", "plain", file, material, shared, None, clock))
         lookup = _lookup(material.lookup_length)
@@ -51,7 +51,7 @@ def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
     return opened
 
 
-def stored_width(checkpoint: Checkpoint) -> Width:
+def stored_width(checkpoint: Checkpoint) -> Kind:
     """float16 where the checkpoint has 16 bits a weight: llama.cpp runs it faster, and loses nothing that counts."""
     return "f16" if checkpoint.dtype in (torch.float16, torch.bfloat16) else "f32"
 

@@ -6,6 +6,7 @@ from typing import Generic, Protocol, TypeVar
 from torch import Tensor
 
 from specchat.engine.model.decoder import Skip, shared_prefix
+from specchat.engine.model.runs import Runs
 
 
 class Model(Protocol):
@@ -39,6 +40,30 @@ class Model(Protocol):
 
     def memory(self) -> int:
         """Bytes held."""
+        ...
+
+
+class HostModel(Model, Protocol):
+    """A model that runs on the host, or is asked from there."""
+
+    @property
+    def vocab(self) -> int:
+        """Columns of the logits."""
+        ...
+
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = ..., runs: Runs | None = ...) -> Tensor:
+        """Put the entries of `tokens` into the cache from slot `start` on; what `logits` takes, a row for each.
+
+        With `runs` the tokens are nodes of a tree: `keep` then puts one path of it into the cache.
+        """
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits float32 [rows, vocab] of rows that `forward` made; they may be overwritten by the next pass."""
+        ...
+
+    def keep(self, rows: Sequence[int], start: int) -> None:
+        """Put the entries of these rows of a tree, a path of it, into the cache from slot `start` on."""
         ...
 
 

@@ -9,21 +9,22 @@ from torch.nn.functional import one_hot, pad
 from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.acceptance import Draft, judge
-from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import WIDTH, Copy, Role
 from specchat.engine.decoding.growth import Growth
+from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
-from specchat.engine.model.decoder import NOTHING, Decoder, Skip
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import depth_first
 
 
 class HostDrafts:
     """Makes drafts by models on the host, for a target there or elsewhere."""
 
-    def __init__(self, models: Mapping[Role, CachedModel[Decoder]], vocab: int, stops: Stops) -> None:
+    def __init__(self, models: Mapping[Role, CachedModel[HostModel]], vocab: int, stops: Stops) -> None:
         """`vocab` is the target's: a draft's logits are cut or padded to it where only padding differs."""
         self.stops = stops
         self._models = models
@@ -183,10 +184,15 @@ class HostExecutor(HostDrafts):
 
     ahead = False
 
-    def __init__(self, models: Mapping[Role, CachedModel[Decoder]]) -> None:
+    def __init__(
+        self, models: Mapping[Role, CachedModel[HostModel]], guard: Guard | None = None, trees: bool = True
+    ) -> None:
+        """`guard` where rows of the target depend on how many there are; `trees` where it takes them."""
         self._target = models["target"].model
+        self._guard = guard
+        self._trees = trees
         self.costs = StepCosts()
-        super().__init__(models, self._target.config.vocab, Stops(self.costs))
+        super().__init__(models, self._target.vocab, Stops(self.costs))
 
     def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
         super().begin(sampling, prompt)
@@ -196,6 +202,13 @@ class HostExecutor(HostDrafts):
         super().start(acceptance)
         self._started = perf_counter()
 
+    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
+        if parents and not self._trees:
+            # The first path of a tree: the likeliest of siblings comes first.
+            length = next((i for i, parent in enumerate(parents) if parent != i), len(parents))
+            tokens, confidence, parents = tokens[:length], confidence[:length], ()
+        super().fill(tokens, confidence, parents)
+
     def verify(self) -> None:
         self._drafted = perf_counter()
         draft = self.draft
@@ -204,6 +217,8 @@ class HostExecutor(HostDrafts):
         fed = [self.text[-1], *draft.tokens]
         hidden = self._target.forward(fed, len(self.text) - 1, runs=runs if branched else None)
         logits = self._target.logits(hidden)
+        if self._guard is not None and self._timed and draft.tokens:
+            logits = self._guard.settle(logits, fed, len(self.text) - 1, self.sampler, self.history)
         self._judged = judge(logits, draft, len(self.text), self.sampler, self.history, self._acceptance)
         if branched:
             self._target.keep(self._judged.path, len(self.text))

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from specchat.engine.api import Acceptance, Sampling
-from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.decoding.stop import Stops
-from specchat.engine.model.decoder import Decoder
 
 LIKELY = 0.5
 """What is drafted must be so probable for more to follow: a pass is saved later then, or delays the verdict by half of
@@ -26,7 +25,7 @@ Fill = Callable[[Sequence[int], Sequence[float], Sequence[int]], None]
 class DraftsOnHost(HostDrafts):
     """Hands what it drafts to a device by `fill`."""
 
-    def __init__(self, models: Mapping[Role, CachedModel[Decoder]], vocab: int, stops: Stops, fill: Fill) -> None:
+    def __init__(self, models: Mapping[Role, CachedModel[HostModel]], vocab: int, stops: Stops, fill: Fill) -> None:
         self._fill = fill
         super().__init__(models, vocab, stops)
 

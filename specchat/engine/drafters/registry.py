@@ -1,6 +1,8 @@
 """Which drafters a loaded pair has, and in words why it lacks the others."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from specchat.engine.api import StrategyStatus
 from specchat.engine.decoding.cached import CachedModel, Model
@@ -37,15 +39,16 @@ def drafters_for(
     earlier: Earlier,
     costs: StepCosts,
     fences: Fences,
+    unfit: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
     """Drafters by strategy name, and the status of every strategy, for a target of so many layers.
 
     `drafts` makes what the target drafts for itself; `earlier` is what may be copied from other chats; `costs` are told
-    of each step; `fences` tell code from prose.
+    of each step; `fences` tell code from prose; `unfit` says of strategies that what runs the target cannot have why.
     """
     lookup, suffix, ngram = LookupDrafter(drafts), SuffixDrafter(drafts, earlier), NgramDrafter(drafts, earlier)
     drafters: dict[str, Drafter] = {drafter.name: drafter for drafter in (PlainDrafter(), lookup, suffix, ngram)}
-    refused: dict[str, str] = {}
+    refused = dict(unfit)
     models: list[ModelDrafter] = []
     grown: ModelDrafter | None = None
     if draft is not None:
@@ -54,14 +57,14 @@ def drafters_for(
         # A device's captured passes begin at the end of the text: nothing can go on after a copy there.
         joint = drafts is draft.drafts and not draft.ahead
         cascade = CascadeDrafter(ngram, drafts, chain, joint)
-        drafters |= {drafter.name: drafter for drafter in (chain, tree, cascade)}
-        models, grown = [chain], tree
+        drafters |= {drafter.name: drafter for drafter in (chain, tree, cascade) if drafter.name not in unfit}
+        models, grown = [chain], tree if tree.name in drafters else None
     else:
         refused |= {info.name: "this pair has no draft model" for info in STRATEGIES.values() if info.needs_draft}
-    if layers >= SWIFT_LAYERS:
+    if layers >= SWIFT_LAYERS and "swift" not in unfit:
         drafters["swift"] = swift = SwiftDrafter(target, layers, drafts)
         models = models or [swift]  # where nothing else drafts for the target it does so itself
-    else:
+    elif "swift" not in unfit:
         refused["swift"] = f"the target has only {layers} layers: too few to skip some"
     drafters["auto"] = AutoDrafter(drafts, (lookup, suffix), lookup.after, models, grown, costs, fences)
     return drafters, tuple(StrategyStatus(name, name in drafters, refused.get(name, "")) for name in STRATEGIES)

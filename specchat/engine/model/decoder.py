@@ -120,6 +120,11 @@ class Decoder:
         return whole.index_copy_(1, self._tokens, logits)
 
     @property
+    def vocab(self) -> int:
+        """Columns of the logits."""
+        return self.config.vocab
+
+    @property
     def block(self) -> int:
         """Most tokens of one `write`."""
         return PREFILL_ROWS

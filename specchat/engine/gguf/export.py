@@ -1,28 +1,37 @@
-"""A checkpoint of ours as a GGUF file: the same weights, without a tokenizer, for llama.cpp to run on token ids."""
+"""A checkpoint of ours as a GGUF file, which stands by itself: weights, tokenizer and chat template."""
 
 import math
+import os
 from pathlib import Path
-from typing import Any, Literal
+from tempfile import NamedTemporaryFile
+from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.gguf.library import INSTALL
+from specchat.engine.gguf.vocabulary import Vocabulary, describe
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig, Rope
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, Matrix, Norm, block
 from specchat.engine.model.quantise import dequantised, quantise
 from specchat.engine.model.weights import Weights
 
-Width = Literal["f32", "f16"]
-"""The type that matrices are stored in; vectors are always float32."""
+Kind = Literal["f32", "f16", "q8_0", "q4_0"]
+"""What matrices are stored as; vectors are always float32. With q4_0 embeddings and head are q8_0."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+BLOCK = 32
+"""Weights of a row that q8_0 and q4_0 scale together; a matrix of other rows is stored as f16."""
 
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 """Our families by llama.cpp's names."""
 
+OUTER = ("token_embd.weight", "output.weight")
+"""Embeddings and head."""
+FILE_TYPES: dict[Kind, int] = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 7}
+"""llama.cpp's numbers of what a file mostly holds."""
 NAMES = {
     "q_proj": "attn_q",
     "k_proj": "attn_k",
@@ -39,30 +48,48 @@ NAMES = {
 """llama.cpp's names of a layer's parts by the last word of ours."""
 
 
-def export(checkpoint: Checkpoint, file: Path, width: Width, quant: Quant | None = None) -> None:
-    """Write `checkpoint` to `file`, layers first quantised as `quant` says.
+def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None = None, tokenizer: bool = True) -> None:
+    """Write `checkpoint` to `file`, layers first quantised as `quant` says; nothing is left behind where that fails.
 
-    Quantised matrices are written as what they dequantise to: llama.cpp has no such formats.
+    Matrices that are quantised by bitsandbytes are written as what they dequantise to. Without `tokenizer` the model
+    runs on token ids only.
 
     Raises:
         EngineError: "config": the package gguf is not installed.
-        ModelError: the weights cannot be read, or the model scales its positions in a way that is not written here.
+        ModelError: the checkpoint cannot be read, has a tokenizer of a kind that is not written here, or scales its
+            positions in a way that is not.
+        OSError: the file cannot be written.
     """
     try:
         import gguf
     except ImportError:
         raise EngineError(
-            "config", 'llama.cpp needs the package gguf, which is not installed: pip install "specchat[gguf]".'
+            "config", f"Writing GGUF files needs the package gguf, which is not installed: {INSTALL}."
         ) from None
     config = checkpoint.config
-    writer = gguf.GGUFWriter(file, ARCHITECTURES[config.family])
-    _describe(writer, config, gguf)
-    with Weights(checkpoint) as weights:
-        _Tensors(writer, weights, config, width, quant).add()
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-    writer.close()
+    vocabulary = Vocabulary.of(checkpoint) if tokenizer else None
+    with NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}-", delete=False) as part:
+        written = Path(part.name)
+    try:
+        writer = gguf.GGUFWriter(written, ARCHITECTURES[config.family])
+        _describe(writer, config, gguf)
+        writer.add_file_type(FILE_TYPES[kind])
+        writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+        if vocabulary is None:
+            writer.add_tokenizer_model("no_vocab")
+        else:
+            describe(writer, gguf, vocabulary, config.vocab)
+        with Weights(checkpoint) as weights:
+            _Tensors(writer, gguf, weights, config, kind, quant).add()
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+        writer.close()
+        os.chmod(written, 0o666 & ~_umask())
+        os.replace(written, file)
+    except BaseException:
+        written.unlink(missing_ok=True)
+        raise
 
 
 def _describe(writer: Any, c: ModelConfig, gguf: Any) -> None:
@@ -78,23 +105,25 @@ def _describe(writer: Any, c: ModelConfig, gguf: Any) -> None:
     writer.add_rope_dimension_count(c.head_dim)
     writer.add_rope_freq_base(c.rope.theta)
     writer.add_vocab_size(c.vocab)
-    writer.add_tokenizer_model("no_vocab")
     if c.rope.kind == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(float(c.rope.options["factor"]))
     elif c.rope.kind == "yarn":
-        raise ModelError('rope scaling "yarn" is not written to GGUF: llama.cpp cannot be compared on this model.')
+        raise ModelError('rope scaling "yarn" is not written to GGUF here.')
 
 
 class _Tensors:
     """Adds the tensors of one checkpoint in llama.cpp's names and layouts."""
 
-    def __init__(self, writer: Any, weights: Weights, config: ModelConfig, width: Width, quant: Quant | None) -> None:
+    def __init__(
+        self, writer: Any, gguf: Any, weights: Weights, config: ModelConfig, kind: Kind, quant: Quant | None
+    ) -> None:
         self._writer = writer
+        self._gguf = gguf
         self._weights = weights
         self._config = config
         self._quant: Quant | None = quant
-        self._type = torch.float16 if width == "f16" else torch.float32
+        self._kind = kind
 
     def add(self) -> None:
         c = self._config
@@ -128,9 +157,25 @@ class _Tensors:
         return dequantised(weight, torch.float32)
 
     def _put(self, name: str, tensor: Tensor) -> None:
-        stored = tensor.to(self._type) if tensor.dim() == 2 else tensor.to(torch.float32)
-        array: NDArray[np.generic] = stored.contiguous().numpy()
-        self._writer.add_tensor(name, array)
+        kind = self._kind if tensor.dim() == 2 else "f32"
+        if kind == "q4_0" and name in OUTER:
+            kind = "q8_0"
+        if kind in ("q4_0", "q8_0") and tensor.shape[1] % BLOCK:
+            kind = "f16"
+        if kind in ("q4_0", "q8_0"):
+            form = self._gguf.GGMLQuantizationType[kind.upper()]
+            packed = self._gguf.quants.quantize(tensor.float().contiguous().numpy(), form)
+            self._writer.add_tensor(name, packed, raw_dtype=form)
+        else:
+            stored = tensor.to(torch.float16 if kind == "f16" else torch.float32)
+            self._writer.add_tensor(name, stored.contiguous().numpy())
+
+
+def _umask() -> int:
+    """What the system takes off the rights of new files, which a temporary one does not have."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _last(name: str) -> str:

@@ -1,0 +1,69 @@
+"""`specchat convert`: the models of a pair as files that other programs read too."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specchat.cli.completion import complete_pairs
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.options import PAIR_OPTIONS, with_options
+from specchat.cli.output import Output, Problem, Progress, told
+
+if TYPE_CHECKING:
+    from specchat.engine.api import ModelSource
+    from specchat.engine.gguf.export import Kind
+
+TYPES = ("f32", "f16", "q8_0", "q4_0")
+
+
+@click.command()
+@click.argument("pair", shell_complete=complete_pairs)
+@click.option("--to", type=click.Choice(["gguf"]), required=True, help="The format to write.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FOLDER", default=Path(), help="Where to; this folder by default."
+)
+@click.option("--type", "kind", type=click.Choice(TYPES), default="f16", show_default=True, help="What a weight is.")
+@with_options(PAIR_OPTIONS[:1])
+@told
+def convert(pair: str, to: str, out: Path, kind: "Kind", models: Path | None) -> None:
+    """Write the models of PAIR as GGUF files, each with its tokenizer and chat template.
+
+    Prints what to put into models.toml to load them. Quantised layers are written as what they dequantise to.
+    """
+    from specchat.cli.prepare import read_catalog
+    from specchat.config.paths import user_paths
+
+    spec = read_catalog(user_paths(), models).find(pair).spec
+    progress = Progress()
+    progress.show("importing torch")
+    lines = ["[[pair]]", f'id = "{spec.id}-{to}"', f'name = "{spec.name} {to} {kind}"', f'backend = "{to}"']
+    for role, source in (("target", spec.target), ("draft", spec.draft)):
+        if source is not None:
+            file = out.absolute() / f"{re.sub('[^A-Za-z0-9._-]', '-', spec.id)}-{role}-{kind}.gguf"
+            _write(source, file, kind, progress)
+            lines.append(f"{role} = {{ path = {_quoted(str(file))} }}")
+    progress.clear()
+    Output().write("\n".join(lines) + "\n")
+
+
+def _write(source: "ModelSource", file: Path, kind: "Kind", progress: Progress) -> None:
+    from specchat.engine.gguf.export import export
+    from specchat.engine.hub import locate
+    from specchat.engine.model.checkpoint import Checkpoint
+
+    if source.is_gguf:
+        raise Problem(f"{source.label} is a GGUF file already.", ExitCode.USAGE)
+    progress.show(f"writing {file.name}")
+    checkpoint = Checkpoint.open(locate(source, lambda loading: progress.show(loading.what)))
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        export(checkpoint, file, kind, checkpoint.kept(source.quant))
+    except OSError as error:
+        raise Problem(f"{file} cannot be written ({error.strerror}).", ExitCode.USAGE) from None
+
+
+def _quoted(text: str) -> str:
+    """As a string of TOML."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

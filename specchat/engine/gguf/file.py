@@ -1,0 +1,96 @@
+"""A GGUF file that llama.cpp has opened: its weights, its vocabulary and what it says about itself."""
+
+import ctypes
+import re
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specchat.engine.errors import ModelError
+from specchat.engine.gguf.library import TOLD, llama
+from specchat.engine.model.files import found
+
+PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+"""The name of one part of a model in several files."""
+MAGIC = b"GGUF"
+
+
+def parts(file: Path) -> list[Path]:
+    """All files of the model that `file` is, or is a part of, the first one first."""
+    if (split := PART.fullmatch(file.name)) is None:
+        return [file]
+    name, count = split[1], int(split[3])
+    return [file.with_name(f"{name}-{part:05}-of-{count:05}.gguf") for part in range(1, count + 1)]
+
+
+def whole(file: Path) -> Path:
+    """The file to open for the model that `file` is, or is a part of.
+
+    Raises:
+        ModelError: it is missing or no GGUF file, or another part of it is missing.
+    """
+    if not found(file):
+        raise ModelError(f"{file} is missing. Give the .gguf file of the model.")
+    with file.open("rb") as opened:
+        if opened.read(len(MAGIC)) != MAGIC:
+            raise ModelError(f"{file} is no GGUF file, or it was cut short. Download it again.")
+    files = parts(file)
+    if missing := [part.name for part in files if not found(part)]:
+        raise ModelError(
+            f"{file}: {len(missing)} of {len(files)} parts are missing ({missing[0]}). Download all parts."
+        )
+    return files[0]
+
+
+class GgufFile:
+    """An open file; closed when nothing refers to it any more."""
+
+    def __init__(self, path: Path, gpu_layers: int, progress: Callable[[float], None]) -> None:
+        """Read the weights; `progress` is told the share that is read.
+
+        Raises:
+            ModelError: llama.cpp cannot load it, or the model is of a kind that is not run here.
+        """
+        self.path = path
+        self.api = api = llama()
+        params = api.llama_model_default_params()
+        params.n_gpu_layers = gpu_layers
+
+        @api.llama_progress_callback  # type: ignore[untyped-decorator]
+        def told(share: float, _: object) -> bool:
+            progress(share)
+            return True
+
+        params.progress_callback = told
+        TOLD.forget()
+        self.model: int = api.llama_model_load_from_file(str(path).encode(), params)
+        if not self.model:
+            raise ModelError(f"{path} cannot be loaded: {TOLD.reason() or 'llama.cpp does not say why'}.")
+        weakref.finalize(self, api.llama_model_free, self.model)
+        if kind := unfit(api, self.model):
+            raise ModelError(f"{path} {kind}, which specchat does not run.")
+        self.vocab = api.llama_model_get_vocab(self.model)
+        self.size: int = api.llama_vocab_n_tokens(self.vocab)
+
+    def value(self, key: str) -> str | None:
+        """A value of the file's metadata, in words; None where there is none, or a list."""
+        buffer = ctypes.create_string_buffer(256)
+        length = self.api.llama_model_meta_val_str(self.model, key.encode(), buffer, len(buffer))
+        return None if length < 0 else buffer.value.decode("utf-8", "replace")
+
+    def template(self) -> str | None:
+        """The chat template, None where the file has none."""
+        source = self.api.llama_model_chat_template(self.model, None)
+        return None if source is None else source.decode("utf-8", "replace")
+
+
+def unfit(api: Any, model: int) -> str:
+    """What keeps a model from being run here, in words; "" where nothing does."""
+    if api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model):
+        return "keeps a running state, of which no draft can be taken back"
+    if api.llama_model_has_encoder(model) or not api.llama_model_has_decoder(model):
+        return "has an encoder"
+    if api.llama_model_is_diffusion(model):
+        return "writes no token after the other"
+    return ""

@@ -1,0 +1,188 @@
+"""A model that llama.cpp runs, on the CPU or a GPU, with its cache."""
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specchat.engine.api import CacheType
+from specchat.engine.errors import ModelError
+from specchat.engine.gguf.file import GgufFile
+from specchat.engine.gguf.library import TOLD
+from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.padding import Padding
+from specchat.engine.model.runs import Runs
+
+BLOCK = 512
+"""Most tokens of one pass."""
+MOST_ROWS = 16
+"""Most rows whose logits are asked for at once: a pending token and the longest draft."""
+CACHE_TYPES: dict[CacheType, tuple[str, float]] = {
+    "f32": ("GGML_TYPE_F32", 4.0),
+    "f16": ("GGML_TYPE_F16", 2.0),
+    "q8_0": ("GGML_TYPE_Q8_0", 34 / 32),
+}
+"""llama.cpp's names of what an entry of the cache is kept as, and the bytes of one."""
+TRIED_ROWS = 8
+"""Rows of the passes that numbers of threads are compared by."""
+TRIALS = 5
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is run; `threads` None takes the fastest of a few numbers."""
+
+    context: int
+    threads: int | None
+    cache: CacheType
+    flash_attention: bool
+
+
+class GgufModel:
+    """One sequence at a time, as `decoding.host.HostModel` asks for. Not thread-safe.
+
+    `padding` says how many rows a pass of so many has: others are added whose outcome is dropped. It is set by whoever
+    found out at which counts rows come out alike (`proof.py`).
+    """
+
+    def __init__(self, file: GgufFile, settings: Settings) -> None:
+        """Make the cache.
+
+        Raises:
+            ModelError: llama.cpp makes none, as where memory ran out.
+        """
+        self.file = file
+        self.api = api = file.api
+        self.vocab = file.size
+        trained: int = api.llama_model_n_ctx_train(file.model)
+        self.context = min(settings.context, trained) if trained > 0 else settings.context
+        self.padding: Padding = tuple(range(MOST_ROWS + 1))
+        self._bytes = CACHE_TYPES[settings.cache][1]
+        params = api.llama_context_default_params()
+        # The cache also has room for the rows that are added at its end.
+        params.n_ctx = self.context + MOST_ROWS
+        params.n_batch = params.n_ubatch = BLOCK
+        params.n_seq_max = 1
+        params.no_perf = True
+        params.type_k = params.type_v = getattr(api, CACHE_TYPES[settings.cache][0])
+        on = settings.flash_attention
+        params.flash_attn_type = api.LLAMA_FLASH_ATTN_TYPE_ENABLED if on else api.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        TOLD.forget()
+        self._context: int = api.llama_init_from_model(file.model, params)
+        if not self._context:
+            raise ModelError(
+                f"{file.path}: no cache for {self.context} tokens can be made ({TOLD.reason() or 'no reason'})."
+            )
+        self._batch = api.llama_batch_init(BLOCK, 0, 1)
+        # The context goes before the weights, which `file` holds until then.
+        weakref.finalize(self, _close, file, self._context, self._batch)
+        self._memory = api.llama_get_memory(self._context)
+        self._columns = {
+            name: np.ctypeslib.as_array(getattr(self._batch, name), (BLOCK,))
+            for name in ("token", "pos", "n_seq_id", "logits")
+        }
+        self._columns["n_seq_id"][:] = 1
+        for row in range(BLOCK):
+            self._batch.seq_id[row][0] = 0
+        self._held = 0
+        self.threads = settings.threads or 1
+        self._use(self.threads)
+
+    @property
+    def block(self) -> int:
+        return BLOCK
+
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+        """Put the entries of `tokens` into the cache from slot `start` on.
+
+        Returns:
+            logits float32 [len(tokens), vocab], which the next pass overwrites.
+        """
+        if runs is not None or skip != NOTHING:
+            raise ValueError("llama.cpp is asked for chains, through all layers")
+        rows = self._decode(tokens, start, True)
+        logits = self.api.llama_get_logits(self._context)
+        made = torch.from_numpy(np.ctypeslib.as_array(logits, (rows, self.vocab)))
+        return made[: len(tokens)]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """What `forward` returned."""
+        return hidden
+
+    def keep(self, rows: Sequence[int], start: int) -> None:
+        raise ValueError("llama.cpp is asked for chains")
+
+    def write(self, tokens: Sequence[int], start: int) -> None:
+        """Put the entries of `tokens` into the cache from slot `start` on."""
+        self._decode(tokens, start, False)
+
+    def next_logits(self, token: int, start: int) -> Tensor:
+        """Logits float32 [vocab] after `token` at slot `start`."""
+        return self.forward([token], start)[0].clone()
+
+    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+        raise ValueError("llama.cpp leaves out no layers")
+
+    def parameters(self) -> int:
+        """Number of weights."""
+        return int(self.api.llama_model_n_params(self.file.model))
+
+    def memory(self) -> int:
+        """Bytes of the weights, and of a cache whose layers are all as the first one."""
+        api, model = self.api, self.file.model
+        heads = api.llama_model_n_head_kv(model) / max(1, api.llama_model_n_head(model))
+        entries = 2 * api.llama_model_n_layer(model) * api.llama_model_n_embd(model) * heads * self.context
+        return int(api.llama_model_size(model) + entries * self._bytes)
+
+    def choose_threads(self, numbers: Sequence[int]) -> None:
+        """Take the number of threads that passes of TRIED_ROWS rows are fastest with."""
+        rows = [0] * min(TRIED_ROWS, self.context)
+
+        def tried(threads: int) -> float:
+            self._use(threads)
+            times = []
+            for _ in range(TRIALS):
+                started = perf_counter()
+                self.forward(rows, 0)
+                times.append(perf_counter() - started)
+            return median(times)
+
+        self._use(min(numbers, key=tried) if len(set(numbers)) > 1 else numbers[0])
+
+    def _use(self, threads: int) -> None:
+        self.threads = threads
+        self.api.llama_set_n_threads(self._context, threads, threads)
+
+    def _decode(self, tokens: Sequence[int], start: int, logits: bool) -> int:
+        """One pass; returns how many rows it had."""
+        count = len(tokens)
+        if start + count > self.context:
+            raise ValueError(f"{count} tokens do not fit after {start} of {self.context}")
+        rows = self.padding[count] if count < len(self.padding) else count
+        if self._held > start:
+            self.api.llama_memory_seq_rm(self._memory, 0, start, -1)
+        columns = self._columns
+        # A target may choose a padding token that a draft has no row for.
+        columns["token"][:count] = [min(token, self.vocab - 1) for token in tokens]
+        columns["token"][count:rows] = columns["token"][count - 1]
+        columns["pos"][:rows] = range(start, start + rows)
+        columns["logits"][:rows] = logits
+        self._batch.n_tokens = rows
+        self._held = start + rows
+        TOLD.forget()
+        if failed := self.api.llama_decode(self._context, self._batch):
+            self.api.llama_memory_clear(self._memory, True)
+            self._held = 0
+            raise RuntimeError(f"llama.cpp cannot decode {rows} tokens after {start} (code {failed}): {TOLD.reason()}")
+        return rows
+
+
+def _close(file: GgufFile, context: int, batch: ctypes.Structure) -> None:
+    file.api.llama_batch_free(batch)
+    file.api.llama_free(context)

@@ -1,0 +1,102 @@
+"""The vocabulary of a GGUF file, split and joined by llama.cpp itself."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenizers import AddedToken
+
+from specchat.engine.errors import ModelError
+from specchat.engine.gguf.file import GgufFile
+from specchat.engine.model.tokenizer import Tokenizer
+
+LONGEST = 1 << 16
+"""Bytes of a token's text at most."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A text in tokens."""
+
+    ids: list[int]
+
+
+class GgufTokens:
+    """Behaves as a `tokenizers.Tokenizer`; see `tokenizer.Backend`."""
+
+    normalizer = None
+
+    def __init__(self, file: GgufFile) -> None:
+        self._file = file
+        api, vocab = file.api, file.vocab
+        self._pieces: list[bytes] = []
+        self._ids: dict[str, int] = {}
+        self._added: dict[int, AddedToken] = {}
+        self.ends: set[int] = set()
+        """The tokens that end a reply."""
+        special = api.LLAMA_TOKEN_ATTR_CONTROL | api.LLAMA_TOKEN_ATTR_UNKNOWN
+        buffer = ctypes.create_string_buffer(LONGEST)
+        for token in range(file.size):
+            length = api.llama_token_to_piece(vocab, token, buffer, LONGEST, 0, True)
+            self._pieces.append(ctypes.string_at(buffer, max(0, length)))
+            attributes = api.llama_vocab_get_attr(vocab, token)
+            if attributes & api.LLAMA_TOKEN_ATTR_UNUSED:
+                continue
+            text = (api.llama_vocab_get_text(vocab, token) or b"").decode("utf-8", "replace")
+            self._ids[text] = token
+            if attributes & (special | api.LLAMA_TOKEN_ATTR_USER_DEFINED):
+                self._added[token] = AddedToken(text, special=bool(attributes & special))
+                if api.llama_vocab_is_eog(vocab, token):
+                    self.ends.add(token)
+        self._special = frozenset(token for token, added in self._added.items() if added.special)
+        spaced = file.value("tokenizer.ggml.add_space_prefix")
+        by_pieces = api.llama_vocab_type(vocab) == api.LLAMA_VOCAB_TYPE_SPM
+        self._space_first = by_pieces if spaced is None else spaced == "true"
+
+    def encode(self, sequence: str, *, add_special_tokens: bool = True) -> Split:
+        text = sequence.encode()
+        room = len(text) + 8
+        while True:
+            tokens = (ctypes.c_int32 * room)()
+            found = self._file.api.llama_tokenize(
+                self._file.vocab, text, len(text), tokens, room, add_special_tokens, True
+            )
+            if found >= 0:
+                return Split(list(tokens[:found]))
+            room = -found
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        shown = [self._pieces[i] for i in ids if not (skip_special_tokens and i in self._special)]
+        text = b"".join(shown).decode("utf-8", "replace")
+        return text.removeprefix(" ") if self._space_first else text
+
+    def get_vocab(self, with_added_tokens: bool = True) -> dict[str, int]:
+        if with_added_tokens:
+            return dict(self._ids)
+        return {text: token for text, token in self._ids.items() if token not in self._added}
+
+    def get_added_tokens_decoder(self) -> dict[int, AddedToken]:
+        return self._added
+
+    def token_to_id(self, token: str) -> int | None:
+        return self._ids.get(token)
+
+
+def tokenizer_of(file: GgufFile) -> tuple[Tokenizer, frozenset[int]]:
+    """The tokenizer of a file, and the tokens that end a reply.
+
+    Raises:
+        ModelError: the file has no vocabulary, or a template that does not parse.
+    """
+    api, vocab = file.api, file.vocab
+    if api.llama_vocab_type(vocab) == api.LLAMA_VOCAB_TYPE_NONE:
+        raise ModelError(f"{file.path} holds no tokenizer. Convert the model again, with its vocabulary.")
+    tokens = GgufTokens(file)
+    texts = {token: text for text, token in tokens.get_vocab().items()}
+    marks = {
+        "bos_token": api.llama_vocab_bos(vocab),
+        "eos_token": api.llama_vocab_eos(vocab),
+        "pad_token": api.llama_vocab_pad(vocab),
+    }
+    special = {key: texts[token] for key, token in marks.items() if token in texts}
+    return Tokenizer(tokens, file.path, special, file.template()), frozenset(tokens.ends)

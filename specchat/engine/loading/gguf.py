@@ -1,0 +1,113 @@
+"""Pairs whose target llama.cpp runs; the draft is a GGUF file too, or a checkpoint that our own decoder runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+
+from specchat.engine.api import GgufOptions, Loading, ModelSource, PairSpec
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.gguf.file import GgufFile, whole
+from specchat.engine.gguf.library import llama
+from specchat.engine.gguf.model import GgufModel, Settings
+from specchat.engine.gguf.proof import prove
+from specchat.engine.gguf.tokens import tokenizer_of
+from specchat.engine.gguf.trial import attempt
+from specchat.engine.hub import locate, locate_file
+from specchat.engine.model.plan import DEFAULT_CONTEXT
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.tokenizer import mismatch
+from specchat.engine.runners.host import About, assembled
+from specchat.engine.session import Session
+from specchat.engine.threads import CORES, leave_one_core
+
+NO_TREES = "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise"
+NO_SKIPPING = "llama.cpp cannot leave out layers"
+ALL_LAYERS = 9999
+
+Progress = Callable[[Loading], None]
+
+
+def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> Session:
+    """As `loading.load`."""
+    started = perf_counter()
+    leave_one_core()
+    if not pair.target.is_gguf:
+        raise ModelError(f"{pair.target.label} is no .gguf file. Name one, or leave the backend out.")
+    llama()
+    path = _located(pair.target, progress)
+    small = None
+    checkpoint = None
+    if pair.draft is not None and pair.draft.is_gguf:
+        small = _located(pair.draft, progress)
+    elif pair.draft is not None:
+        checkpoint = Checkpoint.open(locate(pair.draft, progress))
+    make_room()
+    target = _model(pair, pair.target, path, progress, 0.1)
+    tokenizer, ends = tokenizer_of(target.file)
+    draft: GgufModel | Decoder | None = None
+    if pair.draft is not None:
+        if small is not None:
+            draft = _model(pair, pair.draft, small, progress, 0.5)
+            other = tokenizer_of(draft.file)[0]
+        elif checkpoint is not None:
+            other = checkpoint.tokenizer()
+            progress(Loading(f"reading {pair.draft.label}", 0.5))
+            draft = Decoder(checkpoint, target.context, checkpoint.kept(pair.draft.quant), drafting=True)
+        if reason := mismatch(tokenizer, other):
+            raise ModelError(
+                f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
+            )
+    progress(Loading("comparing passes of one row and of many", 0.8))
+    proof = prove(target)
+    target.padding = proof.padding
+    on_gpu = _gpu_layers(pair.target) > 0
+    about = About(
+        layers=0,
+        eos=ends,
+        device=f"llama.cpp, {'GPU' if on_gpu else 'CPU'}, {target.threads} thread{'s' * (target.threads != 1)}",
+        exactness=proof.words,
+        place="cuda" if on_gpu else "cpu",
+        trees=False,
+        refused={"swift": NO_SKIPPING, "draft-tree": NO_TREES},
+        error=proof.error,
+    )
+    progress(Loading("measuring plain speed", 0.9))
+    return Session(pair, tokenizer, assembled(target, draft, about), started)
+
+
+def _located(source: ModelSource, progress: Progress) -> Path:
+    path = whole(locate_file(source, progress))
+    attempt(path)
+    return path
+
+
+def _model(pair: PairSpec, source: ModelSource, path: Path, progress: Progress, share: float) -> GgufModel:
+    def told(read: float) -> None:
+        progress(Loading(f"reading {source.label}", share + 0.3 * read))
+
+    options: GgufOptions = source.gguf
+    settings = Settings(pair.context or DEFAULT_CONTEXT, options.threads, options.cache, options.flash_attention)
+    model = GgufModel(GgufFile(path, _gpu_layers(source), told), settings)
+    if options.threads is None:
+        # Never all: see `threads.leave_one_core`.
+        model.choose_threads(sorted({1, max(1, CORES // 2), max(1, CORES - 1)}))
+    return model
+
+
+def _gpu_layers(source: ModelSource) -> int:
+    """How many layers go to a GPU.
+
+    Raises:
+        EngineError: "config": some are asked for, and llama.cpp is built without.
+    """
+    offloads, wanted = llama().llama_supports_gpu_offload(), source.gguf.gpu_layers
+    if source.device == "cpu":
+        return 0
+    if not offloads and (wanted or source.device == "cuda"):
+        raise EngineError(
+            "config",
+            f"{source.label}: llama-cpp-python is built here without a GPU. Install one that is built with it, or "
+            "leave gpu_layers and device out.",
+        )
+    return (ALL_LAYERS if wanted is None else wanted) if offloads else 0

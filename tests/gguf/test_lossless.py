@@ -1,0 +1,122 @@
+"""Same seed, same tokens: every strategy that a GGUF pair has, on the CPU; and the texts are our own decoder's."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from specchat.config.paths import demo_model
+from specchat.engine.api import Generate, Limits, Message, PairSpec, Sampling, Speculation, Started
+from specchat.engine.loading import load
+from specchat.engine.session import Session
+from specchat.engine.strategies import STRATEGIES
+from tests.engine.test_lossless import LENGTHS, PROMPTS, SAMPLINGS, finished, reply, shown
+from tests.engine.tiny import on_cpu
+from tests.gguf.conftest import loaded
+
+pytestmark = pytest.mark.needs_llama
+
+DRAFTING = ("auto", "draft", "lookup", "suffix", "ngram", "cascade")
+REFUSED = ("draft-tree", "swift")
+
+
+def test_the_strategies_that_there_are(session: Session) -> None:
+    assert {"plain", *DRAFTING, *REFUSED} == set(STRATEGIES)
+    assert {s.name for s in session.info.strategies if s.available} == {"plain", *DRAFTING}
+    assert all(session.info.strategy(name).reason.startswith("llama.cpp ") for name in REFUSED)
+
+
+def test_rows_are_alike_and_that_is_said(session: Session, demo: Session) -> None:
+    for one in (session, demo):
+        assert one.info.exactness.startswith("row-invariant: passes of 1 to 16 rows compared bit for bit")
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_every_strategy_and_length_writes_what_plain_writes(session: Session, name: str) -> None:
+    drafted, accepted = Counter[str](), Counter[str]()
+    few = dict.fromkeys(session.tokenizer.encode("abc"), 9.0)
+    turned = list(SAMPLINGS).index(name)
+    each = [(prompt, {}, (LENGTHS[(at + turned) % len(LENGTHS)],)) for at, prompt in enumerate(PROMPTS)]
+    for seed, (prompt, bias, lengths) in enumerate([*each, ("abcab", few, LENGTHS)]):
+        sampling = replace(SAMPLINGS[name], seed=seed, logit_bias=SAMPLINGS[name].logit_bias | bias)
+        plain = finished(reply(session, prompt, sampling, Limits(60), Speculation()))
+        for strategy, length in product(DRAFTING, lengths):
+            last = finished(reply(session, prompt, sampling, Limits(60), Speculation(strategy, length)))
+            assert last.token_ids == plain.token_ids, (strategy, length, prompt)
+            assert (last.text, last.reason) == (plain.text, plain.reason)
+            drafted[strategy] += last.stats.num_draft_tokens
+            accepted[strategy] += last.stats.num_accepted_draft_tokens
+    for strategy in DRAFTING:
+        assert 0 < accepted[strategy] < drafted[strategy], strategy
+
+
+@pytest.mark.parametrize("strategy", ["plain", *DRAFTING])
+def test_stop_conditions_hold_within_a_draft(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "eos", frozenset())
+    speculation = Speculation.of(strategy)
+    for sampling in (SAMPLINGS["greedy"], SAMPLINGS["everything"]):
+        free = finished(reply(session, "abc", sampling, Limits(40), Speculation()))
+        for cut in (1, 2, 5, 11):
+            monkeypatch.setattr(session, "eos", frozenset({free.token_ids[cut]}))
+            last = finished(reply(session, "abc", sampling, Limits(40), speculation))
+            assert last.token_ids == free.token_ids[: free.token_ids.index(free.token_ids[cut]) + 1]
+            assert last.reason == "stop"
+        monkeypatch.setattr(session, "eos", frozenset())
+        events = reply(session, "abc", sampling, Limits(40, (free.text[7:10],)), speculation)
+        assert finished(events).text == shown(events) == free.text[: free.text.index(free.text[7:10])]
+        for limit in (0, 1, 9):
+            assert (
+                finished(reply(session, "abc", sampling, Limits(limit), speculation)).token_ids
+                == (free.token_ids[:limit])
+            )
+        full = finished(reply(session, "ab" * 110, sampling, Limits(), speculation))
+        assert full.reason == "context"
+        assert full.stats.prompt_tokens + len(full.token_ids) == session.info.context
+
+
+def test_the_next_turn_reuses_the_prefix_and_changes_nothing(session: Session) -> None:
+    first = Message("user", "hello there")
+    answer = finished(reply(session, first.content, Sampling(), Limits(10), Speculation.of("draft")))
+    chat = (first, Message("assistant", answer.text), Message("user", "and then?"))
+    request = Generate(8, chat, Sampling(seed=3, temperature=0.8), Limits(30), Speculation.of("draft"))
+    warm = list(session.generate(request))
+    session.target.keep(0)
+    cold = list(session.generate(request))
+    assert isinstance(warm[0], Started)
+    assert isinstance(cold[0], Started)
+    assert warm[0].reused > 10 > cold[0].reused
+    assert finished(warm).token_ids == finished(cold).token_ids
+
+
+def test_a_draft_of_our_own_decoder_drafts_for_a_gguf_target(
+    session: Session, files: tuple[Path, Path], folders: tuple[Path, Path]
+) -> None:
+    mixed = loaded(files[0], folders[1])
+    for sampling in (SAMPLINGS["greedy"], SAMPLINGS["T=1"]):
+        plain = finished(reply(session, "abc", sampling, Limits(60), Speculation()))
+        last = finished(reply(mixed, "abc", sampling, Limits(60), Speculation("draft", 5)))
+        assert last.token_ids == plain.token_ids
+        assert last.stats.num_accepted_draft_tokens > 0
+
+
+def test_the_demo_writes_what_our_own_decoder_writes(demo: Session) -> None:
+    ours = load(PairSpec("demo", "Demo", on_cpu(demo_model("target"))), lambda _: None)
+    for prompt in ("Tell me a story about a fox.", "What is 12 plus 30?", "Write a function that adds two numbers."):
+        theirs = finished(reply(ours, prompt, Sampling(), Limits(48), Speculation()))
+        for strategy in ("plain", "draft", "lookup"):
+            last = finished(reply(demo, prompt, Sampling(), Limits(48), Speculation.of(strategy)))
+            assert (last.token_ids, last.text) == (theirs.token_ids, theirs.text), (prompt, strategy)
+
+
+def test_real_weights_of_others_write_the_same_with_every_strategy(shared_data: Path) -> None:
+    checkpoints = shared_data / "checkpoints"
+    stories = loaded(checkpoints / "stories260K-f32.gguf", checkpoints / "stories260K-q8")
+    for seed, sampling in enumerate(SAMPLINGS.values()):
+        sampling = replace(sampling, seed=seed)
+        prompt = "Once upon a time there was a cat. The cat"
+        plain = finished(reply(stories, prompt, sampling, Limits(80), Speculation()))
+        for strategy in DRAFTING:
+            last = finished(reply(stories, prompt, sampling, Limits(80), Speculation(strategy, 8)))
+            assert last.token_ids == plain.token_ids, strategy
