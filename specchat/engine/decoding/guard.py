@@ -66,23 +66,25 @@ class Guard:
         s = sampler.sampling
         factor = max(s.repetition_penalty, 1 / s.repetition_penalty)
         off = 2 * self._error * factor / (1.0 if sampler.greedy else s.temperature)
-        loose = _let_through(sampler, off)
-        best = loose.perturbed(loose.scores(row, history), place).topk(2)
+        best = sampler.perturbed(_let_through(sampler, row, history, off), place).topk(2)
         if float(best.values[0] - best.values[1]) <= off:
             return True
         if sampler.greedy or not (s.top_k or s.top_p < 1 or s.min_p):
             return False
-        return _let_through(sampler, -off).choose(row, place, history) != int(best.indices[0])
+        return sampler.pick(_let_through(sampler, row, history, -off), place) != int(best.indices[0])
 
 
-def _let_through(sampler: Sampler, more: float) -> Sampler:
-    """As `sampler`, but its filters let through what scores by so much less; negative for more."""
+def _let_through(sampler: Sampler, row: Tensor, history: History, more: float) -> Tensor:
+    """Processed scores float32 [vocab], of which the filters let through so much lower ones; negative for higher."""
     s = sampler.sampling
-    return Sampler(
-        replace(
-            s,
-            top_k=max(1, s.top_k + (1 if more > 0 else -1)) if s.top_k else 0,
-            top_p=min(1.0, max(LEAST, s.top_p + more)) if s.top_p < 1 else 1.0,
-            min_p=min(1.0, s.min_p * exp(-more)),
-        )
+    moved = replace(
+        s,
+        top_p=min(1.0, max(LEAST, s.top_p + more)) if s.top_p < 1 else 1.0,
+        min_p=min(1.0, s.min_p * exp(-more)),
     )
+    kept = Sampler(moved).scores(row, history)
+    if sampler.greedy:
+        return kept
+    scores = Sampler(replace(s, top_k=0, top_p=1.0, min_p=0.0)).scores(row, history)
+    floor = min(float(kept[kept > -torch.inf].min()) - more, float(scores.max()))
+    return scores.masked_fill(scores < floor, -torch.inf)

@@ -10,7 +10,7 @@ from specchat.clean import one_line
 from specchat.engine.errors import EngineError
 
 INSTALL = 'pip install "specchat[gguf]"'
-ERROR, CONTINUED = 3, 5
+ERROR, CONTINUED = 4, 5
 """Two of llama.cpp's levels: an error, and more of the line before."""
 
 

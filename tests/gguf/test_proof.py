@@ -1,0 +1,177 @@
+"""What is claimed of rows at load: that they are alike bit for bit, or how far they are apart."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine.api import Sampling, Speculation
+from specchat.engine.decoding.guard import Guard
+from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.errors import ModelError
+from specchat.engine.gguf import proof
+from specchat.engine.gguf.export import export
+from specchat.engine.gguf.file import GgufFile
+from specchat.engine.gguf.model import MOST_ROWS, GgufModel, Settings
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import Skip
+from specchat.engine.model.runs import chain
+from specchat.engine.session import Session
+from tests.engine.test_lossless import SAMPLINGS, Limits, finished, reply
+
+pytestmark = pytest.mark.needs_llama
+
+
+def opened(file: Path, context: int = 1024, cache: str = "f32") -> GgufModel:
+    assert cache in ("f32", "f16")
+    settings = Settings(context, 1, "f32" if cache == "f32" else "f16", False)
+    return GgufModel(GgufFile(file, 0, lambda _: None), settings)
+
+
+@pytest.fixture(scope="module")
+def model(demo_files: tuple[Path, Path]) -> GgufModel:
+    made = opened(demo_files[0])
+    made.padding = proof.prove(made).padding
+    return made
+
+
+def text(length: int) -> list[int]:
+    return [int(t) for t in torch.randint(6, 3000, (length,), generator=torch.Generator().manual_seed(3))]
+
+
+def one_by_one(model: GgufModel, tokens: list[int], start: int) -> Tensor:
+    return torch.stack([model.forward([t], start + i)[0].clone() for i, t in enumerate(tokens)])
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("start", [0, 11, 300])
+def test_rows_of_any_pass_are_those_of_one_row_alone(model: GgufModel, start: int) -> None:
+    tokens = text(start + MOST_ROWS)
+    model.write(tokens[:start] or tokens[:1], 0)
+    alone = one_by_one(model, tokens[start:], start)
+    for rows in range(1, MOST_ROWS + 1):
+        assert torch.equal(model.forward(tokens[start : start + rows], start), alone[:rows]), rows
+
+
+@pytest.mark.cpu
+def test_entries_of_the_cache_are_the_same_however_they_were_written(model: GgufModel) -> None:
+    tokens = text(200)
+    model.write(tokens, 0)
+    whole = model.next_logits(7, 200)
+    one_by_one(model, tokens, 0)
+    assert torch.equal(model.next_logits(7, 200), whole)
+    for at in range(0, 200, 9):
+        model.forward([*tokens[at : min(at + 9, 200)], 5, 6], at)  # as if the last two were refused
+    assert torch.equal(model.next_logits(7, 200), whole)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_0"])
+def test_what_is_claimed_of_other_kinds_holds(tmp_path: Path, folders: tuple[Path, Path], kind: str) -> None:
+    export(Checkpoint.open(folders[0]), tmp_path / "x.gguf", kind)  # type: ignore[arg-type]
+    made = opened(tmp_path / "x.gguf", 256, "f16")
+    found = proof.prove(made)
+    made.padding = found.padding
+    tokens = text(40)
+    bounded = [t % made.vocab for t in tokens]
+    alone = one_by_one(made, bounded, 0)
+    for rows in (1, 2, 3, 5, 8, 13, 16):
+        rest = made.forward(bounded[20 : 20 + rows], 20)
+        assert float((rest - alone[20 : 20 + rows]).abs().max()) <= found.error
+        made.write(bounded[:20], 0)
+
+
+def test_a_pass_does_not_read_what_was_padded(model: GgufModel) -> None:
+    kept = model.padding
+    tokens = text(30)
+    try:
+        model.padding = tuple(range(MOST_ROWS + 1))
+        plain = [model.forward(tokens[:2], 0).clone(), model.forward(tokens[2:4], 2).clone()]
+        model.padding = (0, 8, 8, 8, 8, *range(5, MOST_ROWS + 1))
+        padded = [model.forward(tokens[:2], 0).clone(), model.forward(tokens[2:4], 2).clone()]
+    finally:
+        model.padding = kept
+    assert all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(plain, padded, strict=True))
+
+
+def test_a_context_is_filled_to_its_last_token(files: tuple[Path, Path]) -> None:
+    small = opened(files[0], 64)
+    small.padding = (0, 4, 4, 4, *range(4, MOST_ROWS + 1))
+    small.write([1] * 63, 0)
+    assert small.forward([2], 63).shape == (1, small.vocab)
+    with pytest.raises(ValueError, match="2 tokens do not fit after 63 of 64"):
+        small.forward([2, 3], 63)
+
+
+def test_a_context_that_is_too_short_to_compare_in_is_refused(files: tuple[Path, Path]) -> None:
+    with pytest.raises(ModelError, match="a context of 32 tokens is too short; give 61"):
+        proof.prove(opened(files[0], 32))
+
+
+def test_trees_and_skipped_layers_are_refused(model: GgufModel) -> None:
+    for call in (
+        lambda: model.forward([1], 0, Skip(frozenset({1}))),
+        lambda: model.forward([1, 2], 0, runs=chain(2)),
+        lambda: model.keep([0], 0),
+        lambda: model.guesses([1], 0, Skip()),
+    ):
+        with pytest.raises(ValueError, match=r"llama\.cpp"):
+            call()
+
+
+class Apart:
+    """Rows of a pass of several are off by a little, as with kernels that depend on the number of rows."""
+
+    def __init__(self, model: GgufModel, off: float) -> None:
+        self.model = model
+        self.off = off
+
+    def forward(self, tokens: list[int], start: int, **_: object) -> Tensor:
+        made = self.model.forward(tokens, start)
+        if len(tokens) == 1:
+            return made
+        noise = torch.rand(made.shape, generator=torch.Generator().manual_seed(start + len(tokens)))
+        return made + self.off * (2 * noise - 1)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.model, name)
+
+
+def test_rows_that_differ_are_measured_and_said(model: GgufModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "BUDGET_S", 0.0)
+    found = proof.prove(Apart(model, 0.01))  # type: ignore[arg-type]
+    assert found.padding == tuple(range(MOST_ROWS + 1))
+    assert 0.01 <= found.error / proof.SAFETY <= 0.02 + 1e-3
+    assert found.words.startswith("checked: choices closer than 0.0")
+
+
+def test_slow_models_are_compared_at_few_counts_and_the_others_padded(
+    model: GgufModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "SLOW_S", 0.0)
+    monkeypatch.setattr(proof, "BUDGET_S", 0.0)
+    padding = proof.prove(model).padding
+    assert padding[2:] == (2, 4, 4, 8, 8, 8, 8, *[16] * 8)
+    assert padding[1] in (1, 2)
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_the_guard_makes_close_choices_again(session: Session, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """With rows that are off by half a logit most choices are close; each is then the one of a row alone."""
+    executor = session.runner.executor
+    assert isinstance(executor, HostExecutor)
+    apart = Apart(session.target.model, 0.5)  # type: ignore[arg-type]
+    for seed in range(3):
+        sampling = Sampling(**{**SAMPLINGS[name].__dict__, "seed": seed})
+        plain = finished(reply(session, "abcab", sampling, Limits(60), Speculation()))
+        with monkeypatch.context() as patch:
+            patch.setattr(executor, "_target", apart)
+            loose = finished(reply(session, "abcab", sampling, Limits(60), Speculation("draft", 8)))
+            guard = Guard(apart, 0.5)  # type: ignore[arg-type]
+            patch.setattr(executor, "_guard", guard)
+            last = finished(reply(session, "abcab", sampling, Limits(60), Speculation("draft", 8)))
+        assert last.token_ids == plain.token_ids
+        assert guard.again > 0
+        if seed == 0 and name in ("greedy", "T=1", "everything"):
+            assert loose.token_ids != plain.token_ids
