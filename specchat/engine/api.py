@@ -341,7 +341,8 @@ class Step:
     `drafted` tokens were proposed, in a chain or a tree. `accepted` of them were kept; `tested` places were judged,
     one more than that where all candidates for the next place were refused. `emitted` tokens were added to the reply.
     `drafts` are the proposed tokens: the first `accepted` of them are in the reply, in order, the rest are not and
-    stand as they were drafted, parents before children.
+    stand as they were drafted, parents before children. `again` counts choices that were too close to be made among
+    several rows and were made by one row alone.
     """
 
     id: int
@@ -356,6 +357,7 @@ class Step:
     context_used: int
     strategy: str
     drafts: tuple[Drafted, ...] = ()
+    again: int = 0
 
     @property
     def milliseconds(self) -> float:
@@ -378,7 +380,8 @@ class Stats:
     Over the steps that had a draft, `mean_acceptance_length` is one more than the accepted tokens a step: those that
     the target adds count, also where the reply ended before them. `draft_acceptance_rate` is the share of the drafted
     tokens that were accepted, `tested_acceptance_rate` that of the places that were judged: a draft is up to its first
-    refusal. `acceptance_histogram[j]` counts the steps that accepted exactly j drafted tokens.
+    refusal. `acceptance_histogram[j]` counts the steps that accepted exactly j drafted tokens. `num_choices_again` is
+    the sum of `Step.again`.
     """
 
     prompt_tokens: int = 0
@@ -397,6 +400,7 @@ class Stats:
     tested_acceptance_rate: float = 0.0
     acceptance_histogram: tuple[int, ...] = ()
     per_step_accepted: tuple[int, ...] = ()
+    num_choices_again: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0

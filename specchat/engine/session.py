@@ -214,6 +214,7 @@ class Session:
                 context_used=len(prompt) + len(tokens),
                 strategy=decoding.family,
                 drafts=self._drafts(stepped),
+                again=stepped.again,
             )
             meter.tally.add(step)
             yield step

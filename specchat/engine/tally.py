@@ -23,6 +23,7 @@ class Tally:
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
+    again: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
@@ -47,6 +48,7 @@ class Tally:
         self.draft_ms += step.draft_ms
         self.verify_ms += step.verify_ms
         self.other_ms += step.other_ms
+        self.again += step.again
         self.context_used = step.context_used
         self.families[step.strategy] += 1
         if step.drafted:
@@ -98,6 +100,7 @@ class Tally:
             tested_acceptance_rate=self.accepted / self.tested if self.tested else 0.0,
             acceptance_histogram=tuple(self.histogram),
             per_step_accepted=tuple(self.per_step),
+            num_choices_again=self.again,
             draft_ms=self.draft_ms,
             verify_ms=self.verify_ms,
             other_ms=self.other_ms,

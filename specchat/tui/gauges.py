@@ -114,6 +114,7 @@ def whole_footer(reply: Reply) -> str:
         f"{figures.count(stats.completion_tokens)} token{'s' * (stats.completion_tokens != 1)}",
         f"seed {reply.seed}",
         f"AL {stats.mean_acceptance_length:.1f}" if stats.num_spec_steps else "",
+        f"{stats.num_choices_again} close choices made again" if stats.num_choices_again else "",
         f"{figures.seconds(stats.ttft_ms)} to first",
         reply.name,
     ]

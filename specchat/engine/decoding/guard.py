@@ -21,16 +21,17 @@ LEAST = 1e-6
 
 
 class Guard:
-    """Makes close choices of a chain again. `again` counts them since the model was loaded."""
+    """Makes close choices of a chain again."""
 
     def __init__(self, model: HostModel, error: float) -> None:
         """`error` is what a logit may be off by."""
-        self.again = 0
         self._model = model
         self._error = error
 
-    def settle(self, logits: Tensor, fed: Sequence[int], start: int, sampler: Sampler, history: History) -> Tensor:
-        """The logits to judge a chain by.
+    def settle(
+        self, logits: Tensor, fed: Sequence[int], start: int, sampler: Sampler, history: History
+    ) -> tuple[Tensor, int]:
+        """The logits to judge a chain by, and how many choices were made again.
 
         Args:
             logits: float32 [len(fed), vocab] that the model gave for `fed`, the pending token and the drafted ones.
@@ -38,11 +39,13 @@ class Guard:
             history: counts the tokens before; returned as it was.
         """
         kept: list[int] = []
+        again = 0
         try:
             for node in range(len(fed)):
                 place = start + node + 1
                 if self._close(logits[node], place, sampler, history):
                     logits = self._alone(logits, fed, node, start)
+                    again += 1
                 token = sampler.choose(logits[node], place, history)
                 if node + 1 == len(fed) or token != fed[node + 1]:
                     break
@@ -51,11 +54,10 @@ class Guard:
         finally:
             for token in kept:
                 history.pop(token)
-        return logits
+        return logits, again
 
     def _alone(self, logits: Tensor, fed: Sequence[int], node: int, start: int) -> Tensor:
         """Row `node` made by one row alone, and those after it anew, for their entries went with it."""
-        self.again += 1
         rows = [logits[:node].clone(), self._model.logits(self._model.forward([fed[node]], start + node)).clone()]
         if rest := fed[node + 1 :]:
             rows.append(self._model.logits(self._model.forward(rest, start + node + 1)))

@@ -217,8 +217,9 @@ class HostExecutor(HostDrafts):
         fed = [self.text[-1], *draft.tokens]
         hidden = self._target.forward(fed, len(self.text) - 1, runs=runs if branched else None)
         logits = self._target.logits(hidden)
+        self._again = 0
         if self._guard is not None and self._timed and draft.tokens:
-            logits = self._guard.settle(logits, fed, len(self.text) - 1, self.sampler, self.history)
+            logits, self._again = self._guard.settle(logits, fed, len(self.text) - 1, self.sampler, self.history)
         self._judged = judge(logits, draft, len(self.text), self.sampler, self.history, self._acceptance)
         if branched:
             self._target.keep(self._judged.path, len(self.text))
@@ -240,6 +241,7 @@ class HostExecutor(HostDrafts):
             verify_ms=1e3 * (perf_counter() - self._drafted),
             parents=tuple(draft.parents),
             switch=self.switch,
+            again=self._again,
         )
         self.stops.observe(stepped)
         return stepped

@@ -1,0 +1,101 @@
+"""What leads to a loaded GGUF pair: files of a repository, and the command that writes files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from specchat.cli.root import specchat
+from specchat.config.catalog import load_catalog
+from specchat.config.paths import demo_model
+from specchat.engine.loading import load
+from specchat.engine.model.checkpoint import Checkpoint
+from tests.engine.fake_hub import serve
+
+pytestmark = pytest.mark.needs_llama
+
+LOAD = """
+import json, sys
+from specchat.engine.api import ModelSource, PairSpec
+from specchat.engine.errors import EngineError
+from specchat.engine.loading import load
+seen = []
+try:
+    session = load(PairSpec("p", "P", ModelSource(repo="someone/tiny", file=sys.argv[1]), None, "gguf"), seen.append)
+    print(json.dumps({"context": session.info.context, "seen": [s.what for s in seen]}))
+except EngineError as error:
+    print(json.dumps({"kind": error.kind, "message": error.message}))
+"""
+
+
+def fetched(home: Path, endpoint: str, file: str) -> dict[str, object]:
+    """The hub's library reads its environment when it is imported, so each load is a process of its own."""
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+    environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_XET": "1"}
+    result = subprocess.run(
+        [sys.executable, "-c", LOAD, file], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    return dict(json.loads(result.stdout.splitlines()[-1]))
+
+
+def test_one_file_of_a_repository_is_downloaded_once(files: tuple[Path, Path], tmp_path: Path) -> None:
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    for name in ("a.gguf", "b.gguf"):
+        (origin / name).write_bytes(files[0].read_bytes())
+    with serve("someone/tiny", origin) as endpoint:
+        first = fetched(tmp_path / "home", endpoint, "a.gguf")
+        missing = fetched(tmp_path / "home", endpoint, "c.gguf")
+    assert first.get("context") == 256, first
+    assert [str(s) for s in first["seen"] if str(s).startswith("downloading")]  # type: ignore[attr-defined]
+    assert {path.name for path in (tmp_path / "home").rglob("*.gguf")} == {"a.gguf"}
+    assert missing["kind"] == "model"
+    assert "someone/tiny has no file c.gguf" in str(missing["message"])
+    again = fetched(tmp_path / "home", "http://127.0.0.1:1", "a.gguf")
+    assert again.get("context") == 256, again
+
+
+@pytest.mark.parametrize("kind", ["f32", "q4_0"])
+def test_the_demo_is_written_and_loaded_by_the_lines_that_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    out = tmp_path / 'a "folder"'
+    result = CliRunner().invoke(specchat, ["convert", "demo", "--to", "gguf", "--out", str(out), "--type", kind])
+    assert result.exit_code == 0, result.output
+    assert sorted(p.name for p in out.iterdir()) == [f"demo-draft-{kind}.gguf", f"demo-target-{kind}.gguf"]
+    (tmp_path / "models.toml").write_text("schema = 1\n" + result.output)
+    pair = load_catalog(tmp_path / "models.toml").find("demo-gguf")
+    info = load(pair.spec, lambda _: None).info
+    assert info.strategy("draft").available
+    config = Checkpoint.open(demo_model("target")).config
+    assert info.target_parameters == pytest.approx(config.parameters(), rel=0.01)
+    small = (out / f"demo-target-{kind}.gguf").stat().st_size / config.parameters()
+    assert small == pytest.approx({"f32": 4.0, "q4_0": 0.62}[kind], rel=0.1)
+
+
+def test_files_that_exist_are_replaced_whole_and_errors_leave_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "demo-target-f16.gguf").mkdir()
+    result = CliRunner().invoke(specchat, ["convert", "demo", "--to", "gguf", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "cannot be written" in result.output
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["demo-target-f16.gguf"]
+
+
+def test_a_gguf_pair_is_not_converted_again(
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    models = tmp_path / "models.toml"
+    models.write_text(f'schema = 1\n[[pair]]\nid = "x"\nbackend = "gguf"\ntarget = {{ path = "{files[0]}" }}\n')
+    result = CliRunner().invoke(specchat, ["convert", "x", "--to", "gguf", "--models", str(models)])
+    assert result.exit_code == 2
+    assert "is a GGUF file already" in result.output
