@@ -1,12 +1,13 @@
 """`specchat bench --against`: other programs with the same weights."""
 
 import importlib
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem, Progress
-from specchat.engine.api import PairSpec, Sampling
+from specchat.engine.api import ModelSource, PairSpec, Sampling
 from specchat.engine.strategies import STRATEGIES
 
 if TYPE_CHECKING:
@@ -25,13 +26,19 @@ def theirs(
 ) -> "list[Contender]":
     """The ways of another program to write, with the weights of `pair`, which is loaded once more."""
     from specchat.bench.contender import Material
-    from specchat.engine.hub import locate
+    from specchat.engine.gguf.file import parts
+    from specchat.engine.hub import locate, locate_file
 
-    quiet = lambda _: None  # noqa: E731
+    def found(source: ModelSource) -> Path:
+        quiet = lambda _: None  # noqa: E731
+        return locate_file(source, parts, quiet) if source.is_gguf else locate(source, quiet)
+
+    if pair.target.is_gguf and module.__name__ != PEERS["llama.cpp"][0]:
+        raise ValueError("it does not run GGUF files here")
     progress.show("loading the models once more, for the other program")
     material = Material(
-        target=locate(pair.target, quiet),
-        draft=locate(pair.draft, quiet) if pair.draft else None,
+        target=found(pair.target),
+        draft=found(pair.draft) if pair.draft else None,
         target_quant=None if pair.target.quant == "none" else pair.target.quant,
         draft_quant=pair.draft.quant if pair.draft and pair.draft.quant != "none" else None,
         on_gpu=session.runner.place == "cuda",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specchat.bench.contender import CLOCK, Clock, Material, Prompt, Run
-from specchat.engine.api import Sampling
+from specchat.engine.api import Sampling, is_gguf
 from specchat.engine.errors import EngineError
 from specchat.engine.gguf.export import Kind, export
 from specchat.engine.model.checkpoint import Checkpoint
@@ -21,7 +21,7 @@ NGRAM = 2
 
 
 def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
-    """Plain decoding and prompt lookup of llama.cpp, on a temporary copy of the weights as GGUF.
+    """Plain decoding and prompt lookup of llama.cpp, on a temporary copy of the weights where they are not GGUF.
 
     Raises:
         EngineError: "config": llama-cpp-python or gguf is not installed. "model": llama.cpp cannot read the weights.
@@ -34,11 +34,14 @@ def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
     kept = TemporaryDirectory(prefix="specchat-gguf-", ignore_cleanup_errors=True)
     opened: list[LlamaCpp] = []
     try:
-        file = Path(kept.name) / "target.gguf"
-        checkpoint = Checkpoint.open(material.target)
-        width = stored_width(checkpoint)
-        export(checkpoint, file, width, material.target_quant, tokenizer=False)
-        shared = _Shared(kept, f"{material.target_quant} weights as {width}" if material.target_quant else width)
+        file, weights = material.target, "the same file"
+        if not is_gguf(file.name):
+            file = Path(kept.name) / "target.gguf"
+            checkpoint = Checkpoint.open(material.target)
+            width = stored_width(checkpoint)
+            export(checkpoint, file, width, material.target_quant, tokenizer=False)
+            weights = f"{material.target_quant} weights as {width}" if material.target_quant else width
+        shared = _Shared(kept, weights)
         opened.append(LlamaCpp("llama.cpp", "plain", file, material, shared, None, clock))
         lookup = _lookup(material.lookup_length)
         name = f"llama.cpp lookup x{material.lookup_length}"
