@@ -26,12 +26,11 @@ def theirs(
 ) -> "list[Contender]":
     """The ways of another program to write, with the weights of `pair`, which is loaded once more."""
     from specchat.bench.contender import Material
-    from specchat.engine.gguf.file import parts
     from specchat.engine.hub import locate, locate_file
 
     def found(source: ModelSource) -> Path:
         quiet = lambda _: None  # noqa: E731
-        return locate_file(source, parts, quiet) if source.is_gguf else locate(source, quiet)
+        return locate_file(source, quiet) if source.is_gguf else locate(source, quiet)
 
     if pair.target.is_gguf and module.__name__ != PEERS["llama.cpp"][0]:
         raise ValueError("it does not run GGUF files here")

@@ -14,7 +14,7 @@ from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from tests.engine.fake_hub import serve
+from tests.hub.server import loopback_hub, of_folder
 
 pytestmark = pytest.mark.needs_llama
 
@@ -35,7 +35,7 @@ except EngineError as error:
 def fetched(home: Path, endpoint: str, file: str) -> dict[str, object]:
     """The hub's library reads its environment when it is imported, so each load is a process of its own."""
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-    environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint}
     result = subprocess.run(
         [sys.executable, "-c", LOAD, file], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
@@ -47,14 +47,14 @@ def test_one_file_of_a_repository_is_downloaded_once(files: tuple[Path, Path], t
     origin.mkdir()
     for name in ("a.gguf", "b.gguf"):
         (origin / name).write_bytes(files[0].read_bytes())
-    with serve("someone/tiny", origin) as endpoint:
-        first = fetched(tmp_path / "home", endpoint, "a.gguf")
-        missing = fetched(tmp_path / "home", endpoint, "c.gguf")
+    with loopback_hub({"someone/tiny": of_folder(origin)}) as hub:
+        first = fetched(tmp_path / "home", hub.endpoint, "a.gguf")
+        missing = fetched(tmp_path / "home", hub.endpoint, "c.gguf")
     assert first.get("context") == 256, first
     assert [str(s) for s in first["seen"] if str(s).startswith("downloading")]  # type: ignore[attr-defined]
     assert {path.name for path in (tmp_path / "home").rglob("*.gguf")} == {"a.gguf"}
     assert missing["kind"] == "model"
-    assert "someone/tiny has no file c.gguf" in str(missing["message"])
+    assert "someone/tiny has no c.gguf" in str(missing["message"])
     again = fetched(tmp_path / "home", "http://127.0.0.1:1", "a.gguf")
     assert again.get("context") == 256, again
 

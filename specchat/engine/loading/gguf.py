@@ -1,6 +1,7 @@
 """Pairs whose target llama.cpp runs; the draft is a GGUF file too, or a checkpoint that our own decoder runs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -13,9 +14,9 @@ from specchat.engine.gguf.proof import prove
 from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.trial import attempt
 from specchat.engine.hub import locate, locate_file
-from specchat.engine.model.plan import DEFAULT_CONTEXT
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.plan import DEFAULT_CONTEXT
 from specchat.engine.model.tokenizer import mismatch
 from specchat.engine.runners.host import About, assembled
 from specchat.engine.session import Session
@@ -73,7 +74,10 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         error=proof.error,
     )
     progress(Loading("measuring plain speed", 0.9))
-    return Session(pair, tokenizer, assembled(target, draft, about), started)
+    session = Session(pair, tokenizer, assembled(target, draft, about), started)
+    warning = "" if pair.draft_vocabulary is None else f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair."
+    session.info = replace(session.info, warning=warning)
+    return session
 
 
 def _located(source: ModelSource, progress: Progress) -> Path:
