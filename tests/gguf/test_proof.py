@@ -6,9 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.api import Sampling, Speculation
-from specchat.engine.decoding.guard import Guard
-from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf import proof
 from specchat.engine.gguf.export import export
@@ -17,8 +14,6 @@ from specchat.engine.gguf.model import MOST_ROWS, GgufModel, Settings
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.runs import chain
-from specchat.engine.session import Session
-from tests.engine.test_lossless import SAMPLINGS, Limits, finished, reply
 
 pytestmark = pytest.mark.needs_llama
 
@@ -154,24 +149,3 @@ def test_slow_models_are_compared_at_few_counts_and_the_others_padded(
     padding = proof.prove(model).padding
     assert padding[2:] == (2, 4, 4, 8, 8, 8, 8, *[16] * 8)
     assert padding[1] in (1, 2)
-
-
-@pytest.mark.parametrize("name", SAMPLINGS)
-def test_the_guard_makes_close_choices_again(session: Session, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """With rows that are off by half a logit most choices are close; each is then the one of a row alone."""
-    executor = session.runner.executor
-    assert isinstance(executor, HostExecutor)
-    apart = Apart(session.target.model, 0.5)  # type: ignore[arg-type]
-    for seed in range(3):
-        sampling = Sampling(**{**SAMPLINGS[name].__dict__, "seed": seed})
-        plain = finished(reply(session, "abcab", sampling, Limits(60), Speculation()))
-        with monkeypatch.context() as patch:
-            patch.setattr(executor, "_target", apart)
-            loose = finished(reply(session, "abcab", sampling, Limits(60), Speculation("draft", 8)))
-            patch.setattr(executor, "_guard", Guard(apart, 0.5))  # type: ignore[arg-type]
-            last = finished(reply(session, "abcab", sampling, Limits(60), Speculation("draft", 8)))
-        assert last.token_ids == plain.token_ids
-        assert last.stats.num_choices_again > 0
-        assert loose.stats.num_choices_again == 0
-        if seed == 0 and name in ("greedy", "T=1", "everything"):
-            assert loose.token_ids != plain.token_ids

@@ -1,0 +1,67 @@
+"""The margin guard: what rows decide that depend on their company is decided by one row alone where it is close."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine.api import Limits, Speculation
+from specchat.engine.decoding.guard import Guard
+from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.session import Session
+from tests.engine.test_lossless import SAMPLINGS, finished, reply
+
+OFF = 0.5
+"""How far a logit of a pass of several rows is off, at most."""
+
+
+class Apart:
+    """Our decoder with the logits of several rows off by noise, as with kernels that depend on the number of rows."""
+
+    def __init__(self, model: Decoder) -> None:
+        self._model = model
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        made = self._model.logits(hidden)
+        if len(hidden) == 1:
+            return made
+        noise = torch.rand(made.shape, generator=torch.Generator().manual_seed(len(hidden)))
+        return made + OFF * (2 * noise - 1)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_close_choices_are_those_of_one_row(session: Session, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    executor, model = session.runner.executor, session.target.model
+    assert isinstance(executor, HostExecutor)
+    assert isinstance(model, Decoder)
+    apart = Apart(model)
+    strayed = 0
+    for seed in range(3):
+        sampling = replace(SAMPLINGS[name], seed=seed)
+        plain = finished(reply(session, "abcab", sampling, Limits(60), Speculation()))
+        with monkeypatch.context() as patch:
+            patch.setattr(executor, "_target", apart)
+            loose = finished(reply(session, "abcab", sampling, Limits(60), Speculation("draft", 8)))
+            patch.setattr(executor, "_guard", Guard(apart, OFF))  # type: ignore[arg-type]
+            last = finished(reply(session, "abcab", sampling, Limits(60), Speculation("draft", 8)))
+        assert last.token_ids == plain.token_ids
+        assert last.stats.num_choices_again > 0
+        assert loose.stats.num_choices_again == 0
+        strayed += loose.token_ids != plain.token_ids
+    assert strayed
+
+
+def test_what_is_not_close_is_not_made_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor, model = session.runner.executor, session.target.model
+    assert isinstance(executor, HostExecutor)
+    assert isinstance(model, Decoder)
+    monkeypatch.setattr(executor, "_guard", Guard(model, 1e-9))
+    for name in SAMPLINGS:
+        last = finished(reply(session, "abcab", SAMPLINGS[name], Limits(60), Speculation("draft", 8)))
+        assert last.stats.num_accepted_draft_tokens > 0
+        assert last.stats.num_choices_again == 0
