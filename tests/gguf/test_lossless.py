@@ -6,9 +6,11 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
 
 from specchat.config.paths import demo_model
 from specchat.engine.api import Generate, Limits, Message, PairSpec, Sampling, Speculation, Started
+from specchat.engine.gguf.model import GgufModel
 from specchat.engine.loading import load
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
@@ -31,6 +33,11 @@ def test_the_strategies_that_there_are(session: Session) -> None:
 def test_rows_are_alike_and_that_is_said(session: Session, demo: Session) -> None:
     for one in (session, demo):
         assert one.info.exactness.startswith("row-invariant: passes of 1 to 16 rows compared bit for bit")
+        model = one.target.model
+        assert isinstance(model, GgufModel)
+        model.write(range(100), 0)
+        assert torch.equal(model.next_logits(7, 100), model.forward([7, 8, 9], 100)[0])
+        one.target.keep(0)
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)

@@ -91,12 +91,12 @@ def test_a_pass_does_not_read_what_was_padded(model: GgufModel) -> None:
 
 
 def test_a_context_is_filled_to_its_last_token(files: tuple[Path, Path]) -> None:
-    small = opened(files[0], 64)
+    small = opened(files[0], 256)  # what llama.cpp rounds a cache up to
     small.padding = (0, 4, 4, 4, *range(4, MOST_ROWS + 1))
-    small.write([1] * 63, 0)
-    assert small.forward([2], 63).shape == (1, small.vocab)
-    with pytest.raises(ValueError, match="2 tokens do not fit after 63 of 64"):
-        small.forward([2, 3], 63)
+    small.write([1] * 255, 0)
+    assert small.forward([2], 255).shape == (1, small.vocab)
+    with pytest.raises(ValueError, match="2 tokens do not fit after 255 of 256"):
+        small.forward([2, 3], 255)
 
 
 def test_a_context_that_is_too_short_to_compare_in_is_refused(files: tuple[Path, Path]) -> None:
