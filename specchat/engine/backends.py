@@ -9,3 +9,11 @@ BACKENDS: Mapping[str, str] = {
     GGUF_BACKEND: "specchat.engine.loading.gguf:load",
 }
 """By name the "module:function" that loads a pair of this kind; see `worker.Loader`."""
+UNFIT: Mapping[str, Mapping[str, str]] = {
+    DEFAULT_BACKEND: {},
+    GGUF_BACKEND: {
+        "draft-tree": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
+        "swift": "llama.cpp cannot leave out layers",
+    },
+}
+"""The strategies that pairs of a kind cannot have, and why."""

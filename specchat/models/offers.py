@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.api import ModelSource, PairSpec
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, UNFIT
 from specchat.engine.errors import ModelError
 from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS
 from specchat.models.about import About, about_folder, about_gguf
@@ -98,7 +98,7 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
 def strategies(pair: Pair, target: About | None) -> tuple[str, ...]:
     """The strategies that a pair will have, by what is known of it."""
     short = target is not None and 0 < target.layers < SWIFT_LAYERS
-    lacks = {"swift", "draft-tree"} if pair.spec.backend != DEFAULT_BACKEND else {"swift"} if short else set()
+    lacks = {*UNFIT[pair.spec.backend], *(["swift"] if short else [])}
     if pair.spec.draft is None:
         lacks |= {name for name, info in STRATEGIES.items() if info.needs_draft}
     return tuple(name for name in STRATEGIES if name not in lacks)

@@ -2,6 +2,7 @@
 
 from specchat.clean import one_line
 from specchat.engine.fetch.download import Progress
+from specchat.engine.strategies import STRATEGIES
 from specchat.models.offers import Offer
 from specchat.models.pull import Order
 
@@ -62,9 +63,8 @@ def amount(offer: Offer) -> str:
 
 def drafting(offer: Offer) -> str:
     """How many of the strategies a pair will have, or that it has all."""
-    return (
-        "all" if offer.pair.spec.draft and "swift" in offer.strategies else f"{len(offer.strategies)}, no draft model"
-    )
+    many = "all" if len(offer.strategies) == len(STRATEGIES) else str(len(offer.strategies))
+    return many if offer.pair.spec.draft else f"{many}, no draft model"
 
 
 def about(offer: Offer) -> list[tuple[str, str]]:

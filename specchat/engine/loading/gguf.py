@@ -6,6 +6,7 @@ from pathlib import Path
 from time import perf_counter
 
 from specchat.engine.api import GgufOptions, Loading, ModelSource, PairSpec
+from specchat.engine.backends import GGUF_BACKEND, UNFIT
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.file import GgufFile, whole
 from specchat.engine.gguf.library import llama
@@ -22,8 +23,6 @@ from specchat.engine.runners.host import About, assembled
 from specchat.engine.session import Session
 from specchat.engine.threads import CORES, leave_one_core
 
-NO_TREES = "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise"
-NO_SKIPPING = "llama.cpp cannot leave out layers"
 ALL_LAYERS = 9999
 
 Progress = Callable[[Loading], None]
@@ -70,7 +69,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         exactness=proof.words,
         place="cuda" if on_gpu else "cpu",
         trees=False,
-        refused={"swift": NO_SKIPPING, "draft-tree": NO_TREES},
+        refused=UNFIT[GGUF_BACKEND],
         error=proof.error,
     )
     progress(Loading("measuring plain speed", 0.9))
