@@ -1,0 +1,51 @@
+"""What a pass of llama.cpp costs by its number of rows: `python -m measure.gguf_rows`.
+
+The demo target as GGUF of every kind, without padding: the second column over the first is what plain decoding pays
+where one row goes as two.
+"""
+
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+from specchat.config.paths import demo_model
+from specchat.engine.gguf.export import KINDS, export
+from specchat.engine.gguf.file import GgufFile
+from specchat.engine.gguf.model import GgufModel, Settings
+from specchat.engine.gguf.proof import prove
+from specchat.engine.model.checkpoint import Checkpoint
+
+ROWS = (1, 2, 4, 6, 8, 12, 16)
+PASSES = 60
+FILLED = 64
+"""Tokens in the cache: a short chat."""
+
+
+def milliseconds(model: GgufModel) -> dict[int, float]:
+    """The first quartile of passes of each number of rows, taken in turns: other programs only make them longer."""
+    times: dict[int, list[float]] = {rows: [] for rows in ROWS}
+    model.write(range(FILLED), 0)
+    for _ in range(PASSES):
+        for rows, seen in times.items():
+            started = perf_counter()
+            model.forward(range(rows), FILLED)
+            seen.append(1e3 * (perf_counter() - started))
+    return {rows: quantiles(seen)[0] for rows, seen in times.items()}
+
+
+def main() -> None:
+    print("| kind | row goes as | " + " | ".join(f"{rows} rows" for rows in ROWS) + " |")
+    print("|---" * (len(ROWS) + 2) + "|")
+    with TemporaryDirectory(prefix="specchat-gguf-") as folder:
+        for kind in KINDS:
+            file = Path(folder) / f"{kind}.gguf"
+            export(Checkpoint.open(demo_model("target")), file, kind)
+            model = GgufModel(GgufFile(file, 0, lambda _: None), Settings(1024, 1, "f16", False))
+            padding = prove(model).padding[1]
+            cost = milliseconds(model)
+            print(f"| {kind} | {padding} | " + " | ".join(f"{cost[rows]:.2f}" for rows in ROWS) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
