@@ -76,8 +76,6 @@ class ModelTable(Table):
             raise ValueError("revision goes with repo only.")
         if self.file is not None and self.repo is None:
             raise ValueError("file goes with repo only: a path names the file itself.")
-        if not self.is_gguf and (given := [key for key in GGUF_KEYS if getattr(self, key) is not None]):
-            raise ValueError(f"{given[0]} goes with a .gguf file only.")
         if self.is_gguf and self.quant is not None:
             raise ValueError("a .gguf file is quantised when it is made: choose another file in the place of quant.")
         if self.cache == "q8_0" and not self.flash_attention:
@@ -136,12 +134,18 @@ class PairTable(Table):
 
     @model_validator(mode="after")
     def _backend_fits(self) -> Self:
-        if self.target.is_gguf != (self.backend == GGUF_BACKEND):
-            asked = GGUF_BACKEND if self.target.is_gguf else DEFAULT_BACKEND
-            what = "a .gguf file" if self.target.is_gguf else "no .gguf file"
-            raise ValueError(f'the target is {what}: set backend = "{asked}".')
-        if self.draft is not None and self.draft.is_gguf and self.backend != GGUF_BACKEND:
-            raise ValueError("a .gguf file drafts only for a target that is one too.")
+        if self.backend == GGUF_BACKEND:
+            # A path may lead to a GGUF file of another name, as Ollama's are.
+            if not self.target.is_gguf and self.target.path is None:
+                raise ValueError("backend gguf needs a .gguf file as its target: a path, or a repo with file.")
+            return self
+        if self.target.is_gguf:
+            raise ValueError(f'the target is a .gguf file: set backend = "{GGUF_BACKEND}".')
+        for model in (self.target, self.draft):
+            if model is not None and model.is_gguf:
+                raise ValueError("a .gguf file drafts only for a target that is one too.")
+            if model is not None and (given := [key for key in GGUF_KEYS if getattr(model, key) is not None]):
+                raise ValueError(f'{given[0]} goes with backend = "{GGUF_BACKEND}" only.')
         return self
 
 

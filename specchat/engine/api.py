@@ -1,5 +1,6 @@
 """The messages across the process boundary: requests to the engine, events and statistics from it."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -126,7 +127,8 @@ class ModelSource:
 
     @property
     def is_gguf(self) -> bool:
-        return is_gguf(self.file or self.path or "")
+        """Whether it is a GGUF file by its name, or by being a file at all: Ollama's have other names."""
+        return is_gguf(self.file or self.path or "") or os.path.isfile(os.path.expanduser(self.path or ""))
 
 
 @dataclass(frozen=True)

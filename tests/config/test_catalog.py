@@ -106,8 +106,7 @@ def test_what_cannot_be_run_yet_is_listed_with_the_reason(write: Write) -> None:
 
 def test_every_backend_that_exists_may_be_named(write: Write) -> None:
     for name in BACKENDS:
-        path = "x.gguf" if name == "gguf" else "x"
-        lines = f'    target = {{ path = "{path}" }}\n    backend = "{name}"'
+        lines = f'    target = {{ path = "x" }}\n    backend = "{name}"'
         assert load_catalog(write("models.toml", HEAD + lines)).find("mine").spec.backend == name
 
 
@@ -160,12 +159,12 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
             'pair[0].backend (pair mine): there is no backend "mlx" (native, gguf).',
         ),
         (HEAD + '    target = { path = "x.gguf" }', 'the target is a .gguf file: set backend = "gguf"'),
-        (HEAD + '    target = { path = "x" }\n    backend = "gguf"', 'is no .gguf file: set backend = "native"'),
+        (HEAD + '    target = { repo = "a/b" }\n    backend = "gguf"', "backend gguf needs a .gguf file as its target"),
         (
             HEAD + '    target = { path = "x" }\n    draft = { path = "y.gguf" }',
             "a .gguf file drafts only for a target that is one too",
         ),
-        (HEAD + '    target = { path = "x", threads = 2 }', "threads goes with a .gguf file only"),
+        (HEAD + '    target = { path = "x", threads = 2 }', 'threads goes with backend = "gguf" only'),
         (HEAD + '    target = { path = "x.gguf", quant = "nf4" }', "a .gguf file is quantised when it is made"),
         (HEAD + '    target = { path = "x", file = "y.gguf" }', "file goes with repo only"),
         (HEAD + '    target = { repo = "a/b", file = "sub/y.gguf" }', "at the top of a repository"),

@@ -131,6 +131,13 @@ def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
 
 
 @needs_llama
+def test_a_file_of_any_name_may_be_one(files: tuple[Path, Path], tmp_path: Path) -> None:
+    """Ollama names its files by their hashes."""
+    (tmp_path / "sha256-0123").write_bytes(files[0].read_bytes())
+    assert loaded(tmp_path / "sha256-0123", tmp_path / "sha256-0123").info.strategy("draft").available
+
+
+@needs_llama
 def test_a_draft_of_another_vocabulary_is_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
     other = checkpoint(tmp_path / "other")
     with pytest.raises(ModelError, match="its tokenizer differs from the target's"):
