@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from specchat.config.checks import Table, matching
 from specchat.config.errors import nearest
 from specchat.engine.api import Acceptance, CacheType, Device, Wanted, is_gguf
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
@@ -116,6 +116,7 @@ class PairTable(Table):
     draft_vocabulary: Annotated[str, Field(min_length=1)] | None = None
     heads: dict[str, ModelTable] = Field(default_factory=dict)
     context: Annotated[int, Field(ge=16)] | None = None
+    trust_remote_code: bool = False
     strategy: Strategy | None = None
     acceptance: Acceptance = "coupled"
     strategies: dict[Strategy, StrategyTable] = Field(default_factory=dict)
@@ -134,6 +135,8 @@ class PairTable(Table):
 
     @model_validator(mode="after")
     def _backend_fits(self) -> Self:
+        if self.trust_remote_code and self.backend != HF_BACKEND:
+            raise ValueError(f'trust_remote_code goes with backend = "{HF_BACKEND}" only.')
         if self.backend == GGUF_BACKEND:
             # A path may lead to a GGUF file of another name, as Ollama's are.
             if not self.target.is_gguf and self.target.path is None:

@@ -136,6 +136,7 @@ class PairSpec:
     """A target with an optional draft, as the engine loads it.
 
     `draft_vocabulary` is the path of a file with the tokens that the draft may propose (model/draft_vocabulary.py).
+    With `trust_remote_code` programs that come with the checkpoints are run, by the backend `hf` alone.
     """
 
     id: str
@@ -145,6 +146,7 @@ class PairSpec:
     backend: str = DEFAULT_BACKEND
     context: int | None = None
     draft_vocabulary: str | None = None
+    trust_remote_code: bool = False
 
 
 # Requests: client -> worker
@@ -271,7 +273,7 @@ class PairInfo:
     exactness: str
     """How equality with plain decoding is ensured here, in words."""
     note: str
-    """Why a pair that may run on a GPU runs on the CPU, in words; empty otherwise."""
+    """Why a pair is run otherwise than expected, such as on the CPU where there is a GPU, in words; "" if it is not."""
     plain_sampled_tokens_per_second: float = 0.0
     """Plain speed where tokens are drawn, which costs a small model much of a step; 0 where it was not measured."""
     gpu: str = ""

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 DEFAULT_BACKEND = "native"
 GGUF_BACKEND = "gguf"
+HF_BACKEND = "hf"
 BACKENDS: Mapping[str, str] = {
     DEFAULT_BACKEND: "specchat.engine.loading.native:load",
     GGUF_BACKEND: "specchat.engine.loading.gguf:load",
+    HF_BACKEND: "specchat.engine.loading.hf:load",
 }
 """By name the "module:function" that loads a pair of this kind; see `worker.Loader`."""
 UNFIT: Mapping[str, Mapping[str, str]] = {
@@ -14,6 +16,10 @@ UNFIT: Mapping[str, Mapping[str, str]] = {
     GGUF_BACKEND: {
         "draft-tree": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
         "swift": "llama.cpp cannot leave out layers",
+    },
+    HF_BACKEND: {
+        "draft-tree": "transformers' caches hold chains of tokens, no trees",
+        "swift": "transformers runs all layers",
     },
 }
 """The strategies that pairs of a kind cannot have, and why."""

@@ -1,5 +1,6 @@
 """Errors that the engine tells its user in a sentence; everything else is a bug."""
 
+from pathlib import Path
 from typing import Literal
 
 ErrorKind = Literal["config", "model", "context", "memory", "download", "request", "died", "internal"]
@@ -22,6 +23,14 @@ class ModelError(EngineError):
 
     def __init__(self, message: str) -> None:
         super().__init__("model", message)
+
+
+class ForeignModel(ModelError):
+    """A sound checkpoint that specchat's own decoder does not run, because of `reason`."""
+
+    def __init__(self, file: Path, reason: str) -> None:
+        super().__init__(f'{file}: {reason}. Set backend = "hf" for the pair in models.toml: transformers may run it.')
+        self.reason = reason
 
 
 class ContextError(EngineError):

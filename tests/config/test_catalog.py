@@ -156,7 +156,7 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { path = "x" }\n    backend = "Native"', 'Did you mean "native"?'),
         (
             HEAD + '    target = { path = "x" }\n    backend = "mlx"',
-            'pair[0].backend (pair mine): there is no backend "mlx" (native, gguf).',
+            'pair[0].backend (pair mine): there is no backend "mlx" (native, gguf, hf).',
         ),
         (HEAD + '    target = { path = "x.gguf" }', 'the target is a .gguf file: set backend = "gguf"'),
         (HEAD + '    target = { repo = "a/b" }\n    backend = "gguf"', "backend gguf needs a .gguf file as its target"),

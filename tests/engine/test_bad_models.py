@@ -197,7 +197,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "key missing": (without("hidden_size"), "'hidden_size'"),
     "value wrong": (lambda f: edit(f, num_hidden_layers="four"), "num_hidden_layers"),
     "heads do not divide": (lambda f: edit(f, num_key_value_heads=3), "multiple"),
-    "other architecture": (lambda f: edit(f, model_type="gpt2"), "'gpt2'"),
+    "other architecture": (lambda f: edit(f, model_type="gpt9"), "'gpt9'"),
     "other activation": (lambda f: edit(f, hidden_act="gelu"), "'gelu'"),
     "unknown rope": (lambda f: edit(f, rope_scaling={"rope_type": "longrope"}), "'longrope'"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "holds no model.safetensors"),
@@ -345,7 +345,7 @@ def test_a_chat_longer_than_the_context_is_refused_with_the_numbers(session: Ses
 
 
 def test_a_backend_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
-    assert refusal(replace(pair(tmp_path), backend="gguf")) == 'p: there is no backend "gguf" (native).'
+    assert refusal(replace(pair(tmp_path), backend="mlx")) == 'p: there is no backend "mlx" (native, gguf, hf).'
 
 
 def test_every_backend_has_a_loader() -> None:

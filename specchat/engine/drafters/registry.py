@@ -47,7 +47,8 @@ def drafters_for(
     of each step; `fences` tell code from prose; `unfit` says of strategies that what runs the target cannot have why.
     """
     lookup, suffix, ngram = LookupDrafter(drafts), SuffixDrafter(drafts, earlier), NgramDrafter(drafts, earlier)
-    drafters: dict[str, Drafter] = {drafter.name: drafter for drafter in (PlainDrafter(), lookup, suffix, ngram)}
+    copiers = [drafter for drafter in (lookup, suffix, ngram) if drafter.name not in unfit]
+    drafters: dict[str, Drafter] = {drafter.name: drafter for drafter in (PlainDrafter(), *copiers)}
     refused = dict(unfit)
     models: list[ModelDrafter] = []
     grown: ModelDrafter | None = None
@@ -58,13 +59,17 @@ def drafters_for(
         joint = drafts is draft.drafts and not draft.ahead
         cascade = CascadeDrafter(ngram, drafts, chain, joint)
         drafters |= {drafter.name: drafter for drafter in (chain, tree, cascade) if drafter.name not in unfit}
-        models, grown = [chain], tree if tree.name in drafters else None
+        models = [chain] if chain.name in drafters else []
+        grown = tree if tree.name in drafters else None
     else:
-        refused |= {info.name: "this pair has no draft model" for info in STRATEGIES.values() if info.needs_draft}
+        refused = {
+            info.name: "this pair has no draft model" for info in STRATEGIES.values() if info.needs_draft
+        } | refused
     if layers >= SWIFT_LAYERS and "swift" not in unfit:
         drafters["swift"] = swift = SwiftDrafter(target, layers, drafts)
         models = models or [swift]  # where nothing else drafts for the target it does so itself
     elif "swift" not in unfit:
         refused["swift"] = f"the target has only {layers} layers: too few to skip some"
-    drafters["auto"] = AutoDrafter(drafts, (lookup, suffix), lookup.after, models, grown, costs, fences)
+    asked = [drafter for drafter in (lookup, suffix) if drafter in copiers]
+    drafters["auto"] = AutoDrafter(drafts, asked, lookup.after, models, grown, costs, fences)
     return drafters, tuple(StrategyStatus(name, name in drafters, refused.get(name, "")) for name in STRATEGIES)

@@ -1,17 +1,19 @@
 """From a pair's description to a session."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 
 from specchat.engine.api import Loading, PairSpec
-from specchat.engine.backends import BACKENDS
-from specchat.engine.errors import ModelError
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
+from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.session import Session
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] = lambda: None) -> Session:
     """Load a pair and measure it.
 
+    What our own decoder does not run goes to transformers, which the pair's info tells.
     `make_room` is called once all files are there and fit together, before they are read into memory.
 
     Raises:
@@ -19,6 +21,20 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     """
     if pair.backend not in BACKENDS:
         raise ModelError(f'{pair.id}: there is no backend "{pair.backend}" ({", ".join(BACKENDS)}).')
-    module, _, function = BACKENDS[pair.backend].partition(":")
+    try:
+        return _loaded(pair.backend, pair, progress, make_room)
+    except ForeignModel as foreign:
+        if pair.backend != DEFAULT_BACKEND:
+            raise
+        note = f"transformers runs this pair: {foreign.reason}"
+    session = _loaded(HF_BACKEND, pair, progress, make_room)
+    session.info = replace(session.info, note="; ".join(part for part in (note, session.info.note) if part))
+    return session
+
+
+def _loaded(
+    backend: str, pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]
+) -> Session:
+    module, _, function = BACKENDS[backend].partition(":")
     session: Session = getattr(import_module(module), function)(pair, progress, make_room)
     return session

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from specchat.engine.api import Quant, Wanted
-from specchat.engine.errors import ModelError
+from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, read_json
 from specchat.engine.model.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ class Checkpoint:
             dtype=DTYPES.get(str(raw.get("dtype", raw.get("torch_dtype")))),
             quant=quant,
             nested=bool(settings.get("bnb_4bit_use_double_quant")) if isinstance(settings, dict) else True,
-            shards=_shards(folder),
+            shards=weight_files(folder),
         )
 
     def tokenizer(self) -> Tokenizer:
@@ -95,13 +95,15 @@ def _stored_quant(path: Path, settings: Any) -> Quant:
             if kind in ("nf4", "fp4"):
                 return kind  # type: ignore[no-any-return]
             method = f"bitsandbytes {kind}"
-    raise ModelError(
-        f"{path}: the checkpoint is quantised with {method}, which specchat cannot run; it runs bitsandbytes nf4, fp4 "
-        "and int8. Use the unquantised checkpoint with quant in models.toml."
-    )
+    raise ForeignModel(path, f"it is quantised with {method}, and specchat's decoder runs bitsandbytes nf4, fp4, int8")
 
 
-def _shards(folder: Path) -> tuple[Path, ...]:
+def weight_files(folder: Path) -> tuple[Path, ...]:
+    """The safetensors files of a checkpoint.
+
+    Raises:
+        ModelError: some are missing, or its weights are pickled.
+    """
     index = folder / "model.safetensors.index.json"
     if found(index):
         named = read_json(index).get("weight_map")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specchat.engine.errors import ModelError
+from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.model.files import found, read_json
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -69,8 +69,8 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     path = folder / "config.json"
     family = raw.get("model_type")
     if family not in FAMILIES:
-        raise ModelError(
-            f"{path}: model_type {family!r} is not one that specchat's decoder runs ({', '.join(FAMILIES)})."
+        raise ForeignModel(
+            path, f"model_type {family!r} is not one that specchat's decoder runs ({', '.join(FAMILIES)})"
         )
     try:
         config = _parse(raw, family, _eos(raw))

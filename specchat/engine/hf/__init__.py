@@ -1,0 +1,1 @@
+"""Models that transformers runs, below the same step."""

@@ -1,0 +1,224 @@
+"""A checkpoint that transformers is to run: looked at first, then read."""
+
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, BitsAndBytesConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+from transformers.quantizers.auto import get_hf_quantizer
+from transformers.utils import logging
+
+from specchat.clean import one_line
+from specchat.engine.api import Wanted
+from specchat.engine.errors import ModelError
+from specchat.engine.model.checkpoint import weight_files
+from specchat.engine.model.files import read_json
+from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.out_of_memory import ran_out
+
+WORDS = 300
+"""Characters of what transformers says that are passed on."""
+QUANTS: dict[Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8}
+"""Bits of a weight that bitsandbytes quantises, scales included, rounded up."""
+SHOWN = 3
+"""Weights that are named where some are missing."""
+
+
+@dataclass(frozen=True)
+class HfFiles:
+    """A checkpoint that was found.
+
+    Attributes:
+        config: transformers' own.
+        size: bytes of the weights in the files.
+        bits: of a weight that is not quantised, 32 where the checkpoint does not say.
+        trusted: whether programs that come with it may be run.
+    """
+
+    folder: Path
+    config: Any
+    size: int
+    bits: int
+    trusted: bool
+
+    @classmethod
+    def open(cls, folder: Path, trusted: bool) -> "HfFiles":
+        """Read and check the settings in `folder`, and find its weights.
+
+        Raises:
+            ModelError: files missing, damaged or pickled, or a model that this transformers does not run, or only by
+                programs that come with it and are not trusted.
+        """
+        _hush()
+        path = folder / "config.json"
+        raw = read_json(path)
+        shards = weight_files(folder)
+        kind, programs = raw.get("model_type"), "auto_map" in raw
+        known = isinstance(kind, str) and kind in CONFIG_MAPPING
+        if not known and programs and not trusted:
+            raise ModelError(
+                f"{path}: model_type {_shown(kind)} runs by programs that come with the checkpoint, and none is run "
+                'unasked. Read them, then set backend = "hf" and trust_remote_code = true for the pair in models.toml.'
+            )
+        if not known and not programs:
+            raise ModelError(
+                f"{path}: transformers {transformers.__version__} does not know model_type {_shown(kind)}. A newer one "
+                "may; or take a GGUF file of the model, which llama.cpp runs."
+            )
+        if programs and trusted and not any(folder.glob("*.py")):
+            raise ModelError(
+                f"{folder} lacks the programs that come with the checkpoint, and none is ever downloaded. Download the "
+                "whole repository yourself, read them, and give its folder as path."
+            )
+        try:
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=trusted, local_files_only=True)
+        except Exception as error:  # of damaged settings it raises anything
+            raise ModelError(f"{path} cannot be used: transformers says: {_words(error)}") from None
+        dtype = config.get_text_config(decoder=True).dtype or config.dtype
+        bits = 8 * dtype.itemsize if isinstance(dtype, torch.dtype) else 32
+        for shard in shards:
+            _look(shard)
+        files = cls(folder, config, sum(shard.stat().st_size for shard in shards), bits, trusted)
+        files._maker()
+        return files
+
+    @property
+    def quantised(self) -> bool:
+        """Whether the files hold quantised weights."""
+        return getattr(self.config, "quantization_config", None) is not None
+
+    @property
+    def own_programs(self) -> bool:
+        """Whether programs that come with the checkpoint are run."""
+        return self.trusted and hasattr(self.config, "auto_map")
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer beside the weights.
+
+        Raises:
+            ModelError: it is missing or damaged, or has more tokens than the model has embeddings.
+        """
+        tokenizer = Tokenizer.read(self.folder)
+        vocab = self.config.get_text_config(decoder=True).vocab_size
+        if tokenizer.size > vocab:
+            raise ModelError(
+                f"{self.folder}: the tokenizer has {tokenizer.size} tokens, the model only {vocab} "
+                "(vocab_size in config.json). Download the checkpoint again."
+            )
+        return tokenizer
+
+    def longest(self, wanted: int) -> int:
+        """Tokens of a cache where so many are wanted: no more than the model was made for."""
+        made_for = getattr(self.config.get_text_config(decoder=True), "max_position_embeddings", None)
+        return min(wanted, made_for) if isinstance(made_for, int) and made_for > 0 else wanted
+
+    def needs(self, on_gpu: bool, quant: Wanted | None) -> int:
+        """Bytes of the weights once they are read."""
+        if quant in QUANTS:
+            return self.size * QUANTS[quant] // self.bits
+        return self.size * 32 // self.bits if not on_gpu and not self.quantised else self.size
+
+    def check(self, device: str, quant: Wanted | None) -> None:
+        """Find out whether what quantised weights need is installed.
+
+        Raises:
+            ModelError: a package or a GPU is missing, or the two ways of quantising contradict each other.
+        """
+        if quant in QUANTS and self.quantised:
+            raise ModelError(f"{self.folder} is quantised already and cannot become {quant}. Leave quant out.")
+        if quant not in QUANTS and not self.quantised:
+            return
+        asked = _bitsandbytes(quant) if quant in QUANTS else None
+        try:
+            get_hf_quantizer(deepcopy(self.config), asked, {"": device}, True, {})  # type: ignore[no-untyped-call]
+        except Exception as error:  # each way of quantising has its own
+            raise ModelError(f"{self.folder} cannot be loaded: transformers says: {_words(error)}") from None
+
+    def read(self, device: str, quant: Wanted | None) -> Any:
+        """The network, in evaluation mode on `device`, its layers quantised as `quant` says.
+
+        On the CPU weights of 16 bits become float32: few processors multiply anything else faster, and rows of a pass
+        then come out close to each other.
+
+        Raises:
+            ModelError: weights are missing or damaged.
+        """
+        options: dict[str, Any] = {"dtype": "auto" if device == "cuda" or self.quantised else torch.float32}
+        if quant in QUANTS:
+            options["quantization_config"] = _bitsandbytes(quant)
+        placed = self.quantised or quant in QUANTS
+        if placed:
+            # Only quantised weights need accelerate, which places them while they are read.
+            options["device_map"] = {"": device}
+        try:
+            network, told = self._maker().from_pretrained(
+                self.folder,
+                config=self.config,
+                trust_remote_code=self.trusted,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+                **options,
+            )
+        except Exception as error:  # of damaged files it raises anything
+            if ran_out(error):
+                raise
+            raise ModelError(f"{self.folder} cannot be loaded: transformers says: {_words(error)}") from None
+        if missing := sorted(told["missing_keys"]):
+            some = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
+            raise ModelError(
+                f"{self.folder}: {len(missing)} weights are missing from its files ({one_line(some, WORDS)}). "
+                "Download the checkpoint again."
+            )
+        return network.eval() if placed else network.eval().to(device)
+
+    def _maker(self) -> Any:
+        """What makes the network: of a checkpoint that also sees, all of it, which is asked for text alone."""
+        kind = type(self.config)
+        programs = getattr(self.config, "auto_map", {}) if self.trusted else {}
+        if kind in MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in programs:
+            return AutoModelForCausalLM
+        if kind in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+            return AutoModelForImageTextToText
+        raise ModelError(f"{self.folder}: model_type {_shown(self.config.model_type)} is none that writes text.")
+
+
+def _bitsandbytes(quant: Wanted | None) -> BitsAndBytesConfig:
+    if quant == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)  # type: ignore[no-untyped-call]
+    four: dict[str, Any] = {"bnb_4bit_quant_type": quant, "bnb_4bit_use_double_quant": True}
+    return BitsAndBytesConfig(load_in_4bit=True, **four)  # type: ignore[no-untyped-call]
+
+
+def _look(shard: Path) -> None:
+    """Read the head of a file of weights, which tells its length.
+
+    Raises:
+        ModelError: it is damaged.
+    """
+    try:
+        with safe_open(shard, framework="pt"):
+            pass
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{shard} cannot be read ({one_line(str(error), WORDS)}). Download it again.") from None
+
+
+def _hush() -> None:
+    """Keep transformers from writing to the screen."""
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _words(error: Exception) -> str:
+    words = one_line(str(error), WORDS) or type(error).__name__
+    return words if words.endswith(".") else f"{words}."
+
+
+def _shown(kind: object) -> str:
+    return one_line(repr(kind), 60)

@@ -1,0 +1,170 @@
+"""Pairs whose target transformers runs; the draft is run by it too, or on the CPU by our own decoder where it can."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter
+
+import torch
+
+from specchat.engine.api import Loading, ModelSource, PairSpec
+from specchat.engine.backends import HF_BACKEND, UNFIT
+from specchat.engine.errors import EngineError, ForeignModel, ModelError
+from specchat.engine.hf.files import HfFiles
+from specchat.engine.hf.model import HfModel
+from specchat.engine.hf.proof import Proof, prove
+from specchat.engine.hub import locate
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.devices import Machine
+from specchat.engine.model.gpu import Gpu, find_gpu
+from specchat.engine.model.memory import free_memory
+from specchat.engine.model.plan import DEFAULT_CONTEXT, Place
+from specchat.engine.model.tokenizer import mismatch
+from specchat.engine.runners.host import About, assembled
+from specchat.engine.session import Session
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.threads import leave_one_core
+
+SPARE = 1 << 30
+"""Bytes that are left for caches and for what a pass takes."""
+
+Progress = Callable[[Loading], None]
+
+
+def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> Session:
+    """As `loading.load`."""
+    started = perf_counter()
+    leave_one_core()
+    trusted = pair.trust_remote_code
+    files = HfFiles.open(locate(pair.target, progress), trusted)
+    tokenizer = files.tokenizer()
+    small: HfFiles | Checkpoint | None = None
+    if pair.draft is not None:
+        small = _opened(pair.draft, progress, trusted)
+        if reason := mismatch(tokenizer, small.tokenizer()):
+            raise ModelError(
+                f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
+            )
+    for source, found in ((pair.target, files), (pair.draft, small)):
+        if source is not None and isinstance(found, HfFiles):
+            found.check("cpu" if source.device == "cpu" or not torch.cuda.is_available() else "cuda", source.quant)
+    make_room()
+    place, note = _placed(pair, files, small)
+    context = files.longest(pair.context or DEFAULT_CONTEXT)
+    progress(Loading(f"reading {pair.target.label}", 0.1))
+    target = HfModel(files.read(place, pair.target.quant), context, pair.target.label)
+    draft = None
+    if pair.draft is not None and small is not None:
+        progress(Loading(f"reading {pair.draft.label}", 0.5))
+        draft = _draft(pair.draft, small, context, place)
+    progress(Loading("comparing passes of one row and of many", 0.8))
+    proof = prove(target)
+    if files.own_programs or (isinstance(small, HfFiles) and small.own_programs):
+        note = "; ".join(part for part in (note, "programs of the checkpoint are run (trust_remote_code)") if part)
+    progress(Loading("measuring plain speed", 0.9))
+    session = Session(pair, tokenizer, assembled(target, draft, about(target, proof, place)), started, note)
+    if pair.draft_vocabulary is not None:
+        warning = f"{pair.id} drafts with its whole vocabulary: transformers runs it."
+        session.info = replace(session.info, warning=warning)
+    return session
+
+
+def about(target: HfModel, proof: Proof, place: Place) -> About:
+    """What is told of a target."""
+    refused = UNFIT[HF_BACKEND]
+    if proof.unfit:
+        refused = {name: f"plain only: {proof.unfit}" for name in STRATEGIES if name not in ("plain", "auto")}
+    return About(
+        layers=0,
+        eos=_ends(target),
+        device=f"transformers, {_device_name(place)}, {str(target.network.dtype).removeprefix('torch.')}",
+        exactness=proof.words,
+        place=place,
+        trees=False,
+        refused=refused,
+        error=proof.error,
+    )
+
+
+def _opened(source: ModelSource, progress: Progress, trusted: bool) -> HfFiles | Checkpoint:
+    """A draft: our own decoder's where it can run it on the CPU."""
+    folder = locate(source, progress)
+    try:
+        checkpoint = Checkpoint.open(folder)
+    except ForeignModel:
+        return HfFiles.open(folder, trusted)
+    return checkpoint
+
+
+def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place: Place) -> HfModel | Decoder:
+    """Read a draft.
+
+    Raises:
+        ModelError: it cannot draft.
+    """
+    if isinstance(small, Checkpoint) and (place == "cpu" or source.device == "cpu"):
+        return Decoder(small, context, small.kept(source.quant), drafting=True)
+    files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
+    device = place if source.device == "auto" else source.device
+    draft = HfModel(files.read(device, source.quant), files.longest(context), source.label)
+    if unfit := prove(draft).unfit:
+        raise ModelError(f"{source.label} cannot draft: {unfit}. Leave the draft out, or take another.")
+    return draft
+
+
+def _placed(pair: PairSpec, files: HfFiles, small: HfFiles | Checkpoint | None) -> tuple[Place, str]:
+    """Where the target runs, and why a pair on "auto" runs on the CPU.
+
+    Raises:
+        EngineError: "config": a GPU is asked for and there is none. "memory": the pair does not fit.
+    """
+    wanted = pair.target.device
+    sources = [pair.target, *([pair.draft] if pair.draft is not None else [])]
+    asked = any(source.device != "cpu" for source in sources)
+    machine = Machine(_gpu() if asked else "it was not asked for", free_memory())
+    for source in sources:
+        if source.device == "cuda" and isinstance(machine.gpu, str):
+            raise EngineError(
+                "config", f'{source.label} asks for device = "cuda": {machine.gpu}. Say device = "auto" or "cpu".'
+            )
+    drafting = sum(file.stat().st_size for file in small.shards) if isinstance(small, Checkpoint) else 0
+    drafting += small.size if isinstance(small, HfFiles) else 0
+
+    def short(place: Place) -> float:
+        """GiB that are missing."""
+        free = machine.available[place]
+        needed = files.needs(place == "cuda", pair.target.quant) + drafting + SPARE
+        return 0.0 if free is None else (needed - free) / (1 << 30)
+
+    place: Place = "cpu" if wanted == "cpu" or isinstance(machine.gpu, str) else "cuda"
+    note = machine.gpu if wanted == "auto" and isinstance(machine.gpu, str) else ""
+    if wanted == "auto" and isinstance(machine.gpu, Gpu) and short("cuda") > 0 and short("cpu") <= 0:
+        place, note = "cpu", f"the pair does not fit the free memory of the GPU ({machine.gpu.name})"
+    if (missing := short(place)) > 0:
+        where = "the GPU's memory" if place == "cuda" else "main memory"
+        raise EngineError(
+            "memory",
+            f"{pair.name} takes {missing:.1f} GiB more of {where} than are free. Close other programs, set "
+            'quant = "nf4" for the target in models.toml, or choose a smaller pair.',
+        )
+    return place, note
+
+
+def _gpu() -> Gpu | str:
+    """The GPU, or why there is none; what Triton needs is not needed."""
+    return find_gpu(triton=True, start=lambda: None, wanting=lambda: "")
+
+
+def _device_name(place: Place) -> str:
+    if place == "cuda":
+        return torch.cuda.get_device_name()
+    threads = torch.get_num_threads()
+    return f"cpu, {threads} thread{'s' * (threads != 1)}"
+
+
+def _ends(model: HfModel) -> frozenset[int]:
+    """The tokens that end a reply, by the checkpoint's own word."""
+    generation = getattr(model.network, "generation_config", None)
+    ends = getattr(generation, "eos_token_id", None)
+    ends = model.network.config.eos_token_id if ends is None else ends
+    return frozenset([ends] if isinstance(ends, int) else ends or ())
