@@ -65,10 +65,12 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "jamba": PLAIN
     | {"num_experts": 2, "mamba_d_state": 8, "mamba_dt_rank": 8, "attn_layer_period": 2, "attn_layer_offset": 1},
     "rwkv": STATES | {"attention_hidden_size": 48, "context_length": 256},
+    "recurrent_gemma": HEADS
+    | {"attention_window_size": WINDOW, "lru_width": 48, "block_types": ["recurrent", "attention"]},
     "minimax": HEADS | {"num_local_experts": 4, "num_experts_per_tok": 2},
 }
 """Beside the shapes, what a configuration needs to have all of its kinds of layers."""
-ONLY_PLAIN = ("mamba", "jamba", "rwkv", "minimax")
+ONLY_PLAIN = ("mamba", "jamba", "rwkv", "recurrent_gemma", "minimax")
 """Those that go on by one token a pass only, or keep what cannot be taken back."""
 
 
