@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specchat.clean import one_line
-from specchat.engine.errors import ModelError
+from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import INDEX, whole
 from specchat.engine.fetch.listing import PART, parts_of
 from specchat.engine.model.config import ModelConfig, parse_config
@@ -25,8 +25,9 @@ LONGEST_HEADER = 100 << 20
 class About:
     """A model on the disk. `place` is a folder of safetensors or a GGUF file; `size` counts bytes of weights.
 
-    What is not known is empty, None or 0. `config` is there where our decoder knows the architecture, `why_not` says
-    why it does not. `tokens` tells vocabularies of GGUF files apart.
+    What is not known is empty, None or 0. `config` is there where our decoder runs it; one that is `foreign` is
+    transformers' to run, and `why_not` says of any other why it is not run. `tokens` tells vocabularies of GGUF files
+    apart.
     """
 
     name: str
@@ -40,6 +41,7 @@ class About:
     context: int = 0
     layers: int = 0
     config: ModelConfig | None = None
+    foreign: bool = False
     why_not: str = ""
     tokens: str = ""
 
@@ -58,9 +60,11 @@ def about_folder(folder: Path, name: str) -> About:
         raise ModelError(f"{folder} has {what}. Download the rest of it.")
     raw = read_json(path)
     weights = sorted(path for path in folder.glob("*.safetensors") if found(path))
-    config, why_not = None, ""
+    config, why_not, foreign = None, "", False
     try:
         config = parse_config(folder, raw)
+    except ForeignModel:
+        foreign = True
     except ModelError as error:
         why_not = error.message.removeprefix(f"{path}: ")
     quantised = raw.get("quantization_config")
@@ -75,6 +79,7 @@ def about_folder(folder: Path, name: str) -> About:
         context=config.context if config else _whole(raw, "max_position_embeddings"),
         layers=config.layers if config else _whole(raw, "num_hidden_layers"),
         config=config,
+        foreign=foreign,
         why_not=why_not,
     )
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from specchat.config.catalog import Pair
 from specchat.engine.api import ModelSource, PairSpec
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND
-from specchat.engine.errors import ModelError
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
+from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import cached
 from specchat.engine.fetch.download import Download
 from specchat.engine.fetch.listing import Listing, look_up, needed
@@ -25,7 +25,7 @@ def checked_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name:
     Of a repository that is not here the settings and the tokenizer are fetched, some MB.
 
     Raises:
-        ModelError: an architecture that is not run, a damaged file, or tokens that differ.
+        ModelError: a damaged file, or tokens that differ.
         EngineError: "download": a repository is not to be had.
     """
     if _is_gguf(target):
@@ -33,13 +33,13 @@ def checked_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name:
     if draft is not None and _is_gguf(draft):
         raise ModelError(f"{draft.label} is a GGUF file, which drafts only for a target that is one too.")
     folders = [_settings(hub, source) for source in (target, draft) if source is not None]
-    for folder, _ in folders:
-        parse_config(folder, read_json(folder / "config.json"))
+    abouts = [_about(folder) for folder, _ in folders]
     tokenizers = [Tokenizer.read(folder) for folder, _ in folders]
     if draft is not None and (reason := mismatch(*tokenizers)):
         raise ModelError(f"{draft.label} cannot draft for {target.label}: {reason}. Use a draft of the same family.")
-    pair = Pair(PairSpec("pair", name, target, draft), licence=folders[0][1])
-    return _fitting(pair, [_about(folder) for folder, _ in folders], machine)
+    backend = HF_BACKEND if any(about.foreign for about in abouts) else DEFAULT_BACKEND
+    pair = Pair(PairSpec("pair", name, target, draft, backend=backend), licence=folders[0][1])
+    return pair if backend == HF_BACKEND else _fitting(pair, abouts, machine)
 
 
 def _fitting(pair: Pair, abouts: list[About], machine: Machine) -> Pair:
@@ -53,12 +53,19 @@ def _fitting(pair: Pair, abouts: list[About], machine: Machine) -> Pair:
 
 
 def _about(folder: Path) -> About:
-    """What is known of a model whose weights may be missing."""
+    """What is known of a model whose weights may be missing.
+
+    Raises:
+        ModelError: its settings are missing or damaged.
+    """
+    raw = read_json(folder / "config.json")
+    try:
+        config = parse_config(folder, raw)
+    except ForeignModel:
+        return About(folder.name, folder, "safetensors", 0, foreign=True)
     try:
         return about_folder(folder, folder.name)
     except ModelError:
-        raw = read_json(folder / "config.json")
-        config = parse_config(folder, raw)
         dtype = str(raw.get("dtype") or raw.get("torch_dtype") or "")
         return About(folder.name, folder, "safetensors", 0, config=config, quant=dtype, layers=config.layers)
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from specchat.config.catalog import Pair
 from specchat.engine.api import QUANTS, ModelSource, Quant
+from specchat.engine.backends import HF_BACKEND
 from specchat.engine.model.beyond import beyond_the_kernels
 from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.plan import DEFAULT_CONTEXT, GIB, SPARE, Model, Place, Plan, nearest, plan
@@ -13,8 +14,8 @@ from specchat.models.about import About
 from specchat.models.machine import Machine
 
 Verdict = Literal["GPU", "CPU", "no", "?"]
-GGUF_RUNTIME = 1 << 30
-"""Bytes beside the weights of a GGUF file: cache, buffers and the program itself. A guess."""
+RUNTIME = 1 << 30
+"""Bytes beside the weights where others run a model: cache, buffers and the program itself. A guess."""
 _SIXTEEN = ("float16", "bfloat16")
 
 
@@ -35,6 +36,8 @@ def fit(pair: Pair, target: About | None, draft: About | None, machine: Machine)
     known = [about for about in (target, draft) if about is not None]
     if reason := next((about.why_not for about in known if about.config is None), ""):
         return Fit("no", reason)
+    if target is not None and (pair.spec.backend == HF_BACKEND or any(about.foreign for about in known)):
+        return _by_transformers(target, draft, machine)
     if target is not None and target.config is not None and (draft is not None or pair.spec.draft is None):
         return _planned(pair, target, draft, machine)
     return _stated(pair, machine)
@@ -79,9 +82,20 @@ def _stated(pair: Pair, machine: Machine) -> Fit:
 
 def _by_size(target: About, draft: About | None, machine: Machine) -> Fit:
     """llama.cpp's own needs are not worked out here: the files must fit, with some room."""
-    size = target.size + (draft.size if draft else 0) + GGUF_RUNTIME
+    size = target.size + (draft.size if draft else 0) + RUNTIME
     words = f"takes about {size / GIB:.1f} GiB, by the size of its file"
     return Fit("CPU" if _holds(machine.memory, size) else "no", words)
+
+
+def _by_transformers(target: About, draft: About | None, machine: Machine) -> Fit:
+    """Its needs are not worked out here either; on the CPU it makes float32 of 16 bits."""
+    abouts = [about for about in (target, draft) if about is not None]
+    on_gpu = RUNTIME + sum(about.size for about in abouts)
+    on_cpu = RUNTIME + sum(about.size * (2 if about.quant in _SIXTEEN else 1) for about in abouts)
+    if machine.gpu is not None and _holds(machine.gpu, on_gpu):
+        return Fit("GPU", f"run by transformers; takes about {on_gpu / GIB:.1f} GiB of GPU memory")
+    words = f"run by transformers; takes about {on_cpu / GIB:.1f} GiB"
+    return Fit("CPU" if _holds(machine.memory, on_cpu) else "no", words)
 
 
 def _holds(free: int | None, size: float) -> bool:

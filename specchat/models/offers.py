@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.api import ModelSource, PairSpec
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, UNFIT
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND, UNFIT
 from specchat.engine.errors import ModelError
 from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS
 from specchat.models.about import About, about_folder, about_gguf
@@ -55,7 +55,9 @@ def found_pair(found: Found) -> Pair:
     id_ = re.sub(r"[^A-Za-z0-9._-]+", "-", about.name).strip(".-_") or "model"
     gguf = about.format == "GGUF"
     source = source_of(found) if not gguf else ModelSource(path=str(about.place))
-    spec = PairSpec(id_, about.name, source, backend="gguf" if gguf else DEFAULT_BACKEND)
+    spec = PairSpec(
+        id_, about.name, source, backend="gguf" if gguf else HF_BACKEND if about.foreign else DEFAULT_BACKEND
+    )
     lacking = (
         f"GGUF files cannot be run yet (backends: {', '.join(BACKENDS)})" if gguf and "gguf" not in BACKENDS else ""
     )

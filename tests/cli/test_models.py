@@ -113,12 +113,19 @@ def test_a_draft_with_other_tokens_is_refused_and_nothing_is_written(run: Run, h
     assert not own(home).exists()
 
 
-def test_an_architecture_that_is_not_run_is_refused(run: Run, tmp_path: Path, home: Path) -> None:
+def test_an_architecture_that_transformers_runs_is_added_for_that(run: Run, tmp_path: Path, home: Path) -> None:
     folder = checkpoint(tmp_path / "gemma")
     (folder / "config.json").write_text('{"model_type": "gemma3"}')
+    assert run("models", "add", str(folder)).exit_code == 0
+    assert load_catalog(own(home)).find("gemma").spec.backend == "hf"
+
+
+def test_settings_that_are_damaged_are_refused(run: Run, tmp_path: Path, home: Path) -> None:
+    folder = checkpoint(tmp_path / "llama")
+    (folder / "config.json").write_text('{"model_type": "llama"}')
     result = run("models", "add", str(folder))
     assert result.exit_code == ExitCode.UNUSABLE
-    assert "model_type 'gemma3' is not one that specchat's decoder runs" in result.stderr
+    assert "config.json" in result.stderr
     assert not own(home).exists()
 
 

@@ -10,8 +10,11 @@ import pytest
 from specchat.engine.errors import ModelError
 from specchat.engine.fetch.source import Hub
 from specchat.models.about import about_folder, about_gguf
+from specchat.models.fit import fit
 from specchat.models.gguf import read_header
-from specchat.models.library import Library, Places, look, usual_places
+from specchat.models.library import Found, Library, Places, look, usual_places
+from specchat.models.machine import Machine
+from specchat.models.offers import found_pair, strategies
 from tests.engine.tiny import checkpoint
 from tests.models.made import TOKENS, gguf, no_home, ollama
 
@@ -164,14 +167,21 @@ def test_checkpoints_that_are_not_whole_are_told(spoil: object, words: str, tmp_
     assert words in caught.value.message
 
 
-def test_an_architecture_that_is_not_run_is_described_all_the_same(tmp_path: Path) -> None:
+def test_an_architecture_that_transformers_runs_is_described_all_the_same(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model")
     raw = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(raw | {"model_type": "gemma3"}))
     about = about_folder(folder, "x")
     assert (about.architecture, about.config, about.layers) == ("gemma3", None, 4)
-    assert "is not one that specchat's decoder runs" in about.why_not
+    assert about.foreign
     assert about.parameters > 100_000
+    pair = found_pair(Found(about, "folder"))
+    assert (pair.spec.backend, pair.unsupported) == ("hf", "")
+    roomy, tight = (fit(pair, about, None, Machine(None, memory)) for memory in (4 << 30, 1 << 20))
+    assert (roomy.verdict, tight.verdict) == ("CPU", "no")
+    assert roomy.words.startswith("run by transformers; takes about 1.0 GiB")
+    assert fit(pair, about, None, Machine(4 << 30, 1 << 20)).verdict == "GPU"
+    assert {"draft-tree", "swift"}.isdisjoint(strategies(pair, about))
 
 
 # GGUF headers
