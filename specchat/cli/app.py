@@ -130,7 +130,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         store=store,
         copies_saved=settings.copy_saved_chats is not False,
         keymap=keymap,
-        models=lambda: _places(settings.model_folders),
+        models=lambda: _places(settings.model_folders or ()),
         live=LiveFiles(paths, models),
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),

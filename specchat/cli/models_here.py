@@ -41,7 +41,7 @@ def here(models: Path | None) -> Here:
 
     paths, hub = user_paths(), usual_hub()
     catalog = read_catalog(paths, models)
-    own = load_settings(paths.settings_file).model_folders
+    own = load_settings(paths.settings_file).model_folders or ()
     return Here(hub, catalog, look(usual_places(hub, own)), models or paths.models_file)
 
 

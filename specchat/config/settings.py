@@ -29,7 +29,7 @@ class Settings:
     system: str | None = None
     context: ContextPolicy | None = None
     copy_saved_chats: bool | None = None
-    model_folders: Sequence[str] = ()
+    model_folders: Sequence[str] | None = None
     """Folders to look for models in, beside those of other programs."""
 
 

@@ -30,7 +30,7 @@ class SettingsTable(Table):
     system: str | None = None
     context: ContextPolicy | None = None
     copy_saved_chats: bool | None = None
-    model_folders: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    model_folders: list[Annotated[str, Field(min_length=1)]] | None = None
 
 
 class SpecTable(Table):
