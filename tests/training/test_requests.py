@@ -72,7 +72,7 @@ def test_copies_are_parts_of_their_prompt():
             assert reply["content"] in prompt["content"]
 
 
-@pytest.mark.parametrize("edit", {*WORD_EDITS, *LINE_EDITS}, ids=lambda edit: edit.__name__)
+@pytest.mark.parametrize("edit", dict.fromkeys((*WORD_EDITS, *LINE_EDITS)), ids=lambda edit: edit.__name__)
 def test_edits_leave_nothing_open(edit):
     rng = Random(5)
     for _ in range(100):
