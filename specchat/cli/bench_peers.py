@@ -29,8 +29,8 @@ def theirs(
     from specchat.engine.hub import locate, locate_file
 
     def found(source: ModelSource) -> Path:
-        quiet = lambda _: None  # noqa: E731
-        return locate_file(source, quiet) if source.is_gguf else locate(source, quiet)
+        find = locate_file if source.is_gguf else locate
+        return find(source, lambda _: None)
 
     if pair.target.is_gguf and module.__name__ != PEERS["llama.cpp"][0]:
         raise ValueError("it does not run GGUF files here")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from specchat.config.catalog import Pair
 from specchat.engine.api import ModelSource, PairSpec
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
+from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import cached
 from specchat.engine.fetch.download import Download
@@ -93,12 +93,10 @@ def _is_gguf(source: ModelSource) -> bool:
 
 def _gguf_pair(target: ModelSource, draft: ModelSource | None, name: str) -> Pair:
     """A pair of a GGUF file; a draft of another form is compared with it when the two are loaded."""
-    if "gguf" not in BACKENDS:
-        raise ModelError(f"GGUF files cannot be run by this version (backends: {', '.join(BACKENDS)}).")
     about = about_gguf(Path(target.path or "").expanduser())
     if draft is not None and _is_gguf(draft) and about_gguf(Path(draft.path or "").expanduser()).tokens != about.tokens:
         raise ModelError(f"{draft.label} cannot draft for {target.label}: its tokens are others.")
-    return Pair(PairSpec("pair", name, target, draft, backend="gguf"), licence=about.licence)
+    return Pair(PairSpec("pair", name, target, draft, backend=GGUF_BACKEND), licence=about.licence)
 
 
 def as_table(pair: Pair, id_: str) -> dict[str, object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.api import ModelSource, PairSpec
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND, UNFIT
+from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, UNFIT
 from specchat.engine.errors import ModelError
 from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS
 from specchat.models.about import About, about_folder, about_gguf
@@ -56,12 +56,9 @@ def found_pair(found: Found) -> Pair:
     gguf = about.format == "GGUF"
     source = source_of(found) if not gguf else ModelSource(path=str(about.place))
     spec = PairSpec(
-        id_, about.name, source, backend="gguf" if gguf else HF_BACKEND if about.foreign else DEFAULT_BACKEND
+        id_, about.name, source, backend=GGUF_BACKEND if gguf else HF_BACKEND if about.foreign else DEFAULT_BACKEND
     )
-    lacking = (
-        f"GGUF files cannot be run yet (backends: {', '.join(BACKENDS)})" if gguf and "gguf" not in BACKENDS else ""
-    )
-    return Pair(spec, licence=about.licence, unsupported=lacking or about.why_not)
+    return Pair(spec, licence=about.licence, unsupported=about.why_not)
 
 
 def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Offer:

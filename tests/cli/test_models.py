@@ -166,23 +166,14 @@ def test_a_pair_that_the_file_cannot_have_is_not_written(run: Run, home: Path, i
     assert [path.name for path in own(home).parent.iterdir()] == ["models.toml"]
 
 
-def test_gguf_files_are_added_where_there_is_a_backend_for_them(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gguf_file_drafts_only_for_another_one(run: Run, tmp_path: Path) -> None:
     file = gguf(tmp_path / "m.gguf")
-    monkeypatch.setattr("specchat.models.check.BACKENDS", {"native": ""})
-    result = run("models", "add", str(file))
-    assert result.exit_code == ExitCode.UNUSABLE
-    assert "GGUF files cannot be run by this version (backends: native)." in result.stderr
     folder = checkpoint(tmp_path / "folder")
     result = run("models", "add", str(folder), "--draft", str(file))
     assert "is a GGUF file, which drafts only for a target that is one too" in result.stderr
 
 
-def test_a_gguf_pair_has_a_backend_of_its_own_and_the_same_tokens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("specchat.models.check.BACKENDS", {"native": "", "gguf": ""})
+def test_a_gguf_pair_has_a_backend_of_its_own_and_the_same_tokens(tmp_path: Path) -> None:
     file, same = gguf(tmp_path / "m.gguf"), gguf(tmp_path / "same.gguf")
     other = gguf(tmp_path / "other.gguf", tokens=("x", "y"))
     hub, target = Hub("http://127.0.0.1:1", tmp_path), ModelSource(path=str(file))

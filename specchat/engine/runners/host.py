@@ -1,6 +1,6 @@
 """A pair on the host's processor, or one that is asked from there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -54,7 +54,6 @@ def assembled(target: HostModel, draft: HostModel | None, about: About) -> Runne
     drafters, statuses = drafters_for(
         cached["target"], about.layers, executor, drafting, earlier, executor.costs, fences, about.refused
     )
-    memory: Callable[[], int] = lambda: sum(one.model.memory() for one in cached.values())  # noqa: E731
     return Runner(
         target=cached["target"],
         draft=cached.get("draft"),
@@ -69,6 +68,6 @@ def assembled(target: HostModel, draft: HostModel | None, about: About) -> Runne
         device=about.device,
         gpu="",
         exactness=about.exactness,
-        memory=memory,
+        memory=lambda: sum(one.model.memory() for one in cached.values()),
         prepare=lambda _: None,
     )
