@@ -269,7 +269,8 @@ def test_a_failing_drafter_leaves_the_target_as_it_was(session: Session, monkeyp
         )
 
 
-def test_the_next_turn_reuses_the_prefix_and_changes_nothing(session: Session) -> None:
+def reuse_the_prefix(session: Session, least: int) -> None:
+    """The next turn reads more than `least` tokens of the chat no more, and changes nothing."""
     first = Message("user", "hello there")
     answer = finished(reply(session, first.content, Sampling(), Limits(10), Speculation.of("draft")))
     chat = (first, Message("assistant", answer.text), Message("user", "and then?"))
@@ -279,8 +280,12 @@ def test_the_next_turn_reuses_the_prefix_and_changes_nothing(session: Session) -
     cold = list(session.generate(request))
     assert isinstance(warm[0], Started)
     assert isinstance(cold[0], Started)
-    assert warm[0].reused > 15 > cold[0].reused
+    assert warm[0].reused > least > cold[0].reused
     assert finished(warm).token_ids == finished(cold).token_ids
+
+
+def test_the_next_turn_reuses_the_prefix_and_changes_nothing(session: Session) -> None:
+    reuse_the_prefix(session, 15)
 
 
 def test_pieces_sources_and_figures_agree(session: Session) -> None:

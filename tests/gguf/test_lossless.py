@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from specchat.config.paths import demo_model
-from specchat.engine.api import Generate, Limits, Message, PairSpec, Sampling, Speculation, Started
+from specchat.engine.api import Limits, PairSpec, Sampling, Speculation
 from specchat.engine.gguf.model import GgufModel
 from specchat.engine.loading import load
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
-from tests.engine.test_lossless import LENGTHS, PROMPTS, SAMPLINGS, finished, reply, shown
+from tests.engine.test_lossless import LENGTHS, PROMPTS, SAMPLINGS, finished, reply, reuse_the_prefix, shown
 from tests.engine.tiny import on_cpu
 from tests.gguf.conftest import loaded
 
@@ -84,17 +84,7 @@ def test_stop_conditions_hold_within_a_draft(session: Session, strategy: str, mo
 
 
 def test_the_next_turn_reuses_the_prefix_and_changes_nothing(session: Session) -> None:
-    first = Message("user", "hello there")
-    answer = finished(reply(session, first.content, Sampling(), Limits(10), Speculation.of("draft")))
-    chat = (first, Message("assistant", answer.text), Message("user", "and then?"))
-    request = Generate(8, chat, Sampling(seed=3, temperature=0.8), Limits(30), Speculation.of("draft"))
-    warm = list(session.generate(request))
-    session.target.keep(0)
-    cold = list(session.generate(request))
-    assert isinstance(warm[0], Started)
-    assert isinstance(cold[0], Started)
-    assert warm[0].reused > 10 > cold[0].reused
-    assert finished(warm).token_ids == finished(cold).token_ids
+    reuse_the_prefix(session, 10)
 
 
 def test_a_draft_of_our_own_decoder_drafts_for_a_gguf_target(
