@@ -18,12 +18,12 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from specchat.bench.published import PUBLISHED
-from specchat.engine.api import Quant
 from specchat.engine.device.compile import Absent, compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.rehearsal import HOST
 from specchat.engine.device.weights import random
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.pair import Quant
 from specchat.engine.runners.device import rehearse
 
 CONTEXT = 8192

@@ -11,8 +11,9 @@ import argparse
 from specchat.cli.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.api import Forget, Generate, Limits, Sampling, Speculation, Step
+from specchat.engine.api import Forget, Generate, Step
 from specchat.engine.loading import load
+from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session
 from specchat.engine.tally import Tally
 

@@ -26,7 +26,6 @@ from specchat.bench.summary import Spread
 from specchat.bench.synthetic import write_random
 from specchat.cli.prompts import read_prompts, shipped_prompts, spread
 from specchat.config.catalog import load_catalog
-from specchat.engine.api import Sampling, Speculation
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostDrafts
@@ -37,6 +36,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.draft_vocabulary import write
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.options import Sampling, Speculation
 from specchat.engine.threads import leave_one_core
 
 TOKENS = 96

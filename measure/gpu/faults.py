@@ -11,23 +11,11 @@ from typing import Any
 from measure.gpu.checks import Check, command
 from specchat.config.paths import demo_model
 from specchat.engine import fake
-from specchat.engine.api import (
-    Count,
-    Counted,
-    Event,
-    Failed,
-    Finished,
-    Generate,
-    Load,
-    Loaded,
-    Message,
-    ModelSource,
-    PairInfo,
-    PairSpec,
-    Stats,
-)
+from specchat.engine.api import Count, Counted, Event, Failed, Finished, Generate, Load, Loaded, Stats
 from specchat.engine.client import EngineClient
 from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.options import Message
+from specchat.engine.pair import ModelSource, PairInfo, PairSpec
 from specchat.engine.remembering import Remembering
 
 PATIENCE_S = 120.0

@@ -9,20 +9,10 @@ import torch
 
 from measure.gpu.checks import Check, command
 from specchat.config.paths import demo_model
-from specchat.engine.api import (
-    Cancel,
-    Change,
-    Device,
-    Finished,
-    Generate,
-    Limits,
-    Message,
-    ModelSource,
-    PairSpec,
-    Sampling,
-    Speculation,
-)
+from specchat.engine.api import Cancel, Change, Finished, Generate
 from specchat.engine.loading import load
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import Device, ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 

@@ -9,10 +9,11 @@ import torch
 
 from measure.gpu.checks import Check, command
 from specchat.bench.published import PUBLISHED, Shapes
-from specchat.engine.api import Acceptance, Quant, Sampling
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import random
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
-from specchat.engine.api import Message, Quant, Sampling, Stats
+from specchat.engine.api import Stats
+from specchat.engine.options import Message, Sampling
+from specchat.engine.pair import Quant
 
 Clock = Callable[[], float]
 """Seconds from some fixed moment on."""

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from specchat.bench.device_timer import Body
 from specchat.bench.kernel_case import Case, copies_of, held, rows_alike
-from specchat.engine.api import Quant
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.kernels.tiles import MOST_ROWS
 from specchat.engine.model.blocks import NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.quantise import block_scales, dequantised, quantise
+from specchat.engine.pair import Quant
 
 FORMATS: dict[str, tuple[Quant, bool]] = {
     "nf4 nested": ("nf4", True),

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from specchat.bench.kernel_case import REPEATS, Case, copies_of, rows_alike
-from specchat.engine.api import Sampling
 from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.kernels.activation import silu_mul
 from specchat.engine.kernels.attention import attend
@@ -22,6 +21,7 @@ from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
+from specchat.engine.options import Sampling
 
 CONTEXTS = (256, 1024, 4096, 8192)
 QUICK_CONTEXTS = (4096,)

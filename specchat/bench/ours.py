@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from specchat.bench.contender import CLOCK, Clock, Prompt, Run
-from specchat.engine.api import Finished, Generate, Limits, Sampling, Speculation, Step
+from specchat.engine.api import Finished, Generate, Step
+from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session
 from specchat.engine.step_tree import ranks
 from specchat.engine.strategies import labelled

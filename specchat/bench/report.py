@@ -15,7 +15,7 @@ from specchat.bench.plot import plot
 from specchat.bench.summary import PLAIN, Line, by_category, summarise
 from specchat.bench.table import categories_table, cost_table, lines_table, places_table
 from specchat.bench.verify_cost import VerifyCost
-from specchat.engine.api import PairInfo
+from specchat.engine.pair import PairInfo
 
 SCHEMA = 1
 PACKAGES = ("specchat", "torch", "transformers")

@@ -12,9 +12,10 @@ from typing import Any
 
 from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
-from specchat.engine.api import Quant, Sampling
 from specchat.engine.cost_model import even_survival, expected_tokens, speed_up
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.options import Sampling
+from specchat.engine.pair import Quant
 from specchat.engine.runners.runner import Runner
 
 LENGTHS = (0, 1, 3, 5, 7, 15)

@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.bench.published import Shapes
-from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
@@ -19,6 +18,7 @@ from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
 from specchat.engine.model.plan import GIB, Model, Place, Plan, fits, plan
+from specchat.engine.pair import Quant
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
 

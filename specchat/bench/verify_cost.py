@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from specchat.bench.summary import Spread
-from specchat.engine.api import Sampling
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.options import Sampling
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 

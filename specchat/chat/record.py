@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from specchat.engine.api import Changed, Speculation, Step
+from specchat.engine.api import Changed, Step
+from specchat.engine.options import Speculation
 from specchat.engine.step_tree import branched
 from specchat.engine.strategies import labelled
 from specchat.engine.tally import Tally

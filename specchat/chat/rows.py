@@ -13,7 +13,8 @@ from specchat.chat.trace import Columns
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import clean, one_line
-from specchat.engine.api import FinishReason, Sampling, Speculation, Stats
+from specchat.engine.api import FinishReason, Stats
+from specchat.engine.options import Sampling, Speculation
 
 INTERRUPTED = "interrupted: specchat ended while this was being written"
 

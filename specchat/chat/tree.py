@@ -8,7 +8,7 @@ from specchat.attachments import Attachment
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
-from specchat.engine.api import Message
+from specchat.engine.options import Message
 
 UNTITLED = "new chat"
 

@@ -9,7 +9,8 @@ from specchat.attachments import Attachment, with_attachments
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
 from specchat.clean import clean
-from specchat.engine.api import Changed, Failed, Finished, FinishReason, Sampling, Speculation, Started, Stats, Step
+from specchat.engine.api import Changed, Failed, Finished, FinishReason, Started, Stats, Step
+from specchat.engine.options import Sampling, Speculation
 from specchat.engine.tally import Tally
 
 State = Literal["queued", "waiting", "reading", "writing", "finished", "failed"]

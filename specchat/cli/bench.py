@@ -27,7 +27,7 @@ from specchat.cli.options import (
 from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
 from specchat.cli.writable import WRITABLE
-from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling, Speculation
+from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling, Speculation
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem, Progress
-from specchat.engine.api import ModelSource, PairSpec, Sampling
+from specchat.engine.options import Sampling
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES
 
 if TYPE_CHECKING:

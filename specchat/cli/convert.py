@@ -12,8 +12,8 @@ from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, Progress, told
 
 if TYPE_CHECKING:
-    from specchat.engine.api import ModelSource
     from specchat.engine.gguf.export import Kind
+    from specchat.engine.pair import ModelSource
 
 TYPES = ("f32", "f16", "q8_0", "q4_0")
 

@@ -16,19 +16,9 @@ from specchat.clean import one_line
 from specchat.cli.asked import Asked
 from specchat.cli.chat_store import LAST, find_chat
 from specchat.cli.transcript import Transcript
-from specchat.engine.api import (
-    Changed,
-    Event,
-    Failed,
-    Finished,
-    Generate,
-    Message,
-    PairInfo,
-    PairSpec,
-    Started,
-    Stats,
-    Step,
-)
+from specchat.engine.api import Changed, Event, Failed, Finished, Generate, Started, Stats, Step
+from specchat.engine.options import Message
+from specchat.engine.pair import PairInfo, PairSpec
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Catalog

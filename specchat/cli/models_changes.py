@@ -13,7 +13,7 @@ from specchat.cli.output import Output, Problem, Progress, told
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
-    from specchat.engine.api import ModelSource
+    from specchat.engine.pair import ModelSource
     from specchat.models.pull import Order
 
 YES = click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
@@ -64,7 +64,7 @@ def _propose(out: Output, known: Here, target: "ModelSource") -> None:
 
 
 def _source(repo: str, place: Path | None = None) -> "ModelSource":
-    from specchat.engine.api import ModelSource
+    from specchat.engine.pair import ModelSource
 
     return ModelSource(repo=repo) if repo else ModelSource(path=str(place))
 

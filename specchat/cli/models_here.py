@@ -12,8 +12,8 @@ from specchat.cli.output import Problem
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Catalog
-    from specchat.engine.api import ModelSource
     from specchat.engine.fetch.source import Hub
+    from specchat.engine.pair import ModelSource
     from specchat.models.library import Library
 
 
@@ -51,7 +51,7 @@ def source_named(name: str, library: "Library") -> "ModelSource":
     Raises:
         Problem: it is none of them.
     """
-    from specchat.engine.api import ModelSource
+    from specchat.engine.pair import ModelSource
 
     path = Path(name).expanduser()
     if path.exists():

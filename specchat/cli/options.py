@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from specchat.cli.completion import complete_chats, complete_pairs
 from specchat.config.errors import nearest
-from specchat.engine.api import ACCEPTANCES, CONTEXT_POLICIES
+from specchat.engine.options import ACCEPTANCES, CONTEXT_POLICIES
 from specchat.engine.ranges import MAX_SEED, SAMPLING
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 

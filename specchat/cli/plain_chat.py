@@ -17,7 +17,8 @@ from specchat.cli.lines import Lines
 from specchat.cli.output import Output
 from specchat.cli.reply import answer, load
 from specchat.cli.transcript import Transcript
-from specchat.engine.api import Finished, Generate, PairInfo
+from specchat.engine.api import Finished, Generate
+from specchat.engine.pair import PairInfo
 from specchat.engine.port import EnginePort
 
 if TYPE_CHECKING:

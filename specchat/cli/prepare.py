@@ -12,7 +12,7 @@ from specchat.config.catalog import Catalog, Pair, load_catalog, local_pair
 from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder, user_paths
 from specchat.config.settings import Settings, load_settings
-from specchat.engine.api import Acceptance, Limits, Sampling, Speculation
+from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import STRATEGIES
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
-from specchat.engine.api import Message
+from specchat.engine.options import Message
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,8 @@ import click
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.output import Problem
 from specchat.cli.transcript import Transcript
-from specchat.engine.api import (
-    Cancel,
-    Event,
-    Failed,
-    Finished,
-    Generate,
-    Load,
-    Loaded,
-    Loading,
-    PairInfo,
-    PairSpec,
-    Step,
-)
+from specchat.engine.api import Cancel, Event, Failed, Finished, Generate, Load, Loaded, Loading, Step
+from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.port import EnginePort
 
 TICK_S = 0.2

@@ -1,7 +1,9 @@
 """The chat of a command so far."""
 
 from specchat.attachments import Attachment, with_attachments
-from specchat.engine.api import Event, Finished, Generate, Message, PairInfo, PairSpec
+from specchat.engine.api import Event, Finished, Generate
+from specchat.engine.options import Message
+from specchat.engine.pair import PairInfo, PairSpec
 
 
 class Transcript:

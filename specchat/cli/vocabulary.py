@@ -16,8 +16,9 @@ from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.prompts import read_prompts, shipped_prompts
 from specchat.cli.writable import WRITABLE
-from specchat.engine.api import Finished, Generate, Limits, Speculation
+from specchat.engine.api import Finished, Generate
 from specchat.engine.errors import ContextError
+from specchat.engine.options import Limits, Speculation
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair

@@ -9,8 +9,9 @@ from typing import Any
 from specchat.config.errors import ConfigError, nearest
 from specchat.config.files import read_tables
 from specchat.config.paths import demo_model, shipped
-from specchat.engine.api import Acceptance, GgufOptions, ModelSource, PairSpec, Sampling
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND
+from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
 
 
 @dataclass(frozen=True)

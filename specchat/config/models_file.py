@@ -6,8 +6,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from specchat.config.checks import Table, matching
 from specchat.config.errors import nearest
-from specchat.engine.api import Acceptance, CacheType, Device, Wanted, is_gguf
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
+from specchat.engine.options import Acceptance
+from specchat.engine.pair import CacheType, Device, Wanted, is_gguf
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
@@ -46,11 +47,11 @@ def _ranged(option: str) -> Any:
 
 
 GGUF_KEYS = ("file", "gpu_layers", "threads", "cache", "flash_attention")
-"""What a model that llama.cpp runs may have; see `engine.api.GgufOptions`."""
+"""What a model that llama.cpp runs may have; see `engine.pair.GgufOptions`."""
 
 
 class ModelTable(Table):
-    """One model: `repo` (with `revision`), `path` or `builtin` says where it is; see `engine.api.ModelSource`."""
+    """One model: `repo` (with `revision`), `path` or `builtin` says where it is; see `engine.pair.ModelSource`."""
 
     repo: Repo | None = None
     path: Annotated[str, Field(min_length=1)] | None = None
@@ -94,7 +95,7 @@ class RequiresTable(Table):
 
 
 class SamplingTable(Table):
-    """See `engine.api.Sampling`."""
+    """See `engine.options.Sampling`."""
 
     temperature: Annotated[float, _ranged("temperature")] = 0.0
     top_k: Annotated[int, _ranged("top_k")] = 0

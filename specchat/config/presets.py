@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
-from specchat.engine.api import Sampling
+from specchat.engine.options import Sampling
 
 
 @dataclass(frozen=True)

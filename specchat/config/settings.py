@@ -12,7 +12,7 @@ from pathlib import Path
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
 from specchat.config.paths import made_folder
-from specchat.engine.api import Acceptance, ContextPolicy
+from specchat.engine.options import Acceptance, ContextPolicy
 
 
 @dataclass(frozen=True)

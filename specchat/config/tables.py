@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from specchat.config.checks import Table, matching
 from specchat.config.kinds import NO_PERSONA, Kind
 from specchat.config.models_file import ModelsFile, Name, SamplingTable, Strategy
-from specchat.engine.api import Acceptance, ContextPolicy
+from specchat.engine.options import Acceptance, ContextPolicy
 from specchat.engine.ranges import MAX_SEED
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 

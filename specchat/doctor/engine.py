@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from specchat.doctor.finding import Finding, note, ok, problem
-from specchat.engine.api import Failed, Load, Loaded, Loading, PairInfo, PairSpec
+from specchat.engine.api import Failed, Load, Loaded, Loading
+from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.port import EnginePort
 
 TICK_S = 0.2

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from specchat.engine.api import Count, Finished, Generate, Limits, Message, Sampling, Speculation
+from specchat.engine.api import Count, Finished, Generate
 from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 
 SAMPLINGS: dict[str, Sampling] = {

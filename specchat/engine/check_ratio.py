@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from specchat.engine.api import Acceptance, Finished, Generate, Limits, Message, Sampling, Speculation
+from specchat.engine.api import Finished, Generate
 from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 
 CHAT = (Message("user", "Tell me a story about a fox and a lamp."),)

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specchat.engine.api import Limits, Message
+from specchat.engine.options import Limits, Message
 
 RESERVE = 4
 """A reply gets at most one in so many tokens of the context kept free for it."""

@@ -20,19 +20,17 @@ from specchat.engine.api import (
     Load,
     Loaded,
     Loading,
-    Message,
-    PairInfo,
     Request,
     Shutdown,
-    Speculation,
     Started,
     Stats,
     Step,
-    StrategyStatus,
 )
 from specchat.engine.context_policy import fit
 from specchat.engine.errors import ErrorKind
 from specchat.engine.fake_steps import count, stats, steps
+from specchat.engine.options import Message, Speculation
+from specchat.engine.pair import PairInfo, StrategyStatus
 from specchat.engine.strategies import STRATEGIES
 
 INFO = PairInfo(

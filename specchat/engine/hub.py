@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from specchat.engine.api import Loading, ModelSource
+from specchat.engine.api import Loading
 from specchat.engine.errors import ModelError
 from specchat.engine.fetch.cached import cached
 from specchat.engine.fetch.download import Download, Progress
 from specchat.engine.fetch.failures import failure
 from specchat.engine.fetch.listing import look_up, needed
 from specchat.engine.fetch.source import usual_hub
+from specchat.engine.pair import ModelSource
 
 
 def locate(source: ModelSource, progress: Callable[[Loading], None]) -> Path:

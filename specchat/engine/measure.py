@@ -5,10 +5,11 @@ from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
-from specchat.engine.api import Cancel, Event, Finished, Generate, Limits, Message, Sampling, Speculation
+from specchat.engine.api import Cancel, Event, Finished, Generate
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
+from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.runners.runner import Runner
 
 PROMPT = 64

@@ -1,6 +1,7 @@
 """When memory ran out: how that is recognised without torch, and what to tell."""
 
-from specchat.engine.api import Count, Generate, Load, PairSpec
+from specchat.engine.api import Count, Generate, Load
+from specchat.engine.pair import PairSpec
 
 LEAST_CONTEXT = 1024
 """No smaller context is proposed."""

@@ -25,4 +25,4 @@ SAMPLING: Mapping[str, Range] = {
     "presence_penalty": Range(-10, 10),
     "frequency_penalty": Range(-10, 10),
 }
-"""The fields of `engine.api.Sampling` that a person sets."""
+"""The fields of `engine.options.Sampling` that a person sets."""

@@ -16,12 +16,6 @@ from specchat.engine.api import (
     Finished,
     FinishReason,
     Generate,
-    Limits,
-    Message,
-    PairInfo,
-    PairSpec,
-    Sampling,
-    Speculation,
     Started,
     Step,
 )
@@ -35,6 +29,8 @@ from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.measure import REPLY_TOKENS, draft_cost, learn_costs, plain_speed, reply_speed
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.remembering import Remembering
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner

@@ -39,8 +39,6 @@ from specchat.engine.api import (
     Load,
     Loaded,
     Loading,
-    PairInfo,
-    PairSpec,
     Remember,
     Request,
     Shutdown,
@@ -48,6 +46,7 @@ from specchat.engine.api import (
 )
 from specchat.engine.control import Control
 from specchat.engine.errors import EngineError, ErrorKind
+from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.remembering import Remembering
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from specchat.config.catalog import Pair
-from specchat.engine.api import ModelSource, PairSpec
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import cached
@@ -14,6 +13,7 @@ from specchat.engine.fetch.source import Hub
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.files import read_json
 from specchat.engine.model.tokenizer import Tokenizer, mismatch
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.fit import fit
 from specchat.models.machine import Machine

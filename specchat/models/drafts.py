@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.engine.api import ModelSource
 from specchat.engine.errors import ModelError
 from specchat.engine.model.files import parsed, read_text
+from specchat.engine.pair import ModelSource
 from specchat.models.about import About
 from specchat.models.library import Found, Library
 

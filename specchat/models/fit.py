@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specchat.config.catalog import Pair
-from specchat.engine.api import QUANTS, ModelSource, Quant
 from specchat.engine.backends import HF_BACKEND
 from specchat.engine.model.beyond import beyond_the_kernels
 from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.plan import DEFAULT_CONTEXT, GIB, SPARE, Model, Place, Plan, nearest, plan
 from specchat.engine.model.plan import fits as plan_fits
+from specchat.engine.pair import QUANTS, ModelSource, Quant
 from specchat.models.about import About
 from specchat.models.machine import Machine
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specchat.config.catalog import Catalog, Pair
-from specchat.engine.api import ModelSource, PairSpec
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, UNFIT
 from specchat.engine.errors import ModelError
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import Drafts, drafts_for, source_of

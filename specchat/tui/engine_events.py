@@ -5,17 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from specchat.clean import clean, one_line
-from specchat.engine.api import (
-    Changed,
-    Event,
-    Failed,
-    Finished,
-    Loaded,
-    Loading,
-    PairInfo,
-    Started,
-    Step,
-)
+from specchat.engine.api import Changed, Event, Failed, Finished, Loaded, Loading, Started, Step
+from specchat.engine.pair import PairInfo
 from specchat.tui.racing import Racing
 from specchat.tui.session_state import SessionState
 

@@ -10,7 +10,7 @@ from specchat.config.catalog import Catalog, Pair
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
 from specchat.config.themes import Theme
-from specchat.engine.api import Acceptance, Limits, Sampling
+from specchat.engine.options import Acceptance, Limits, Sampling
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.models.library import Places

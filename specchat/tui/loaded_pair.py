@@ -5,7 +5,9 @@ from typing import Literal
 
 from specchat.clean import clean, one_line
 from specchat.config.catalog import Pair
-from specchat.engine.api import Load, Loading, PairInfo, Sampling, StrategyStatus
+from specchat.engine.api import Load, Loading
+from specchat.engine.options import Sampling
+from specchat.engine.pair import PairInfo, StrategyStatus
 from specchat.engine.port import EnginePort
 from specchat.engine.strategies import STRATEGIES
 

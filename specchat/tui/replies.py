@@ -6,18 +6,8 @@ from dataclasses import dataclass
 from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.api import (
-    Cancel,
-    Changed,
-    Failed,
-    Finished,
-    Generate,
-    Limits,
-    Speculation,
-    Started,
-    Stats,
-    Step,
-)
+from specchat.engine.api import Cancel, Changed, Failed, Finished, Generate, Started, Stats, Step
+from specchat.engine.options import Limits, Speculation
 from specchat.engine.port import EnginePort
 
 _REFUSALS = ("context", "request")

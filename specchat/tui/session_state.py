@@ -6,7 +6,8 @@ from typing import Any
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.config.catalog import Pair
-from specchat.engine.api import Change, Speculation
+from specchat.engine.api import Change
+from specchat.engine.options import Speculation
 from specchat.engine.port import EnginePort
 from specchat.tui.composing.personas import persona_of
 from specchat.tui.draft import Waiting

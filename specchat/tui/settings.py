@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from specchat.engine.api import CONTEXT_POLICIES, Acceptance, Limits, Sampling, Speculation
+from specchat.engine.options import CONTEXT_POLICIES, Acceptance, Limits, Sampling, Speculation
 from specchat.engine.ranges import MAX_SEED, SAMPLING, Range
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 

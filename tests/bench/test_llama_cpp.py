@@ -13,12 +13,12 @@ import torch
 from specchat.bench.contender import Material, Prompt
 from specchat.bench.peers import llama_cpp as peer
 from specchat.config.paths import demo_model
-from specchat.engine.api import Message, Sampling
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.options import Message, Sampling
 from tests.engine.tiny import checkpoint
 
 needs_gguf = pytest.mark.skipif(find_spec("gguf") is None, reason="needs the package gguf")

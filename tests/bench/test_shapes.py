@@ -30,13 +30,13 @@ from specchat.bench.synthetic import check_room, on_device, on_host, planned, wr
 from specchat.cli.bench import bench
 from specchat.cli.bench_shapes import QUANTS, SHAPES
 from specchat.cli.exit_codes import ExitCode
-from specchat.engine.api import Acceptance
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.options import Acceptance
 from specchat.engine.runners.runner import Runner
 
 BILLIONS = {
@@ -315,7 +315,7 @@ def test_options_that_do_not_go_together_are_refused(arguments: list[str], sente
 def test_the_quantisations_are_those_of_the_engine_and_none() -> None:
     from typing import get_args
 
-    from specchat.engine.api import Quant
+    from specchat.engine.pair import Quant
 
     assert set(QUANTS) == {*get_args(Quant), "none"}
 

@@ -8,8 +8,9 @@ import pytest
 
 from specchat.chat.record import Record
 from specchat.chat.trace import columns, pack, record_of, unpack
-from specchat.engine.api import Changed, Speculation
+from specchat.engine.api import Changed
 from specchat.engine.fake_steps import steps
+from specchat.engine.options import Speculation
 
 
 def a_record(words: int = 40, candidates: int = 1) -> Record:

@@ -9,8 +9,9 @@ import pytest
 
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.reply import load
-from specchat.engine.api import Event, ModelSource, PairSpec
+from specchat.engine.api import Event
 from specchat.engine.fake import FakeEngine
+from specchat.engine.pair import ModelSource, PairSpec
 
 
 def test_the_first_is_noted_and_the_second_ends_at_once() -> None:

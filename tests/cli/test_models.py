@@ -13,11 +13,11 @@ import pytest
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
-from specchat.engine.api import ModelSource
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.fetch import source, transfer
 from specchat.engine.fetch.listing import PATIENCE_S
 from specchat.engine.fetch.source import Hub
+from specchat.engine.pair import ModelSource
 from specchat.models.check import as_table, checked_pair
 from specchat.models.machine import Machine
 from specchat.models.search import search

@@ -15,8 +15,9 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.lines import LONGEST
 from specchat.cli.plain_commands import COMMANDS
 from specchat.engine import fake
-from specchat.engine.api import Event, Finished, Generate, Load, Message, Speculation, Started
+from specchat.engine.api import Event, Finished, Generate, Load, Started
 from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Message, Speculation
 from tests.cli.conftest import Run, configure
 from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, wait_for, workers
 

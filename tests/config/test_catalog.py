@@ -6,8 +6,9 @@ import pytest
 
 from specchat.config.catalog import Catalog, Requires, load_catalog, local_pair
 from specchat.config.errors import ConfigError
-from specchat.engine.api import QUANTS, GgufOptions, ModelSource, PairSpec, Sampling
 from specchat.engine.backends import BACKENDS
+from specchat.engine.options import Sampling
+from specchat.engine.pair import QUANTS, GgufOptions, ModelSource, PairSpec
 from tests.config.conftest import Write
 
 FULL = """

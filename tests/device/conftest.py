@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.api import Quant
 from specchat.engine.decoding.stop import Stop
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.drafters import draft_tree
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from tests.engine.tiny import VOCAB, checkpoint, perturbed

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.api import Quant
 from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
 from specchat.engine.device.weights import held_bytes
 from specchat.engine.kernels.formats import EightBit
@@ -14,6 +13,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder, Skip
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan, quantised
 from specchat.engine.model.quantise import dequantised
+from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.stop import Stop
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
@@ -14,6 +13,7 @@ from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.api import Quant, Sampling
 from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.rehearsal import HOST, blank
@@ -15,6 +14,8 @@ from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan, quantised
+from specchat.engine.options import Sampling
+from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder

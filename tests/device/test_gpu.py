@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from specchat.config.paths import demo_model
-from specchat.engine.api import Quant, Sampling
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_counters import Counters
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.options import Sampling
+from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import STRATEGIES

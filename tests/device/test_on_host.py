@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.device import on_host
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.on_host import DraftsOnHost
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from tests.device.conftest import CONTEXT, DEVICE, Folders, decoder

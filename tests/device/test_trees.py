@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
@@ -16,6 +15,7 @@ from specchat.engine.device.model import DeviceModel
 from specchat.engine.drafters import draft_tree
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner

@@ -13,8 +13,8 @@ from specchat.doctor.finding import Finding
 from specchat.doctor.folders import folder
 from specchat.doctor.terminal import clipboard, terminal
 from specchat.engine import fake
-from specchat.engine.api import ModelSource, PairSpec, StrategyStatus
 from specchat.engine.fake import FakeEngine
+from specchat.engine.pair import ModelSource, PairSpec, StrategyStatus
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
 
 GOOD = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "de_DE.UTF-8"}

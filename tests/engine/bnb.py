@@ -10,8 +10,8 @@ from bitsandbytes.nn import Int8Params, Params4bit
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.engine.api import Quant
 from specchat.engine.kernels.formats import FourBit, Nested
+from specchat.engine.pair import Quant
 from tests.engine.tiny import checkpoint
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from specchat.config.paths import demo_model
-from specchat.engine.api import PairSpec
 from specchat.engine.loading import load
 from specchat.engine.model.draft_vocabulary import write
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
 from tests.engine.tiny import VOCAB, checkpoint, on_cpu, perturbed
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling
 from specchat.engine.decoding import acceptance, noise
 from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.cached import CachedModel
@@ -20,6 +19,7 @@ from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.kernels.streams import GOLDEN
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling
 from tests.engine.branches import Branches
 
 V = 4

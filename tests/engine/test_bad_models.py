@@ -12,11 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specchat.engine.api import Finished, Generate, Limits, Message, ModelSource, PairSpec, Sampling, Speculation
+from specchat.engine.api import Finished, Generate
 from specchat.engine.backends import BACKENDS
 from specchat.engine.errors import ContextError, EngineError, ModelError
 from specchat.engine.loading import load
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from tests.engine.tiny import SPECIAL, checkpoint, on_cpu
 

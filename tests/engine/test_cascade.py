@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specchat.engine.api import Acceptance, Generate, Limits, Message, Sampling, Speculation, Step
+from specchat.engine.api import Generate, Step
 from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.sampler import History, Sampler
@@ -14,6 +14,7 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import cascade, ngram
 from specchat.engine.drafters.cascade import TRUSTED, CascadeDrafter
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session, source
 from tests.engine.branches import Branches
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply

@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from specchat.engine.api import PairSpec
 from specchat.engine.loading import load
 from specchat.engine.model import files
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import half_on_cpu
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
 from specchat.engine.model.rows import half_works
+from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import compute_dtype
 from tests.engine.tiny import FAMILY, checkpoint, on_cpu, perturbed
 

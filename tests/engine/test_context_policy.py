@@ -7,21 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.config.paths import demo_model
-from specchat.engine.api import (
-    CONTEXT_POLICIES,
-    ContextPolicy,
-    Count,
-    Event,
-    Finished,
-    Generate,
-    Limits,
-    Message,
-    Role,
-    Started,
-)
+from specchat.engine.api import Count, Event, Finished, Generate, Started
 from specchat.engine.context_policy import RESERVE, Kept, fit, reserve
 from specchat.engine.errors import ContextError
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.options import CONTEXT_POLICIES, ContextPolicy, Limits, Message, Role
 from specchat.engine.session import Session
 
 ROLES: dict[str, Role] = {"s": "system", "u": "user", "a": "assistant"}

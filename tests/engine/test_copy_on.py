@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specchat.engine.api import Limits, Sampling, Speculation, Step
+from specchat.engine.api import Step
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.pace import Copies
 from specchat.engine.decoding.stepped import Stepped
@@ -15,6 +15,7 @@ from specchat.engine.drafters.copy_on import SHORTEST, CopyOn
 from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session, source
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply
 

@@ -7,8 +7,8 @@ import pytest
 
 from specchat.config.paths import PACKAGE
 from specchat.engine import check
-from specchat.engine.api import Message
 from specchat.engine.check import LENGTHS, QUICK_SAMPLINGS, SAMPLINGS, CheckPrompt, CheckResult, run
+from specchat.engine.options import Message
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 

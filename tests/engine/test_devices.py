@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.api import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
 from specchat.engine.errors import EngineError
 from specchat.engine.model import devices, draft_quant, memory
 from specchat.engine.model.checkpoint import Checkpoint
@@ -13,6 +12,7 @@ from specchat.engine.model.devices import Machine, Placement, place, this_machin
 from specchat.engine.model.gpu import Gpu
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import GIB, SPARE
+from specchat.engine.pair import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
 from tests.engine.tiny import checkpoint
 
 BIG = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)

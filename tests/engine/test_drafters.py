@@ -6,7 +6,7 @@ from random import Random
 import pytest
 import torch
 
-from specchat.engine.api import Generate, Limits, Message, Sampling, Speculation
+from specchat.engine.api import Generate
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.pace import Average
@@ -19,6 +19,7 @@ from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.skip_search import SkipSearch
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.branches import Branches

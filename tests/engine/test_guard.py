@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.api import Limits, Speculation
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.options import Limits, Speculation
 from specchat.engine.session import Session
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
 

@@ -11,7 +11,7 @@ from tests.hub.server import loopback_hub, of_folder
 
 LOAD = """
 import json, sys
-from specchat.engine.api import ModelSource, PairSpec
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.errors import EngineError
 from specchat.engine.loading import load
 seen = []

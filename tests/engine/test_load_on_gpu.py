@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.api import Device, Loading, ModelSource, PairSpec
+from specchat.engine.api import Loading
 from specchat.engine.gpu_failure import GpuLost
 from specchat.engine.loading import load, native
 from specchat.engine.model import devices
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import Gpu
 from specchat.engine.model.plan import GIB
+from specchat.engine.pair import Device, ModelSource, PairSpec
 from specchat.engine.runners.load import load_runner
 from tests.engine.tiny import checkpoint
 

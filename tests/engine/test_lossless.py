@@ -7,23 +7,11 @@ from itertools import product
 
 import pytest
 
-from specchat.engine.api import (
-    Cancel,
-    Change,
-    Changed,
-    Event,
-    Finished,
-    Generate,
-    Limits,
-    Message,
-    Sampling,
-    Speculation,
-    Started,
-    Step,
-)
+from specchat.engine.api import Cancel, Change, Changed, Event, Finished, Generate, Started, Step
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES, delegates
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import torch
 
-from specchat.engine.api import Finished, Generate, Limits, Message, PairSpec, Sampling, Speculation
+from specchat.engine.api import Finished, Generate
 from specchat.engine.loading import load
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu, perturbed

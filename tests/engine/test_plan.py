@@ -10,7 +10,6 @@ from torch import Tensor
 
 from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
-from specchat.engine.api import QUANTS, Quant
 from specchat.engine.errors import EngineError
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
@@ -34,6 +33,7 @@ from specchat.engine.model.plan import (
 )
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear
+from specchat.engine.pair import QUANTS, Quant
 from tests.config.test_shipped_models import OVERHEAD_GIB, REAL, SHAPES, Shape
 from tests.engine.tiny import FAMILY, checkpoint
 

@@ -12,17 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.engine.api import (
-    QUANTS,
-    Finished,
-    Generate,
-    Limits,
-    Message,
-    PairSpec,
-    Quant,
-    Sampling,
-    Speculation,
-)
+from specchat.engine.api import Finished, Generate
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.loading import load
@@ -33,6 +23,8 @@ from specchat.engine.model.quantise import block_scales, code_table, dequantised
 from specchat.engine.model.quantised import QuantisedLinear, linear_of
 from specchat.engine.model.rows import PREFILL_ROWS, Linear, row_invariant
 from specchat.engine.model.weights import Weights
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import QUANTS, PairSpec, Quant
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu
 

@@ -5,11 +5,11 @@ from time import perf_counter, sleep
 import pytest
 import torch
 
-from specchat.engine.api import Limits, Sampling, Speculation
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
 from specchat.engine.model.decoder import Decoder
+from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session
 from tests.engine.test_lossless import reply
 

@@ -5,10 +5,12 @@ from time import perf_counter
 
 import pytest
 
-from specchat.engine.api import Finished, Forget, Generate, Limits, Message, PairSpec, Remember, Sampling, Speculation
+from specchat.engine.api import Finished, Forget, Generate, Remember
 from specchat.engine.drafters import earlier as earlier_module
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.loading import load
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import PairSpec
 from specchat.engine.remembering import PIECE, Remembering
 from specchat.engine.session import Session
 

@@ -6,9 +6,9 @@ import torch
 from scipy.stats import chisquare
 from transformers.generation import logits_process as hf
 
-from specchat.engine.api import Sampling
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.errors import ModelError
+from specchat.engine.options import Sampling
 
 VOCAB = 300
 

@@ -7,29 +7,15 @@ import pytest
 from torch import Tensor
 
 from specchat.engine import measure
-from specchat.engine.api import (
-    Cancel,
-    Count,
-    Drafted,
-    Event,
-    Finished,
-    Generate,
-    Limits,
-    Message,
-    ModelSource,
-    PairSpec,
-    Sampling,
-    Speculation,
-    Started,
-    Stats,
-    Step,
-)
+from specchat.engine.api import Cancel, Count, Drafted, Event, Finished, Generate, Started, Stats, Step
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_speed
 from specchat.engine.model.decoder import NOTHING, Decoder, Skip
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session, source
 from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES

@@ -10,9 +10,10 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
-from specchat.engine.api import Message, Piece
+from specchat.engine.api import Piece
 from specchat.engine.model.template import compile_template, render
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.options import Message
 from specchat.engine.reply_text import ReplyText
 from tests.engine import tiny
 from tests.engine.tiny import checkpoint

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.draft import WIDTH
 from specchat.engine.decoding.growth import ROOT, Growth
 from specchat.engine.decoding.step import Decoding
@@ -16,6 +15,7 @@ from specchat.engine.drafters import draft_tree
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.runs import Levels, Runs, chain, depth_first
+from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.session import Session
 from tests.engine.test_decoder import one_by_one, tokens
 from tests.engine.test_lossless import SAMPLINGS

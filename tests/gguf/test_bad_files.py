@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.api import GgufOptions, Loading, ModelSource, PairSpec
+from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf import library, trial
 from specchat.engine.gguf.file import parts, whole
 from specchat.engine.loading import load
+from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
 from tests.engine.tiny import checkpoint
 from tests.gguf.conftest import loaded, pair
 

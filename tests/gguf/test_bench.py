@@ -8,7 +8,7 @@ from specchat.bench.contender import Prompt
 from specchat.bench.peers import llama_cpp as peer
 from specchat.cli.bench_peers import theirs
 from specchat.cli.output import Progress
-from specchat.engine.api import Limits, Message, Sampling, Speculation
+from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from tests.engine.test_lossless import finished, reply
 from tests.gguf.conftest import pair

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.needs_llama
 
 LOAD = """
 import json, sys
-from specchat.engine.api import ModelSource, PairSpec
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.errors import EngineError
 from specchat.engine.loading import load
 seen = []

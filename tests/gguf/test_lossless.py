@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from specchat.config.paths import demo_model
-from specchat.engine.api import Limits, PairSpec, Sampling, Speculation
 from specchat.engine.gguf.model import GgufModel
 from specchat.engine.loading import load
+from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.test_lossless import LENGTHS, PROMPTS, SAMPLINGS, finished, reply, reuse_the_prefix, shown

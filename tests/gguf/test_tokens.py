@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specchat.config.paths import demo_model
-from specchat.engine.api import Message
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.export import export
 from specchat.engine.gguf.file import GgufFile
@@ -15,6 +14,7 @@ from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.vocabulary import Vocabulary
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.tokenizer import Tokenizer, mismatch
+from specchat.engine.options import Message
 from specchat.engine.session import Session
 from tests.engine.tiny import byte_fallback, checkpoint
 

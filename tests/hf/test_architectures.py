@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from specchat.engine.api import Sampling
 from specchat.engine.hf import proof
 from specchat.engine.hf.model import HfModel
 from specchat.engine.loading.hf import about
+from specchat.engine.options import Sampling
 from specchat.engine.runners.host import assembled
 from specchat.engine.runners.runner import Runner
 from tests.engine.tiny import VOCAB

@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine import measure
-from specchat.engine.api import Limits, ModelSource, PairSpec, Quant, Sampling, Speculation
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hf import proof
 from specchat.engine.loading import load
+from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.engine.session import Session
 from tests.engine.test_lossless import SAMPLINGS, finished, reply, shown
 from tests.engine.tiny import checkpoint, on_cpu

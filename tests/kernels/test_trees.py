@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.acceptance import judge as host_judge
@@ -18,6 +17,7 @@ from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import BLOCK, Scored, VerifyState
+from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling
 from tests.kernels.test_verify import (
     DEVICE,
     EVERYTHING,

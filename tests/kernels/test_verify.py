@@ -10,7 +10,6 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from specchat.engine.api import ACCEPTANCES, Acceptance, Sampling
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.acceptance import judge as host_judge
@@ -23,6 +22,7 @@ from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.growth_state import Growth
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import BLOCK, Scored, VerifyState
+from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling
 from tests.kernels import compiled
 
 GPU = torch.cuda.is_available()

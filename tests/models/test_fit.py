@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from specchat.config.catalog import Catalog, Pair, Requires
-from specchat.engine.api import ModelSource, PairSpec
 from specchat.engine.fetch.source import Hub
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.models import machine as machine_module
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import drafts_for, lack

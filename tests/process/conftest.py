@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.api import Event, Failed, Finished, Generate, Load, Loaded, Message, ModelSource, PairSpec
+from specchat.engine.api import Event, Failed, Finished, Generate, Load, Loaded
 from specchat.engine.client import EngineClient
+from specchat.engine.options import Message
+from specchat.engine.pair import ModelSource, PairSpec
 
 SCRIPTED = "tests.process.scripted:load"
 PAIR = PairSpec("pair", "Pair", ModelSource(path="/nowhere"))

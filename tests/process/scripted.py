@@ -8,24 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from specchat.engine import fake
-from specchat.engine.api import (
-    Cancel,
-    Changed,
-    Count,
-    Counted,
-    Event,
-    Finished,
-    Generate,
-    Loading,
-    Message,
-    PairInfo,
-    PairSpec,
-    Started,
-)
+from specchat.engine.api import Cancel, Changed, Count, Counted, Event, Finished, Generate, Loading, Started
 from specchat.engine.control import Control
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.errors import ContextError, ModelError
 from specchat.engine.gpu_failure import GpuLost
+from specchat.engine.options import Message
+from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.remembering import Remembering
 from specchat.engine.worker import Session
 

@@ -20,14 +20,13 @@ from specchat.engine.api import (
     Load,
     Loaded,
     Loading,
-    Message,
-    PairSpec,
     Shutdown,
-    Speculation,
     Started,
     Step,
 )
 from specchat.engine.client import EngineClient
+from specchat.engine.options import Message, Speculation
+from specchat.engine.pair import PairSpec
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
 
 

@@ -17,17 +17,14 @@ from specchat.engine.api import (
     Failed,
     Finished,
     Generate,
-    Limits,
     Load,
     Loaded,
-    Message,
-    ModelSource,
-    PairSpec,
-    Speculation,
     Started,
     Step,
 )
 from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Limits, Message, Speculation
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES, delegates
 
 PAIR = PairSpec("pair", "Pair", ModelSource(path="x"))

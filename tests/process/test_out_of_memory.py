@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from specchat.engine.api import Count, Generate, Load, ModelSource, PairSpec
+from specchat.engine.api import Count, Generate, Load
 from specchat.engine.out_of_memory import ran_out, told
+from specchat.engine.pair import ModelSource, PairSpec
 
 PAIR = PairSpec("p", "P", ModelSource(path="/t"))
 

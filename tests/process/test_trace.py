@@ -20,14 +20,12 @@ from specchat.engine.api import (
     Generate,
     Load,
     Loaded,
-    Message,
-    ModelSource,
-    PairSpec,
-    Speculation,
     Started,
     Stats,
     Step,
 )
+from specchat.engine.options import Message, Speculation
+from specchat.engine.pair import ModelSource, PairSpec
 
 SCREENSHOTS = Path(__file__).parents[2] / "screenshots" / "trace.jsonl"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

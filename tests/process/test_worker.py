@@ -9,20 +9,9 @@ from threading import Timer
 import pytest
 
 from specchat.engine import wire
-from specchat.engine.api import (
-    Failed,
-    Finished,
-    Forget,
-    Generate,
-    Load,
-    Loaded,
-    Loading,
-    Message,
-    Remember,
-    Shutdown,
-    Started,
-)
+from specchat.engine.api import Failed, Finished, Forget, Generate, Load, Loaded, Loading, Remember, Shutdown, Started
 from specchat.engine.client import EngineClient
+from specchat.engine.options import Message
 from specchat.engine.worker import Worker
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
 

@@ -13,8 +13,9 @@ from textual.pilot import Pilot
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.config.themes import load_themes
-from specchat.engine.api import ModelSource, PairSpec, Sampling
 from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Sampling
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specchat.chat.turn import Reply
-from specchat.engine.api import Finished, Piece, Sampling, Speculation, Started, Step
+from specchat.engine.api import Finished, Piece, Started, Step
 from specchat.engine.fake import stats, steps
+from specchat.engine.options import Sampling, Speculation
 
 
 def finished(accepted: tuple[int, ...], strategy: str = "draft", plain: float = 100.0, text: str = "") -> Reply:

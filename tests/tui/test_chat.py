@@ -13,8 +13,10 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from specchat.engine.api import Cancel, Change, Failed, Generate, Speculation, Started, StrategyStatus
+from specchat.engine.api import Cancel, Change, Failed, Generate, Started
 from specchat.engine.fake import INFO, FakeEngine
+from specchat.engine.options import Speculation
+from specchat.engine.pair import StrategyStatus
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.app import SpecchatApp
 from specchat.tui.gauges import footer

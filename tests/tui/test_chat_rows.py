@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.api import Sampling, Speculation
+from specchat.engine.options import Sampling, Speculation
 from specchat.tui.text.chat_rows import ChatRows, Said
 
 WIDTH = 60

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from specchat.attachments import AttachmentError
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
-from specchat.engine.api import Sampling
+from specchat.engine.options import Sampling
 from specchat.tui.actions.action import Action
 from specchat.tui.actions.table import ACTIONS, BY_SLASH
 from specchat.tui.composing.files import Files

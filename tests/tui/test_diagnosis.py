@@ -7,9 +7,11 @@ from replies import finished, reply_of, step_of, times_faster
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
-from specchat.engine.api import Changed, Speculation, StrategyStatus
+from specchat.engine.api import Changed
 from specchat.engine.fake import INFO as FAKE
 from specchat.engine.fake import steps
+from specchat.engine.options import Speculation
+from specchat.engine.pair import StrategyStatus
 from specchat.tui.insight.diagnosis import Advice, Advisor, Diagnosis, within_reach
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.projection import project

@@ -13,20 +13,10 @@ from specchat.chat.rows import ChatRow, MessageRow
 from specchat.chat.store import Store
 from specchat.clean import clean
 from specchat.config.catalog import Catalog, Pair
-from specchat.engine.api import (
-    Drafted,
-    Failed,
-    Finished,
-    ModelSource,
-    PairSpec,
-    Piece,
-    Speculation,
-    Started,
-    Stats,
-    Step,
-    StrategyStatus,
-)
+from specchat.engine.api import Drafted, Failed, Finished, Piece, Started, Stats, Step
 from specchat.engine.fake import INFO, FakeEngine
+from specchat.engine.options import Speculation
+from specchat.engine.pair import ModelSource, PairSpec, StrategyStatus
 from specchat.tui.verbs.choosing import use_pair
 from specchat.tui.widgets.sidebar import Sidebar
 

@@ -11,8 +11,9 @@ from replies import finished, reply_of, step_of
 
 from specchat.chat.record import Record, speculation_label
 from specchat.chat.turn import Reply
-from specchat.engine.api import Changed, Drafted, Finished, Sampling, Speculation, Started, Stats, Step
+from specchat.engine.api import Changed, Drafted, Finished, Started, Stats, Step
 from specchat.engine.fake import steps
+from specchat.engine.options import Sampling, Speculation
 from specchat.tui.insight.costs import CheckCost, Checks
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.lookup import potential

@@ -15,8 +15,8 @@ from conftest import THEMES, ask, loaded, wait_until
 
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.api import Limits, Sampling
 from specchat.engine.client import EngineClient
+from specchat.engine.options import Limits, Sampling
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch

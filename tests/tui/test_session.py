@@ -9,22 +9,10 @@ from specchat.attachments import Attachment, with_attachments
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
-from specchat.engine.api import (
-    Cancel,
-    Change,
-    Count,
-    Failed,
-    Finished,
-    Generate,
-    Limits,
-    Message,
-    Sampling,
-    Speculation,
-    Started,
-    Stats,
-    StrategyStatus,
-)
+from specchat.engine.api import Cancel, Change, Count, Failed, Finished, Generate, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import StrategyStatus
 from specchat.tui.launch import Launch
 from specchat.tui.screens.about import about
 from specchat.tui.session import Session, Update

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replies import finished
 
-from specchat.engine.api import Changed, Speculation
+from specchat.engine.api import Changed
 from specchat.engine.fake import INFO, steps
+from specchat.engine.options import Speculation
 from specchat.engine.strategies import SOURCES
 from specchat.tui import figures
 from specchat.tui.actions.table import ACTIONS, as_markdown

@@ -6,8 +6,8 @@ import pytest
 from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
 
-from specchat.engine.api import Limits
 from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Limits
 from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.screens.about import AboutScreen
 

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from specchat.bench.contender import CLOCK, Clock, Material, Prompt, Run
-from specchat.engine.api import Sampling, is_gguf
 from specchat.engine.errors import EngineError
 from specchat.engine.gguf.export import Kind, export
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.options import Sampling
+from specchat.engine.pair import is_gguf
 
 WARM_UP = 32
 """Tokens of the replies that settle the number of threads."""

@@ -11,7 +11,7 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging
 
 from specchat.bench.contender import CLOCK, Clock, Material, Prompt, Run
-from specchat.engine.api import Quant
+from specchat.engine.pair import Quant
 
 TRIAL = 16
 """Tokens of a trial of a number of threads."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specchat.engine.api import Acceptance
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.block import judge_block
 from specchat.engine.decoding.sampler import History, Sampler, gumbel_argmax
+from specchat.engine.options import Acceptance
 
 
 @dataclass

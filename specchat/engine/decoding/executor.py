@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from typing import Protocol
 
-from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
+from specchat.engine.options import Acceptance, Sampling
 
 
 class Executor(Drafts, Protocol):

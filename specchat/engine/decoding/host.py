@@ -6,7 +6,6 @@ from time import perf_counter
 from torch import Tensor, stack, tensor
 from torch.nn.functional import one_hot, pad
 
-from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.cached import CachedModel, HostModel
@@ -19,6 +18,7 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import depth_first
+from specchat.engine.options import Acceptance, Sampling
 
 
 class HostDrafts:

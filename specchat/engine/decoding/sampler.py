@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.api import Sampling
 from specchat.engine.decoding import noise
 from specchat.engine.errors import ModelError
+from specchat.engine.options import Sampling
 
 
 class History:

@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.options import Acceptance, Sampling
 
 
 @dataclass(frozen=True)

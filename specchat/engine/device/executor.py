@@ -7,7 +7,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import WIDTH, Copy, Role
 from specchat.engine.decoding.stepped import Stepped
@@ -23,6 +22,7 @@ from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.model.decoder import Skip
+from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 

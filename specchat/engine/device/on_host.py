@@ -8,11 +8,11 @@ already; if not, what was made is dropped.
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.decoding.stop import Stops
+from specchat.engine.options import Acceptance, Sampling
 
 LIKELY = 0.5
 """What is drafted must be so probable for more to follow: a pass is saved later then, or delays the verdict by half of

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from specchat.engine.api import Sampling
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.step import Decoding
@@ -10,6 +9,7 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.drafters.skip_search import WINDOW
 from specchat.engine.model.decoder import Skip
+from specchat.engine.options import Sampling
 
 PROMPT = WINDOW + 2
 DRAFTED = 3

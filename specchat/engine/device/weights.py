@@ -7,13 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specchat.engine.api import Quant
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, Matrix, Norm, block
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.weights import Weights
+from specchat.engine.pair import Quant
 
 
 class Product(NamedTuple):

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from specchat.engine.api import StrategyStatus
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafter, Drafts, ModelDrafter
@@ -19,6 +18,7 @@ from specchat.engine.drafters.ngram import NgramDrafter
 from specchat.engine.drafters.plain import PlainDrafter
 from specchat.engine.drafters.suffix import SuffixDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
+from specchat.engine.pair import StrategyStatus
 from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS
 
 

@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.library import INSTALL
 from specchat.engine.gguf.vocabulary import Vocabulary, describe
@@ -18,6 +17,7 @@ from specchat.engine.model.config import ModelConfig, Rope
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, Matrix, Norm, block
 from specchat.engine.model.quantise import dequantised, quantise
 from specchat.engine.model.weights import Weights
+from specchat.engine.pair import Quant
 
 Kind = Literal["f32", "f16", "q8_0", "q4_0"]
 """What matrices are stored as; vectors are always float32. With q4_0 embeddings and head are q8_0."""

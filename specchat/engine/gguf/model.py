@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.engine.api import CacheType
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.library import TOLD
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.padding import Padding
 from specchat.engine.model.runs import Runs
+from specchat.engine.pair import CacheType
 
 BLOCK = 512
 """Most tokens of one pass."""

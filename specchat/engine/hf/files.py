@@ -15,12 +15,12 @@ from transformers.quantizers.auto import get_hf_quantizer
 from transformers.utils import logging
 
 from specchat.clean import one_line
-from specchat.engine.api import Wanted
 from specchat.engine.errors import ModelError
 from specchat.engine.model.checkpoint import weight_files
 from specchat.engine.model.files import read_json
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.out_of_memory import ran_out
+from specchat.engine.pair import Wanted
 
 WORDS = 300
 """Characters of what transformers says that are passed on."""

@@ -12,9 +12,9 @@ import torch
 import triton
 from torch import Tensor
 
-from specchat.engine.api import Acceptance, Sampling
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.limits import END_TOKENS
+from specchat.engine.options import Acceptance, Sampling
 
 BLOCK = 4096
 """Tokens of the vocabulary that one program of `scores.process` handles, and one pass of a loop in `choose`."""

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
-from specchat.engine.api import Loading, PairSpec
+from specchat.engine.api import Loading
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
+from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from specchat.engine.api import GgufOptions, Loading, ModelSource, PairSpec
+from specchat.engine.api import Loading
 from specchat.engine.backends import GGUF_BACKEND, UNFIT
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.file import GgufFile, whole
@@ -19,6 +19,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import DEFAULT_CONTEXT
 from specchat.engine.model.tokenizer import mismatch
+from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
 from specchat.engine.runners.host import About, assembled
 from specchat.engine.session import Session
 from specchat.engine.threads import CORES, leave_one_core

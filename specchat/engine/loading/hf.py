@@ -6,7 +6,7 @@ from time import perf_counter
 
 import torch
 
-from specchat.engine.api import Loading, ModelSource, PairSpec
+from specchat.engine.api import Loading
 from specchat.engine.backends import HF_BACKEND, UNFIT
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
 from specchat.engine.hf.files import HfFiles
@@ -20,6 +20,7 @@ from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import DEFAULT_CONTEXT, Place
 from specchat.engine.model.tokenizer import mismatch
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import About, assembled
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES

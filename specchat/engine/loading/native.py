@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from specchat.engine.api import Loading, PairSpec
+from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gpu_failure import GpuLost, first_line, is_one
 from specchat.engine.hub import locate
@@ -16,6 +16,7 @@ from specchat.engine.model.devices import place
 from specchat.engine.model.plan import DEFAULT_CONTEXT, Plan
 from specchat.engine.model.tokenizer import Tokenizer, mismatch
 from specchat.engine.out_of_memory import ran_out
+from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
 from specchat.engine.threads import leave_one_core

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from specchat.engine.api import Quant, Wanted
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, read_json
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.pair import Quant, Wanted
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")

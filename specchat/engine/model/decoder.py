@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.api import Quant
 from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.attention import causal_masks, may_share
 from specchat.engine.model.cache import KVCache
@@ -24,6 +23,7 @@ from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, Linear
 from specchat.engine.model.runs import Runs, chain
 from specchat.engine.model.weights import Weights
+from specchat.engine.pair import Quant
 
 
 @dataclass(frozen=True)

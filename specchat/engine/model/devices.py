@@ -6,7 +6,6 @@ from importlib.util import find_spec
 
 import torch
 
-from specchat.engine.api import Device, ModelSource, PairSpec
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.kernels.tiles import PROCESSORS
 from specchat.engine.model.beyond import beyond_the_kernels
@@ -16,6 +15,7 @@ from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, plan, quantised
 from specchat.engine.model.rows import half_works
+from specchat.engine.pair import Device, ModelSource, PairSpec
 
 
 @dataclass(frozen=True)

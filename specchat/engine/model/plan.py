@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-from specchat.engine.api import Quant
 from specchat.engine.errors import EngineError
 from specchat.engine.kernels.tiles import PROCESSORS, SPLIT, tiling
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.parts import Matrix, block, head_of
+from specchat.engine.pair import Quant
 
 Place = Literal["cpu", "cuda"]
 GIB = 1 << 30

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
+from specchat.engine.pair import Quant
 
 # It warns that products of its own for some CPUs are missing, which are not used here.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)

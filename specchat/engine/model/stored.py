@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested
 from specchat.engine.model.blocks import NESTED_BLOCK
 from specchat.engine.model.checkpoint import DTYPES
 from specchat.engine.model.files import parsed
 from specchat.engine.model.quantise import RUNNING, across_rows, code_table
+from specchat.engine.pair import Quant
 
 STATE = "quant_state.bitsandbytes__"
 """The prefix of "nf4" or "fp4" in the name of the tensor that holds a 4-bit matrix's settings as JSON."""

@@ -9,10 +9,10 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
 from specchat.clean import one_line
-from specchat.engine.api import Message, Role
 from specchat.engine.errors import ModelError
 from specchat.engine.model.files import found, read_json
 from specchat.engine.model.template import compile_template, render, template_source
+from specchat.engine.options import Message, Role
 
 MOST_HELD = 16
 """Tokens that are held back for a character: it takes four at most, but a token may end in the middle of the next."""

@@ -9,11 +9,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from specchat.engine.api import Quant
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.stored import Stored, kind_of
+from specchat.engine.pair import Quant
 
 DENSE = (torch.float32, torch.float16, torch.bfloat16)
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import torch
 
-from specchat.engine.api import PairSpec
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import Model, Plan
+from specchat.engine.pair import PairSpec
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from specchat.engine.api import Sampling, StrategyStatus
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Executor
@@ -11,6 +10,8 @@ from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.model.plan import Place
+from specchat.engine.options import Sampling
+from specchat.engine.pair import StrategyStatus
 
 
 @dataclass(frozen=True)

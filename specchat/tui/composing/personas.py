@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
-from specchat.engine.api import Sampling
+from specchat.engine.options import Sampling
 
 OWN = "own"
 """The name of a sampling that is no preset's."""

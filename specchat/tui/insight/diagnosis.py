@@ -7,7 +7,8 @@ from typing import Literal
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
-from specchat.engine.api import PairInfo, Speculation
+from specchat.engine.options import Speculation
+from specchat.engine.pair import PairInfo
 from specchat.engine.strategies import STRATEGIES, Kind, delegates
 from specchat.engine.tally import Tally
 from specchat.tui import figures

@@ -10,21 +10,9 @@ from typing import Literal
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.engine.api import (
-    Cancel,
-    Event,
-    Failed,
-    Finished,
-    Generate,
-    Limits,
-    Message,
-    PairInfo,
-    Request,
-    Sampling,
-    Speculation,
-    Started,
-    Step,
-)
+from specchat.engine.api import Cancel, Event, Failed, Finished, Generate, Request, Started, Step
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import PairInfo
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.insight.replay import SPEEDS, Timeline
 

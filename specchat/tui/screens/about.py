@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from specchat.clean import one_line
-from specchat.engine.api import PairInfo
+from specchat.engine.pair import PairInfo
 from specchat.tui import figures
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import hang, styled

@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 
 from specchat.clean import clean, one_line
 from specchat.config.themes import Theme
-from specchat.engine.api import ACCEPTANCES, CONTEXT_POLICIES
+from specchat.engine.options import ACCEPTANCES, CONTEXT_POLICIES
 from specchat.engine.strategies import STRATEGIES, StrategyInfo
 from specchat.tui.composing.personas import OWN, apply, preset_name
 from specchat.tui.screens.dialog import Dialog

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from specchat.clean import clean, one_line
 from specchat.config.kinds import NO_PERSONA
-from specchat.engine.api import CONTEXT_POLICIES
+from specchat.engine.options import CONTEXT_POLICIES
 from specchat.tui.actions.verb import Verb
 from specchat.tui.composing.personas import apply, preset_words
 from specchat.tui.composing.slash import nearest

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from specchat.chat.turn import Reply
-from specchat.engine.api import Speculation
+from specchat.engine.options import Speculation
 from specchat.tui.actions.verb import Verb
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.verbs.choosing import use_strategy

@@ -5,7 +5,7 @@ from typing import ClassVar
 from textual.content import Content
 
 from specchat.clean import one_line
-from specchat.engine.api import PairInfo
+from specchat.engine.pair import PairInfo
 from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import Plain
