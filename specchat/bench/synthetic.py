@@ -14,12 +14,11 @@ from specchat.bench.published import Shapes
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
 from specchat.engine.model.plan import GIB, Model, Place, Plan, fits, plan
 from specchat.engine.pair import Quant
-from specchat.engine.runners.host import host_runner
+from specchat.engine.runners.host import host_model, host_runner
 from specchat.engine.runners.runner import Runner
 
 
@@ -72,8 +71,8 @@ def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
                 f"{shapes.name} with {shapes.target.layers} layers needs {needed / GIB:.1f} GiB in {Path(kept).parent} "
                 f"and {free / GIB:.1f} GiB are free. Ask for fewer with --layers.",
             )
-        target = Decoder(Checkpoint.open(write_random(Path(kept) / "target", shapes.target, 0)), context, quant)
-        draft = Decoder(Checkpoint.open(write_random(Path(kept) / "draft", shapes.draft, 1)), context)
+        target = host_model(Checkpoint.open(write_random(Path(kept) / "target", shapes.target, 0)), context, quant)
+        draft = host_model(Checkpoint.open(write_random(Path(kept) / "draft", shapes.draft, 1)), context)
     return host_runner(target, draft)
 
 

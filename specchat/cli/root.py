@@ -25,6 +25,8 @@ from specchat.cli.options import (
     with_options,
 )
 from specchat.cli.output import Problem
+from specchat.config.errors import ConfigError
+from specchat.config.paths import private_folder, user_paths
 from specchat.private import opener
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -109,6 +111,8 @@ def specchat(
         os.getcwd()
     except OSError:
         raise Problem("The current folder is gone. Go to another one first.", ExitCode.USAGE) from None
+    with suppress(ConfigError):  # told by whoever needs the folders
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(user_paths().compiled))
     if ctx.invoked_subcommand is not None:
         return
     if plain:
@@ -143,8 +147,6 @@ def _run() -> int:
 def _unexpected(error: Exception) -> str:
     """Keep the traceback in a file and name it."""
     import traceback
-
-    from specchat.config.paths import private_folder, user_paths
 
     what = f"specchat met an error it did not expect ({type(error).__name__}: {one_line(str(error))})"
     try:

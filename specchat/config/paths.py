@@ -50,6 +50,11 @@ class Paths:
         return self.state / "engine.log"
 
     @property
+    def compiled(self) -> Path:
+        """What the engine compiled for this processor."""
+        return self.cache / "compiled"
+
+    @property
     def chats(self) -> Path:
         return self.data / "chats.db"
 

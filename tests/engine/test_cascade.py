@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from specchat.engine.api import Generate, Step
+from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import cascade, ngram
 from specchat.engine.drafters.cascade import TRUSTED, CascadeDrafter
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session, source
 from tests.engine.branches import Branches
@@ -126,7 +126,7 @@ def test_the_draft_model_s_cache_holds_what_it_went_over(
     cached = session.runner.draft
     assert cached is not None
     model = cached.model
-    assert isinstance(model, Decoder)
+    assert isinstance(model, CpuDecoder)
     tokens = list(cached.tokens)
     assert len(tokens) > (20 if joint else 5)
     kept = model.cache.keys[:, :, : len(tokens)].clone()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from specchat.engine.api import Step
+from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.pace import Copies
 from specchat.engine.decoding.stepped import Stepped
@@ -14,7 +15,6 @@ from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.copy_on import SHORTEST, CopyOn
 from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.lookup import LookupDrafter
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session, source
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply
@@ -139,7 +139,7 @@ def test_the_draft_model_s_cache_holds_no_more_than_it_went_over(session: Sessio
     events = reply(session, "abc", Sampling(logit_bias=few), Limits(60), Speculation("auto", 9))
     assert any(event.strategy == "auto" for event in events if isinstance(event, Step))
     model = cached.model
-    assert isinstance(model, Decoder)
+    assert isinstance(model, CpuDecoder)
     tokens = list(cached.tokens)
     assert len(tokens) > 10
     kept = model.cache.keys[:, :, : len(tokens)].clone()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from specchat.engine.api import Generate
+from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostDrafts, HostExecutor
 from specchat.engine.decoding.pace import Average
@@ -18,7 +19,7 @@ from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.skip_search import SkipSearch
 from specchat.engine.drafters.swift import SwiftDrafter
-from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.decoder import Skip
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
@@ -114,7 +115,7 @@ def test_swift_search_leaves_the_cache_as_it_was(session: Session) -> None:
     last = finished(reply(session, "abcabc", Sampling(), Limits(100), Speculation.of("swift")))
     assert swift.search.trials > 0
     target = session.target.model
-    assert isinstance(target, Decoder)
+    assert isinstance(target, CpuDecoder)
     tokens = list(session.target.tokens)
     kept = target.cache.keys[:, :, : len(tokens)].clone()
     session.target.keep(0)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.model.decoder import Decoder
@@ -38,7 +39,7 @@ class Apart:
 def test_close_choices_are_those_of_one_row(session: Session, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     executor, model = session.runner.executor, session.target.model
     assert isinstance(executor, HostExecutor)
-    assert isinstance(model, Decoder)
+    assert isinstance(model, CpuDecoder)
     apart = Apart(model)
     strayed = 0
     for seed in range(3):
@@ -59,7 +60,7 @@ def test_close_choices_are_those_of_one_row(session: Session, monkeypatch: pytes
 def test_what_is_not_close_is_not_made_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     executor, model = session.runner.executor, session.target.model
     assert isinstance(executor, HostExecutor)
-    assert isinstance(model, Decoder)
+    assert isinstance(model, CpuDecoder)
     monkeypatch.setattr(executor, "_guard", Guard(model, 1e-9))
     for name in SAMPLINGS:
         last = finished(reply(session, "abcab", SAMPLINGS[name], Limits(60), Speculation("draft", 8)))

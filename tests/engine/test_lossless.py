@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 
 from specchat.engine.api import Cancel, Change, Changed, Event, Finished, Generate, Started, Step
+from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES, delegates
@@ -237,7 +237,7 @@ def test_a_failing_drafter_leaves_the_target_as_it_was(session: Session, monkeyp
     calls = {"n": 0}
     assert session.runner.draft is not None
     draft = session.runner.draft.model
-    assert isinstance(draft, Decoder)
+    assert isinstance(draft, CpuDecoder)
     inner = draft.forward
 
     def failing(*arguments: object) -> object:

@@ -5,10 +5,10 @@ from time import perf_counter, sleep
 import pytest
 import torch
 
+from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session
 from tests.engine.test_lossless import reply
@@ -36,7 +36,7 @@ def test_what_was_read_ahead_is_what_is_read_otherwise(draft: DraftModelDrafter)
         wait(draft)
     assert draft.unread(PROMPT) == 0
     model = draft.draft.model
-    assert isinstance(model, Decoder)
+    assert isinstance(model, CpuDecoder)
     ahead = model.cache.keys[:, :, : len(PROMPT) - 2].clone()
     draft.forget()
     model.cache.keys.zero_()

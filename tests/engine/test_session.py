@@ -8,12 +8,13 @@ from torch import Tensor
 
 from specchat.engine import measure
 from specchat.engine.api import Cancel, Count, Drafted, Event, Finished, Generate, Started, Stats, Step
+from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_speed
-from specchat.engine.model.decoder import NOTHING, Decoder, Skip
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session, source
@@ -162,7 +163,7 @@ def test_a_cold_reply_reads_the_whole_prompt_with_both_models(
     prompt = len(session.tokenizer.prompt(request.messages))
     assert session.runner.draft is not None
     draft = session.runner.draft.model
-    assert isinstance(draft, Decoder)
+    assert isinstance(draft, CpuDecoder)
     fed: list[int] = []
     inner = draft.forward
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import WIDTH
 from specchat.engine.decoding.growth import ROOT, Growth
 from specchat.engine.decoding.step import Decoding
@@ -126,7 +127,7 @@ def test_the_draft_model_holds_what_it_ran_over_of_the_path_that_stays(
     drafter.begin(prompt)
     assert draft is not None
     model, kept = draft.model, set[bool]()
-    assert isinstance(model, Decoder)
+    assert isinstance(model, CpuDecoder)
     for length in (8, 1) * 10:
         stepped = decoding.step(drafter, length, "coupled")
         kept.add(bool(stepped.path))

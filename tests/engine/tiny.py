@@ -34,7 +34,7 @@ FAMILY: dict[str, dict[str, Any]] = {
     "llama-yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
     "mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": None},
     "qwen2": {"model_type": "qwen2", "num_key_value_heads": 1},
-    "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 24, "tie_word_embeddings": False},
+    "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 32, "tie_word_embeddings": False},
 }
 
 

@@ -7,6 +7,7 @@ from time import perf_counter
 
 from specchat.engine.api import Loading
 from specchat.engine.backends import GGUF_BACKEND, UNFIT
+from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.file import GgufFile, whole
 from specchat.engine.gguf.library import llama
@@ -16,11 +17,10 @@ from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.trial import attempt
 from specchat.engine.hub import locate, locate_file
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import DEFAULT_CONTEXT
 from specchat.engine.model.tokenizer import mismatch
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
-from specchat.engine.runners.host import About, assembled
+from specchat.engine.runners.host import About, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.threads import CORES, leave_one_core
 
@@ -46,7 +46,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     make_room()
     target = _model(pair, pair.target, path, progress, 0.1)
     tokenizer, ends = tokenizer_of(target.file)
-    draft: GgufModel | Decoder | None = None
+    draft: HostModel | None = None
     if pair.draft is not None:
         if small is not None:
             draft = _model(pair, pair.draft, small, progress, 0.5)
@@ -54,7 +54,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         elif checkpoint is not None:
             other = checkpoint.tokenizer()
             progress(Loading(f"reading {pair.draft.label}", 0.5))
-            draft = Decoder(checkpoint, target.context, checkpoint.kept(pair.draft.quant), drafting=True)
+            draft = host_model(checkpoint, target.context, checkpoint.kept(pair.draft.quant), drafting=True)
         if reason := mismatch(tokenizer, other):
             raise ModelError(
                 f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."

@@ -8,20 +8,20 @@ import torch
 
 from specchat.engine.api import Loading
 from specchat.engine.backends import HF_BACKEND, UNFIT
+from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import Proof, prove
 from specchat.engine.hub import locate
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import DEFAULT_CONTEXT, Place
 from specchat.engine.model.tokenizer import mismatch
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.runners.host import About, assembled
+from specchat.engine.runners.host import About, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.threads import leave_one_core
@@ -97,14 +97,14 @@ def _opened(source: ModelSource, progress: Progress, trusted: bool) -> HfFiles |
     return checkpoint
 
 
-def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place: Place) -> HfModel | Decoder:
+def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place: Place) -> HostModel:
     """Read a draft.
 
     Raises:
         ModelError: it cannot draft.
     """
     if isinstance(small, Checkpoint) and (place == "cpu" or source.device == "cpu"):
-        return Decoder(small, context, small.kept(source.quant), drafting=True)
+        return host_model(small, context, small.kept(source.quant), drafting=True)
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
     device = place if source.device == "auto" else source.device
     draft = HfModel(files.read(device, source.quant), files.longest(context), source.label)

@@ -156,6 +156,16 @@ class Decoder:
         """Which arrangements of the products are in use; see `rows` and `quantised`."""
         return {p.arrangement for p in self._products()}
 
+    @property
+    def threads(self) -> int:
+        """How many work on it."""
+        return torch.get_num_threads()
+
+    @property
+    def exactness(self) -> str:
+        """Why rows come out alike whatever goes with them, in words."""
+        return "row-invariant products: " + ", ".join(sorted(self.arrangements()))
+
     def memory(self) -> int:
         """Bytes of weights and cache; a tied table counts twice: once to look up, once to multiply."""
         products = sum(p.memory() for p in self._products())

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
@@ -20,13 +20,12 @@ from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.registry import DraftModel, drafters_for
 from specchat.engine.kernels.products import as_with, processors
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.runners.runner import Runner
 
 
 def device_runner(
     target: DeviceDecoder,
-    draft: DeviceDecoder | Decoder | None,
+    draft: DeviceDecoder | HostModel | None,
     vocab: int,
     device: torch.device,
     captured: bool = True,
@@ -41,7 +40,7 @@ def device_runner(
         role: CachedModel(DeviceModel(model, role, vocab, executor.graphs, device)) for role, model in models.items()
     }
     drafting: DraftModel | None = None
-    if isinstance(draft, Decoder):
+    if draft is not None and not isinstance(draft, DeviceDecoder):
         on_host = CachedModel(draft)
         executor.on_host = DraftsOnHost({"draft": on_host}, vocab, executor.stops, executor.fill)
         drafting = DraftModel(on_host, executor.on_host, ahead=False)
@@ -81,7 +80,7 @@ def device_runner(
 
 def compile_ahead(
     target: DeviceDecoder,
-    draft: DeviceDecoder | Decoder | None,
+    draft: DeviceDecoder | HostModel | None,
     vocab: int,
     device: torch.device,
     told: Callable[[str], None],
@@ -95,7 +94,7 @@ def compile_ahead(
         logging.getLogger(__name__).warning("kernels will be compiled one after the other", exc_info=True)
 
 
-def rehearse(target: DeviceDecoder, draft: DeviceDecoder | Decoder | None, vocab: int) -> None:
+def rehearse(target: DeviceDecoder, draft: DeviceDecoder | HostModel | None, vocab: int) -> None:
     """Launch in main memory what a pair of these launches when it is prepared."""
     stand_in = blank(draft) if isinstance(draft, DeviceDecoder) else draft
     runner = device_runner(blank(target), stand_in, vocab, HOST, graphs=Rehearsed)

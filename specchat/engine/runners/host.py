@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
+from specchat.engine.cpu import compiled
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.guard import Guard
@@ -12,9 +14,31 @@ from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.registry import DraftModel, drafters_for
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import Place
+from specchat.engine.pair import Quant
 from specchat.engine.runners.runner import Runner
+
+
+class OwnModel(HostModel, Protocol):
+    """A model that our own decoder runs on the processor."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its shapes."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """How many work on it."""
+        ...
+
+    @property
+    def exactness(self) -> str:
+        """Why rows come out alike whatever goes with them, in words."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -35,12 +59,27 @@ class About:
     error: float = 0.0
 
 
-def host_runner(target: Decoder, draft: Decoder | None) -> Runner:
-    """The plain-torch decoder and the drafters that go with it."""
-    threads = torch.get_num_threads()
-    words = f"cpu, {threads} thread{'s' * (threads != 1)}, {torch.backends.cpu.get_cpu_capability()}"
-    exactness = "row-invariant products: " + ", ".join(sorted(target.arrangements()))
-    return assembled(target, draft, About(target.config.layers, target.config.eos, words, exactness))
+def host_model(
+    checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None, drafting: bool = False
+) -> OwnModel:
+    """A checkpoint that our own decoder runs: compiled where that can be, in plain torch otherwise.
+
+    Raises:
+        ModelError: weights missing, damaged or of other shapes.
+    """
+    if compiled.unavailable():
+        return Decoder(checkpoint, context, quant, drafting)
+    from specchat.engine.cpu.decoder import CpuDecoder, fits
+
+    if not fits(checkpoint.config):
+        return Decoder(checkpoint, context, quant, drafting)
+    return CpuDecoder(checkpoint, context, quant)
+
+
+def host_runner(target: OwnModel, draft: OwnModel | None) -> Runner:
+    """Models of our own on the processor, and the drafters that go with them."""
+    words = f"cpu, {target.threads} thread{'s' * (target.threads != 1)}, {torch.backends.cpu.get_cpu_capability()}"
+    return assembled(target, draft, About(target.config.layers, target.config.eos, words, target.exactness))
 
 
 def assembled(target: HostModel, draft: HostModel | None, about: About) -> Runner:

@@ -6,10 +6,9 @@ import torch
 
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import Model, Plan
 from specchat.engine.pair import PairSpec
-from specchat.engine.runners.host import host_runner
+from specchat.engine.runners.host import OwnModel, host_model, host_runner
 from specchat.engine.runners.runner import Runner
 
 
@@ -33,11 +32,11 @@ def load_runner(
 
 
 def _on_host(target: Checkpoint, draft: Checkpoint | None, plan: Plan, about_draft: Callable[[], None]) -> Runner:
-    big = Decoder(target, plan.context, plan.target.quant)
+    big = host_model(target, plan.context, plan.target.quant)
     small = None
     if draft is not None and plan.draft is not None:
         about_draft()
-        small = Decoder(draft, plan.context, plan.draft.quant, drafting=True)
+        small = host_model(draft, plan.context, plan.draft.quant, drafting=True)
     return host_runner(big, small)
 
 
@@ -55,11 +54,11 @@ def _on_gpu(target: Checkpoint, draft: Checkpoint | None, plan: Plan, about_draf
         return DeviceDecoder(chosen.config, weights, plan.context, device, dtype)
 
     big = model(target, plan.target)
-    small: DeviceDecoder | Decoder | None = None
+    small: DeviceDecoder | OwnModel | None = None
     if draft is not None and plan.draft is not None:
         about_draft()
         on_gpu = plan.draft.place == "cuda"
-        small = model(draft, plan.draft) if on_gpu else Decoder(draft, plan.context, plan.draft.quant, True)
+        small = model(draft, plan.draft) if on_gpu else host_model(draft, plan.context, plan.draft.quant, True)
     return device_runner(big, small, big.config.vocab, device)
 
 

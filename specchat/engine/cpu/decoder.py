@@ -1,0 +1,262 @@
+"""The Llama-family decoder as one compiled pass: what `model/decoder.py` computes, in a fraction of the time."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from time import perf_counter
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from specchat.engine.cpu import passes
+from specchat.engine.cpu.crew import Crew
+from specchat.engine.cpu.packed import Packed, dense, looked_up
+from specchat.engine.cpu.products import FEW, FORM, PANELS, ROWS, kernels
+from specchat.engine.cpu.simd import LANES
+from specchat.engine.cpu.tiles import FORMS
+from specchat.engine.kernels.formats import Weight
+from specchat.engine.model.cache import KVCache
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.decoder import NOTHING, STASH_ROWS, Skip
+from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
+from specchat.engine.model.quantise import fused, quantise
+from specchat.engine.model.rope import tables
+from specchat.engine.model.rows import PREFILL_ROWS
+from specchat.engine.model.runs import Runs, chain
+from specchat.engine.model.weights import Weights
+from specchat.engine.pair import Quant
+
+Floats = NDArray[np.float32]
+TRIALS = 3
+"""Passes by which a number of threads is judged."""
+SMALL = 30_000_000
+"""Weights of a model whose passes are over before several threads have begun."""
+
+
+def fits(config: ModelConfig) -> bool:
+    """Whether whole vectors hold the rows of a model of this shape."""
+    return all(size % LANES == 0 for size in (config.hidden, config.head_dim, config.intermediate))
+
+
+class CpuDecoder:
+    """A loaded model with its cache. Not thread-safe: one sequence at a time."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None, threads: int = 0
+    ) -> None:
+        """Read the weights; `context` and `quant` as in `model.decoder.Decoder`, for a shape that `fits` takes.
+
+        `threads` is the most that may work on it; 0 as many as torch uses, and one for a small model.
+
+        Raises:
+            ModelError: weights missing, damaged or of other shapes.
+        """
+        self.config = c = checkpoint.config
+        threads = threads or (torch.get_num_threads() if c.parameters() > SMALL else 1)
+        self.context = min(c.context, context or c.context)
+        self._crew = Crew(threads)
+        self._packed = Packed()
+        norms: list[list[Floats]] = []
+        with Weights(checkpoint) as weights:
+            asked = quant if weights.quant is None else None
+            for index in range(c.layers):
+                norms.append(_add_layer(self._packed, weights, c, index, asked))
+            embed = dense(weights.linear(EMBEDDING, c.vocab, c.hidden))
+            head = embed if c.tied else dense(weights.linear(HEAD, c.vocab, c.hidden))
+            self._last_norm = weights.get(f"{LAST_NORM}.weight", c.hidden).numpy()
+        self._tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
+        panels = self._packed.add(head if self._tokens is None else head[self._tokens])
+        self._embed = panels if c.tied and self._tokens is None else embed
+        self._table, self._extras = self._packed.table, self._packed.extras
+        self._norms = np.stack([layer[:2] for layer in norms])
+        of_heads = [layer[2:] for layer in norms if len(layer) > 2]
+        self._head_norms = np.stack(of_heads) if of_heads else np.zeros((0, 2, c.head_dim), np.float32)
+        self._kernels = np.zeros((FORMS, ROWS + 1), np.int64)
+        for form in set(self._table[:, FORM].tolist()):
+            self._kernels[form] = kernels(form)
+        self._make_buffers(threads)
+        if threads > 1:
+            self._choose_threads(threads)
+
+    def _choose_threads(self, most: int) -> None:
+        """Work with as many threads as read a token fastest."""
+        times = {}
+        for count in {1, *range(2, most, 2), most}:
+            self._crew.active = count
+            times[count] = min(self._timed() for _ in range(TRIALS))
+        self._crew.active = min(times, key=times.__getitem__)
+
+    def _timed(self) -> float:
+        started = perf_counter()
+        self.forward([0], 0)
+        return perf_counter() - started
+
+    def _make_buffers(self, threads: int) -> None:
+        c = self.config
+        self.cache = KVCache(c.layers, c.kv_heads, c.head_dim, self.context)
+        self._stashes = np.zeros((2, c.layers, 0, c.kv_heads, c.head_dim), np.float32)
+        self._cos, self._sin = (table.numpy() for table in tables(c, self.cache.capacity))
+        self._x = np.zeros((PREFILL_ROWS, c.hidden), np.float32)
+        self._wide = np.zeros((PREFILL_ROWS, LANES * int(self._table[:-1, PANELS].max())), np.float32)
+        self._own = np.zeros((threads, 2, PREFILL_ROWS, max(c.hidden, FEW * LANES)), np.float32)
+        self._scores = np.zeros((threads, self.cache.capacity + LANES + 2 * c.head_dim), np.float32)
+        self._logits = np.zeros((0, LANES * int(self._table[-1, PANELS])), np.float32)
+        self._counters = np.zeros(passes.LINE * (1 + 5 * c.layers), np.int64)
+
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+        """As `model.decoder.Decoder.forward`: the rows' entries go into the cache; float32 [len(tokens), hidden]."""
+        rows, c = len(tokens), self.config
+        shape = chain(rows) if runs is None else runs
+        if (
+            start + max(depth + length for depth, length in zip(shape.depths, shape.lengths, strict=True))
+            > self.context
+        ):
+            raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
+        # A target may choose a padding token that a draft has no row for.
+        known = [min(token, c.vocab - 1) for token in tokens]
+        self._x[:rows] = self._embedded(known)
+        ends = list(accumulate(map(len, shape.before), initial=0))
+        spans = zip(shape.depths, shape.lengths, ends, ends[1:], strict=False)
+        parts = np.ones((c.layers, 2), np.bool_)
+        parts[list(skip.attention), 0] = False
+        parts[list(skip.mlp), 1] = False
+        self._counters[:] = 0
+        self._crew.run(
+            passes.layers,
+            self._x,
+            rows,
+            start,
+            np.array(list(spans), np.int64),
+            np.array([row for before in shape.before for row in before], np.int64),
+            self._stashes if runs is None else self._stash(),
+            -1 if runs is None else shape.stashed,
+            self._table,
+            self._kernels,
+            self._extras,
+            self._norms,
+            self._head_norms,
+            np.float32(c.norm_eps),
+            self.cache.keys.numpy(),
+            self.cache.values.numpy(),
+            self._cos,
+            self._sin,
+            c.heads,
+            parts,
+            self._wide,
+            self._own,
+            self._scores,
+            self._counters,
+        )
+        return torch.from_numpy(self._x[:rows].copy())
+
+    def keep(self, rows: Sequence[int], start: int) -> None:
+        """Put the entries of these rows of the stash, a path of a tree, into the cache from slot `start` on."""
+        for kept, cached in zip(self._stash(), (self.cache.keys, self.cache.values), strict=True):
+            cached.numpy()[:, :, start : start + len(rows)] = kept[:, list(rows)].transpose(0, 2, 1, 3)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab], -inf outside a draft vocabulary.
+
+        The next call writes them over.
+        """
+        rows = hidden.shape[0]
+        if rows > len(self._logits):
+            self._logits = np.zeros((rows, self._logits.shape[1]), np.float32)
+        self._counters[: 2 * passes.LINE] = 0
+        self._crew.run(
+            passes.head,
+            hidden.numpy(),
+            rows,
+            self._table[-1],
+            self._kernels,
+            self._extras,
+            self._last_norm,
+            np.float32(self.config.norm_eps),
+            self._logits,
+            self._own,
+            self._counters,
+        )
+        logits = torch.from_numpy(self._logits[:rows])
+        if self._tokens is None:
+            return logits[:, : self.config.vocab]
+        whole = logits.new_full((rows, self.config.vocab), float("-inf"))
+        return whole.index_copy_(1, self._tokens, logits[:, : len(self._tokens)])
+
+    @property
+    def vocab(self) -> int:
+        """Columns of the logits."""
+        return self.config.vocab
+
+    @property
+    def threads(self) -> int:
+        """How many work on it."""
+        return self._crew.active
+
+    @property
+    def exactness(self) -> str:
+        """Why rows come out alike whatever goes with them, in words."""
+        return "row-invariant by construction"
+
+    @property
+    def block(self) -> int:
+        """Most tokens of one `write`."""
+        return PREFILL_ROWS
+
+    def write(self, tokens: Sequence[int], start: int) -> None:
+        """Put the entries of `tokens` into the cache from slot `start` on."""
+        self.forward(tokens, start)
+
+    def next_logits(self, token: int, start: int) -> Tensor:
+        """Logits float32 [vocab] after `token` at slot `start`."""
+        return self.logits(self.forward([token], start))[0]
+
+    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+        """The likeliest token after each of `tokens` at slots start .. without `skip`; the cache stays as it is."""
+        keys, values = (t.narrow(2, start, len(tokens)) for t in (self.cache.keys, self.cache.values))
+        kept = keys.clone(), values.clone()
+        try:
+            likeliest: list[int] = self.logits(self.forward(tokens, start, skip)).argmax(-1).tolist()
+        finally:
+            keys.copy_(kept[0])
+            values.copy_(kept[1])
+        return likeliest
+
+    def parameters(self) -> int:
+        """Number of weights, a tied head counted once."""
+        return self.config.parameters()
+
+    def memory(self) -> int:
+        """Bytes of weights and cache."""
+        embed = self._embed.numel() * self._embed.element_size() if isinstance(self._embed, Tensor) else 0
+        return self._packed.memory() + embed + self.cache.memory() + self._norms.nbytes
+
+    def _embedded(self, tokens: Sequence[int]) -> Floats:
+        if isinstance(self._embed, Tensor):
+            return embedding(torch.tensor(tokens), self._embed).float().numpy()
+        return looked_up(self._embed, tokens)
+
+    def _stash(self) -> Floats:
+        """Keys and values of a tree's nodes, made when needed."""
+        if not self._stashes.size:
+            c = self.config
+            self._stashes = np.zeros((2, c.layers, STASH_ROWS, c.kv_heads, c.head_dim), np.float32)
+        return self._stashes
+
+
+def _add_layer(packed: Packed, weights: Weights, c: ModelConfig, index: int, quant: Quant | None) -> list[Floats]:
+    """Add a layer's products; its norms float32, those of the rows and, where there are some, of query and key."""
+    layer = block(c, index)
+
+    def stored(name: str, outputs: int, inputs: int) -> Weight:
+        weight = weights.linear(name, outputs, inputs)
+        return quantise(weight, quant) if quant is not None and isinstance(weight, Tensor) else weight
+
+    for matrix in layer.products:
+        weight = fused([stored(name, outputs, matrix.inputs) for name, outputs in matrix.parts])
+        biases = [weights.get(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
+        ends = matrix.outputs[:1] if matrix is layer.gate_up else ()
+        packed.add(weight, torch.cat(biases) if biases else None, ends)
+    return [weights.get(f"{norm.name}.weight", norm.size).numpy() for norm in layer.norms]

@@ -1,0 +1,127 @@
+"""A model's matrices as `passes` multiplies them: packed once, in the fewest bytes that hold them exactly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specchat.engine.cpu.products import (
+    ADDRESS,
+    BIAS,
+    BLOCK,
+    CODE,
+    COLUMNS,
+    FORM,
+    INPUTS,
+    PANELS,
+    SCALES,
+    panelled,
+)
+from specchat.engine.cpu.simd import LANES
+from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8
+from specchat.engine.kernels.formats import EightBit, FourBit, Weight
+from specchat.engine.model.quantise import block_scales, dequantised
+
+
+@dataclass
+class Packed:
+    """The products of a model, one after another; `table` and `extras` are as `products.multiply` takes them."""
+
+    _rows: list[NDArray[np.int64]] = field(default_factory=list)
+    _held: list[NDArray[Any]] = field(default_factory=list)
+    _extras: list[NDArray[np.float32]] = field(default_factory=list)
+    _used: int = 0
+
+    def add(self, weight: Weight, bias: Tensor | None = None, ends: Sequence[int] = ()) -> NDArray[Any]:
+        """Add a product and return its packed weights; `ends` are outputs after which a vector is to begin.
+
+        `bias` float32 [outputs].
+        """
+        outputs, inputs = weight.shape
+        spans = [slice(a, b) for a, b in zip((0, *ends), (*ends, outputs), strict=True)]
+        row = np.zeros(COLUMNS, np.int64)
+        row[FORM], row[INPUTS], row[BIAS] = form(weight), inputs, -1
+        weights = np.concatenate([panelled(stored(weight)[span]) for span in spans])
+        row[PANELS], row[ADDRESS] = len(weights), self._kept(weights)
+        if bias is not None:
+            row[BIAS] = self._extra(bias, spans)
+        if isinstance(weight, EightBit):
+            row[SCALES] = self._extra(weight.scales, spans)
+        elif isinstance(weight, FourBit):
+            scales = block_scales(weight).numpy()
+            row[SCALES] = self._kept(np.concatenate([panelled(scales[span]) for span in spans]))
+            row[CODE], row[BLOCK] = self._kept(weight.code.float().numpy()), weight.block
+        self._rows.append(row)
+        return weights
+
+    @property
+    def table(self) -> NDArray[np.int64]:
+        """int64 [products, COLUMNS]; its addresses hold as long as this object lives."""
+        return np.stack(self._rows)
+
+    @property
+    def extras(self) -> NDArray[np.float32]:
+        """Biases and scales of outputs."""
+        return np.concatenate([*self._extras, np.zeros(1, np.float32)])
+
+    def memory(self) -> int:
+        """Bytes held."""
+        return sum(array.nbytes for array in (*self._held, *self._extras))
+
+    def _kept(self, array: NDArray[Any]) -> int:
+        self._held.append(np.ascontiguousarray(array))
+        return self._held[-1].ctypes.data
+
+    def _extra(self, values: Tensor, spans: Sequence[slice]) -> int:
+        """Where `values` float32 [outputs] begin, spread as the outputs of the product are."""
+        parts = [panelled(values.float().numpy()[span, None]).ravel() for span in spans]
+        first = self._used
+        self._extras += parts
+        self._used += sum(map(len, parts))
+        return first
+
+
+def form(weight: Weight) -> int:
+    """How a matrix is packed: as it is stored, but float32 in half the bytes where these hold it exactly."""
+    if isinstance(weight, EightBit):
+        return INT8
+    if isinstance(weight, FourBit):
+        return FOUR_BIT
+    if weight.dtype == torch.float32:
+        for dtype, half in ((torch.float16, FLOAT16), (torch.bfloat16, BFLOAT16)):
+            if torch.equal(weight.to(dtype).float(), weight):
+                return half
+        return FLOAT32
+    return {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[weight.dtype]
+
+
+def stored(weight: Weight) -> NDArray[Any]:
+    """The numbers of a matrix, [outputs, inputs], or of pairs of inputs where they have 4 bits, the even one low."""
+    if isinstance(weight, EightBit):
+        return weight.values.numpy()
+    if isinstance(weight, FourBit):
+        packed = weight.packed.numpy()
+        return (packed >> 4) | (packed << 4)
+    if (kind := form(weight)) == FLOAT16:
+        return weight.to(torch.float16).numpy()
+    if kind == BFLOAT16:
+        return weight.to(torch.bfloat16).view(torch.int16).numpy()
+    return weight.numpy()
+
+
+def looked_up(packed: NDArray[Any], tokens: Sequence[int]) -> NDArray[np.float32]:
+    """Rows float32 [tokens, inputs] of a dense packed matrix."""
+    places = np.asarray(tokens)
+    rows = packed[places // LANES, :, places % LANES]
+    if rows.dtype == np.int16:
+        return (rows.astype(np.uint32) << 16).view(np.float32)
+    return rows.astype(np.float32)
+
+
+def dense(weight: Weight) -> Tensor:
+    """A table of tokens, which no known checkpoint quantises, as it is stored."""
+    return weight if isinstance(weight, Tensor) else dequantised(weight, torch.float32)

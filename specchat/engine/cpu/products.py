@@ -1,0 +1,128 @@
+"""Products with packed weights: y = x W^T + b for any number of rows, in tiles that registers hold.
+
+How many rows and outputs go through together is a matter of speed alone: `tiles.tile` sums every output in one order.
+"""
+
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from numba import cfunc, types
+from numba.core.registry import cpu_target
+from numpy.typing import NDArray
+
+from specchat.engine.cpu.atomics import call, word
+from specchat.engine.cpu.rowwise import added, scaled
+from specchat.engine.cpu.simd import LANES, inner
+from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, four_bit_tile, tile
+
+ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK = range(8)
+"""Columns of a table of products, int64. Address of the packed weights; how they lie; vectors of outputs; inputs;
+where scales begin: for INT8 in `extras`, for FOUR_BIT in memory; where the bias begins in `extras`, -1 without one;
+address of a 4-bit code, and its block."""
+COLUMNS = 8
+
+WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
+"""Bytes of a weight."""
+ROWS = 8
+"""Most rows of a tile."""
+FEW = 8
+"""The least panels at a time; of many rows also the most, which a core's cache holds meanwhile."""
+
+WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
+"""Panels of a tile by its rows, for 32 vector registers of 512 bits."""
+NARROW = {1: 6, 2: 4, 3: 3, 4: 2, 5: 2, 6: 2, 7: 1, 8: 1}
+"""The same for 16 of 256."""
+
+
+@cache
+def kernels(form: int) -> NDArray[np.int64]:
+    """Addresses of the compiled products with weights of this form, of 1 to ROWS rows; the first entry is empty.
+
+    They are called with (x, row of x, row of the table of products, y, row of y, first panel, last panel), addresses
+    and counts of elements, and take at least FEW panels.
+    """
+    wide = WIDE if "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2] else NARROW
+    make = _four_bit if form == FOUR_BIT else partial(_dense, form)
+    _made.append([make(rows, wide[rows]) for rows in range(1, ROWS + 1)])
+    return np.array([0, *(function.address for function in _made[-1])], np.int64)
+
+
+_made: list[Any] = []
+"""The compiled products, which live as long as the process."""
+SIGNATURE = types.void(*[types.int64] * 7)
+
+
+def _dense(form: int, rows: int, panels: int) -> Any:
+    width = WIDTHS[form]
+
+    @cfunc(SIGNATURE, cache=True)
+    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int) -> None:
+        inputs = word(of, INPUTS)
+        panel = inputs * LANES
+        p = first
+        while p < last:
+            # The last tile goes over what the one before it did: the same numbers again.
+            p = min(p, last - panels)
+            w = word(of, ADDRESS) + p * panel * width
+            tile(form, rows, panels, x, x_row, w, LANES, panel, inputs, y + p * LANES * 4, y_row)
+            p += panels
+
+    return columns
+
+
+def _four_bit(rows: int, panels: int) -> Any:
+    @cfunc(SIGNATURE, cache=True)
+    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int) -> None:
+        inputs, block = word(of, INPUTS), word(of, BLOCK)
+        p = first
+        while p < last:
+            p = min(p, last - panels)
+            w = word(of, ADDRESS) + p * (inputs // 2 * LANES)
+            scales = word(of, SCALES) + p * (inputs // block * LANES * 4)
+            four_bit_tile(rows, panels, x, x_row, w, word(of, CODE), scales, block, inputs, y + p * LANES * 4, y_row)
+            p += panels
+
+    return columns
+
+
+@inner
+def multiply(
+    rows: int, x: int, x_row: int, of: int, kernels: int, extras: int, y: int, y_row: int, first: int, last: int
+) -> None:
+    """Outputs of panels `first` to `last`, FEW or more of them, of `rows` rows.
+
+    Args:
+        x: float32 rows, `x_row` elements apart; y likewise, [rows, LANES * panels].
+        of: a row of a table of products.
+        kernels: int64 [FORMS, ROWS + 1], what `kernels` returns for each form.
+        extras: float32, biases and scales one after another.
+    """
+    form = word(of, FORM)
+    p = first
+    while p < last:
+        q = last if rows <= ROWS or last - p < 2 * FEW else p + FEW
+        r = 0
+        while r < rows:
+            count = min(ROWS, rows - r)
+            call(word(kernels, form * (ROWS + 1) + count), x + 4 * r * x_row, x_row, of, y + 4 * r * y_row, y_row, p, q)
+            r += count
+        p = q
+    size = (last - first) * LANES
+    for r in range(rows):
+        out = y + 4 * (r * y_row + first * LANES)
+        if form == INT8:
+            scaled(extras + 4 * (word(of, SCALES) + first * LANES), out, size)
+        if word(of, BIAS) >= 0:
+            added(extras + 4 * (word(of, BIAS) + first * LANES), out, size)
+
+
+def panelled(weights: NDArray[Any]) -> NDArray[Any]:
+    """Weights [outputs, inputs] as they are multiplied: [panels, inputs, LANES], with zeros for what is missing."""
+    outputs, inputs = weights.shape
+    whole, panels = outputs // LANES, max(FEW, -(-outputs // LANES))
+    packed = np.zeros((panels, inputs, LANES), weights.dtype)
+    packed[:whole] = weights[: whole * LANES].reshape(whole, LANES, inputs).transpose(0, 2, 1)
+    if outputs % LANES:
+        packed[whole, :, : outputs % LANES] = weights[whole * LANES :].T
+    return packed

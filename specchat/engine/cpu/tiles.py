@@ -1,0 +1,180 @@
+"""The inner loops of the products: tiles of sums that registers hold, for every form of weights."""
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from specchat.engine.cpu.simd import (
+    F32,
+    I32,
+    I64,
+    LANES,
+    VECTOR,
+    WORDS,
+    constant,
+    constants_primitive,
+    emitted,
+    fma,
+    instruction,
+    load,
+    splat,
+    spread,
+    store,
+)
+
+FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT = range(5)
+"""How the weights of a product lie in memory."""
+FORMS = 5
+
+
+def _weights(builder: Any, form: int, address: Any, offset: Any) -> Any:
+    """LANES weights as float32: exactly what is stored, but for the scales of quantised ones."""
+    if form == FLOAT32:
+        return load(builder, address, offset)
+    if form == FLOAT16:
+        return builder.fpext(load(builder, address, offset, ir.VectorType(ir.HalfType(), LANES), 2), VECTOR)
+    if form == BFLOAT16:
+        bits = load(builder, address, offset, ir.VectorType(ir.IntType(16), LANES), 2)
+        raised = builder.shl(builder.zext(bits, WORDS), ir.Constant(WORDS, [16] * LANES))
+        return builder.bitcast(raised, VECTOR)
+    return builder.sitofp(load(builder, address, offset, ir.VectorType(ir.IntType(8), LANES), 1), VECTOR)
+
+
+@constants_primitive
+def tile(
+    typing: Any,
+    form: Any,
+    rows: Any,
+    panels: Any,
+    x: Any,
+    x_row: Any,
+    w: Any,
+    step: Any,
+    panel: Any,
+    inputs: Any,
+    y: Any,
+    y_row: Any,
+) -> Any:
+    """y[r, 16 p ...] = the sum over k of x[r, k] w[p, k]; `rows` x `panels` sums of vectors at a time.
+
+    x and y are float32, their rows so many elements apart; w has LANES weights in a vector, the next k `step` elements
+    further and the next panel `panel` further. `form`, `rows` and `panels` are constants.
+    """
+    count, wide = rows.literal_value, panels.literal_value
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        x, x_row, w, step, panel, inputs, y, y_row = arguments[3:]
+        sums = _zeros(builder, count, wide)
+        with cgutils.for_range(builder, inputs) as loop:
+            at = builder.mul(loop.index, step)
+            places = [builder.add(at, builder.mul(panel, constant(p))) for p in range(wide)]
+            weights = [_weights(builder, form.literal_value, w, place) for place in places]
+            _add_products(builder, sums, x, x_row, loop.index, weights)
+        _put(builder, sums, y, y_row)
+
+    return emitted([form, rows, panels], 8, emit)
+
+
+@constants_primitive
+def four_bit_tile(
+    typing: Any,
+    rows: Any,
+    panels: Any,
+    x: Any,
+    x_row: Any,
+    w: Any,
+    code: Any,
+    scales: Any,
+    block: Any,
+    inputs: Any,
+    y: Any,
+    y_row: Any,
+) -> Any:
+    """As `tile` for weights code[nibble] * scale.
+
+    A panel's bytes hold two inputs, the even one in the low nibble; `scales` float32 [panels, inputs / block, LANES],
+    `code` float32 [16]. A weight is rounded to float32 before it is multiplied, as bitsandbytes unpacks it.
+    """
+    count, wide = rows.literal_value, panels.literal_value
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        x, x_row, w, code, scales, block, inputs, y, y_row = arguments[2:]
+        sums = _zeros(builder, count, wide)
+        table = load(builder, code, constant(0))
+        blocks, pairs = builder.sdiv(inputs, block), builder.sdiv(inputs, constant(2))
+        with cgutils.for_range(builder, blocks) as outer:
+            of_panel = [builder.add(builder.mul(blocks, constant(p)), outer.index) for p in range(wide)]
+            scaled = [load(builder, scales, builder.mul(at, constant(LANES))) for at in of_panel]
+            first = builder.mul(outer.index, builder.sdiv(block, constant(2)))
+            with cgutils.for_range(builder, builder.sdiv(block, constant(2))) as loop:
+                pair = builder.add(first, loop.index)
+                low, high = [], []
+                for p in range(wide):
+                    at = builder.mul(builder.add(builder.mul(pairs, constant(p)), pair), constant(LANES))
+                    both = builder.zext(load(builder, w, at, ir.VectorType(ir.IntType(8), LANES), 1), WORDS)
+                    even = builder.and_(both, ir.Constant(WORDS, [15] * LANES))
+                    odd = builder.lshr(both, ir.Constant(WORDS, [4] * LANES))
+                    low.append(builder.fmul(_looked_up(builder, context, code, table, even), scaled[p]))
+                    high.append(builder.fmul(_looked_up(builder, context, code, table, odd), scaled[p]))
+                k = builder.mul(pair, constant(2))
+                _add_products(builder, sums, x, x_row, k, low)
+                _add_products(builder, sums, x, x_row, builder.add(k, constant(1)), high)
+        _put(builder, sums, y, y_row)
+
+    return emitted([rows, panels], 9, emit)
+
+
+def _looked_up(builder: Any, context: Any, code: Any, table: Any, indices: Any) -> Any:
+    """code[index] in every lane."""
+    _, _, features = context.codegen().magic_tuple()
+    if "+avx512f" in features:
+        return instruction(builder, "llvm.x86.avx512.permvar.sf.512", VECTOR, [table, indices])
+    if "+avx2" in features:
+        return _looked_up_by_eights(builder, table, indices)
+    found = ir.Constant(VECTOR, ir.Undefined)
+    for lane in range(LANES):
+        place = ir.Constant(I32, lane)
+        index = builder.zext(builder.extract_element(indices, place), I64)
+        found = builder.insert_element(found, load(builder, code, index, F32, 4), place)
+    return found
+
+
+def _looked_up_by_eights(builder: Any, table: Any, indices: Any) -> Any:
+    """The same by AVX2, which looks up in tables of eight."""
+    eight, words = ir.VectorType(F32, 8), ir.VectorType(I32, 8)
+
+    def part(vector: Any, first: int) -> Any:
+        mask = ir.Constant(words, list(range(first, first + 8)))
+        return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
+
+    halves = [part(table, first) for first in (0, 8)]
+    found = []
+    for first in (0, 8):
+        index = part(indices, first)
+        low, high = (instruction(builder, "llvm.x86.avx2.permps", eight, [half, index]) for half in halves)
+        upper = builder.icmp_unsigned(">", index, ir.Constant(words, [7] * 8))
+        found.append(builder.select(upper, high, low))
+    return builder.shuffle_vector(*found, ir.Constant(WORDS, list(range(LANES))))
+
+
+def _zeros(builder: Any, rows: int, panels: int) -> list[list[Any]]:
+    sums = [[cgutils.alloca_once(builder, VECTOR) for _ in range(panels)] for _ in range(rows)]
+    for slot in (slot for row in sums for slot in row):
+        builder.store(splat(0.0), slot)
+    return sums
+
+
+def _add_products(builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: Any, weights: list[Any]) -> None:
+    for r, row in enumerate(sums):
+        at = builder.add(builder.mul(x_row, constant(r)), k)
+        value = spread(builder, load(builder, x, at, F32, 4))
+        for slot, weight in zip(row, weights, strict=True):
+            builder.store(fma(builder, value, weight, builder.load(slot)), slot)
+
+
+def _put(builder: Any, sums: list[list[Any]], y: Any, y_row: Any) -> None:
+    for r, row in enumerate(sums):
+        for p, slot in enumerate(row):
+            place = builder.add(builder.mul(y_row, constant(r)), constant(LANES * p))
+            store(builder, builder.load(slot), y, place)
