@@ -26,7 +26,6 @@ def unavailable() -> str:
         from llvmlite import binding
     except ImportError as error:
         return f"numba cannot be imported ({error})"
-    _use_folder()
     features = binding.get_host_cpu_features()
     missing = [name for name in NEEDED if name in features and not features[name]]
     if missing:
@@ -59,7 +58,9 @@ def anew() -> None:
 _temporary: list[tempfile.TemporaryDirectory[str]] = []
 
 
-def _use_folder() -> None:
+@cache
+def use_folder() -> None:
+    """Keep what is compiled in the folder that NUMBA_CACHE_DIR names, apart from what other sources were made into."""
     folder = os.environ.get("NUMBA_CACHE_DIR")
     if not folder:
         return

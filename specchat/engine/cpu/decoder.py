@@ -195,6 +195,10 @@ class CpuDecoder:
         """How many work on it."""
         return self._crew.active
 
+    def use_threads(self, count: int) -> None:
+        """Let so many work on it, of those it was made for."""
+        self._crew.active = count
+
     @property
     def exactness(self) -> str:
         """Why rows come out alike whatever goes with them, in words."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 from specchat.engine.api import Loading
+from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gpu_failure import GpuLost, first_line, is_one
 from specchat.engine.hub import locate
@@ -38,6 +39,8 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     make_room()
     progress(Loading(f"reading {pair.target.label}", 0.1))
     placement = place(pair, target, draft, pair.context or DEFAULT_CONTEXT)
+    if placement.plan.target.place == "cpu" and compiled.cold():
+        progress(Loading("compiling for this processor, which is done once", 0.1))
 
     def about_draft() -> None:
         if pair.draft is not None:

@@ -1,0 +1,69 @@
+"""What is compiled is kept for the next start; whatever is wrong with what was kept, a reply comes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specchat.config.paths import demo_model
+
+LOGITS = """
+import logging, sys
+from pathlib import Path
+logging.basicConfig(level="INFO", stream=sys.stderr)
+from specchat.engine.cpu import compiled
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.runners.host import host_model
+print(compiled.cold())
+model = host_model(Checkpoint.open(Path(sys.argv[1])), 64)
+print(type(model).__name__, model.exactness)
+print(model.logits(model.forward([5, 6, 7], 0))[-1].argmax().item())
+"""
+
+
+def started(folder: Path | None, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    kept = {} if folder is None else {"NUMBA_CACHE_DIR": str(folder)}
+    return subprocess.run(
+        [sys.executable, *arguments, "-c", LOGITS, str(demo_model("draft"))],
+        env=os.environ | kept | environ,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+
+def kept_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_what_is_compiled_is_kept_and_used_again(tmp_path: Path) -> None:
+    first = started(tmp_path).stdout.split("\n")
+    assert first[0] == "True"
+    assert first[1] == "CpuDecoder row-invariant by construction"
+    files = {path: path.stat().st_mtime_ns for path in kept_in(tmp_path)}
+    assert files
+    second = started(tmp_path).stdout.split("\n")
+    assert second[0] == "False"
+    assert second[1:] == first[1:]
+    assert {path: path.stat().st_mtime_ns for path in kept_in(tmp_path)} == files
+    damaged = kept_in(tmp_path)
+    for path in damaged:
+        path.write_bytes(b"no such thing")
+    third = started(tmp_path)
+    assert third.stdout.split("\n")[1:] == first[1:]
+    assert "cannot be used" in third.stderr
+
+
+def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path) -> None:
+    taken = tmp_path / "file"
+    taken.write_text("not a folder")
+    assert "CpuDecoder" in started(taken / "compiled").stdout
+
+
+@pytest.mark.parametrize("missing", ["numba", "llvmlite"])
+def test_without_the_compiler_the_plain_decoder_runs(missing: str, tmp_path: Path) -> None:
+    (tmp_path / f"{missing}.py").write_text("raise ImportError('not for this system')")
+    found = started(None, PYTHONPATH=str(tmp_path))
+    assert "\nDecoder row-invariant products" in found.stdout

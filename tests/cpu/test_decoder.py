@@ -1,0 +1,191 @@
+"""The compiled decoder: transformers' logits, rows alike alone and in trees, with any threads and processor."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.config.paths import demo_model
+from specchat.engine.cpu.decoder import CpuDecoder, fits
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.runs import Levels, depth_first
+from specchat.engine.pair import Quant
+from specchat.engine.runners.host import host_model
+from tests.engine.bnb import bnb_checkpoint
+from tests.engine.test_decoder import reference, tokens
+from tests.engine.test_trees import PARENTS, path_to
+from tests.engine.tiny import FAMILY, checkpoint
+
+pytestmark = pytest.mark.cpu
+
+
+def whole(decoder: CpuDecoder | Decoder, ids: list[int]) -> Tensor:
+    return torch.cat([decoder.logits(decoder.forward(ids[i : i + 128], i)).clone() for i in range(0, len(ids), 128)])
+
+
+def one_by_one(decoder: CpuDecoder, ids: list[int]) -> Tensor:
+    return torch.cat([decoder.logits(decoder.forward([token], i)).clone() for i, token in enumerate(ids)])
+
+
+@pytest.mark.parametrize("family", FAMILY)
+def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", seed=3, **FAMILY[family])
+    ids = tokens(200)
+    mine, theirs = whole(CpuDecoder(Checkpoint.open(folder)), ids), reference(folder, ids)
+    assert theirs.std() > 0.3  # lively logits, or agreement would mean nothing
+    torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILY)
+def test_a_row_is_what_it_is_alone(family: str, tmp_path: Path) -> None:
+    decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m", **FAMILY[family])))
+    ids = tokens(200)
+    alone = one_by_one(decoder, ids)
+    assert torch.equal(whole(decoder, ids), alone)
+    for rows in (2, 3, 5, 7, 8, 9, 16):
+        decoder.forward(ids[:100], 0)
+        assert torch.equal(decoder.logits(decoder.forward(ids[100 : 100 + rows], 100)), alone[100 : 100 + rows])
+
+
+@pytest.mark.parametrize("quant", ["nf4", "fp4", "int8"])
+def test_quantised_weights_are_what_the_plain_decoder_unpacks(quant: Quant, tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    opened = Checkpoint.open(checkpoint(tmp_path / "m", hidden_size=128, intermediate_size=128))
+    ids = tokens(150)
+    decoder = CpuDecoder(opened, quant=quant)
+    torch.testing.assert_close(whole(decoder, ids), whole(Decoder(opened, quant=quant), ids), atol=1e-4, rtol=1e-4)
+    assert torch.equal(whole(decoder, ids)[60:], one_by_one(decoder, ids)[60:])
+    stored = Checkpoint.open(bnb_checkpoint(tmp_path / "stored", quant))
+    torch.testing.assert_close(whole(CpuDecoder(stored), ids), whole(Decoder(stored), ids), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> None:
+    """Bit for bit; `keep` leaves the cache of the chain."""
+    opened = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILY[family]))
+    decoder, alone = CpuDecoder(opened), CpuDecoder(opened)
+    ids, nodes = tokens(200), tokens(11, seed=1)
+    everything = one_by_one(decoder, ids)
+    for start in (1, 62, 120):
+        whole(alone, ids[:start])
+        whole(decoder, ids[:start])
+        rows = decoder.logits(decoder.forward(nodes, start, runs=depth_first(PARENTS))).clone()
+        assert not torch.equal(rows[4], rows[2])
+        for node in range(11):
+            chained = [nodes[i] for i in (0, *path_to(node))]
+            assert torch.equal(rows[node], alone.logits(alone.forward(chained, start))[-1]), (start, node)
+        decoder.keep(path_to(9), start + 1)
+        alone.forward([nodes[i] for i in (0, *path_to(9))], start)
+        for mine, theirs in ((decoder.cache.keys, alone.cache.keys), (decoder.cache.values, alone.cache.values)):
+            assert torch.equal(mine[:, :, : start + 5], theirs[:, :, : start + 5])
+    assert torch.equal(one_by_one(decoder, ids), everything)
+
+
+def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None:
+    decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m")))
+    nodes = tokens(11, seed=1)
+    one_by_one(decoder, tokens(59))
+    expected = decoder.forward(nodes, 59, runs=depth_first(PARENTS))
+    found = {0: decoder.forward(nodes[:1], 59)[0]}
+    levels, rows = Levels(), dict[int, int]()
+    for level in ([6, 1, 10], [4, 7, 2], [8, 3, 5], [9]):
+        runs = levels.runs([[rows[node] for node in path_to(node)[:-1]] for node in level])
+        rows |= {node: row for row, node in enumerate(level, len(rows))}
+        hidden = decoder.forward([nodes[node] for node in level], 59, runs=runs)
+        found |= dict(zip(level, hidden, strict=True))
+    assert all(torch.equal(found[node], expected[node]) for node in range(11))
+    decoder.keep([rows[node] for node in path_to(9)], 60)
+    kept = decoder.cache.keys[:, :, 60:64].clone()
+    decoder.forward([nodes[node] for node in (0, *path_to(9))], 59)
+    assert torch.equal(decoder.cache.keys[:, :, 60:64], kept)
+
+
+def test_layers_that_are_left_out_are_those_of_the_plain_decoder(tmp_path: Path) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "m"))
+    decoder, plain, ids = CpuDecoder(opened), Decoder(opened), tokens(20)
+    skip = Skip(frozenset({1}), frozenset({0, 2}))
+    mine, theirs = (one.logits(one.forward(ids, 0, skip)) for one in (decoder, plain))
+    torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+    kept = decoder.cache.keys.clone(), decoder.cache.values.clone()
+    decoder.forward(ids, 0)
+    held = decoder.cache.keys.clone(), decoder.cache.values.clone()
+    assert not torch.equal(kept[0], held[0])
+    guesses = decoder.guesses(ids[5:9], 5, skip)
+    assert len(guesses) == 4
+    assert torch.equal(decoder.cache.keys, held[0])
+    assert torch.equal(decoder.cache.values, held[1])
+
+
+def test_the_number_of_threads_changes_no_bit() -> None:
+    opened = Checkpoint.open(demo_model("target"))
+    one, several = CpuDecoder(opened, 200, threads=1), CpuDecoder(opened, 200, threads=3)
+    ids = tokens(150)
+    expected = whole(one, ids)
+    for active in (2, 3):
+        several.use_threads(active)
+        assert several.threads == active
+        assert torch.equal(whole(several, ids), expected)
+        assert torch.equal(one_by_one(several, ids[:20]), expected[:20])
+
+
+DIGEST = """
+import hashlib, sys
+from pathlib import Path
+from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.model.checkpoint import Checkpoint
+decoder = CpuDecoder(Checkpoint.open(Path(sys.argv[1])), 64, sys.argv[2] or None)
+rows = decoder.logits(decoder.forward(list(range(20, 50)), 0))
+print(hashlib.sha256(rows.contiguous().numpy().tobytes()).hexdigest())
+"""
+AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c"}
+NO_TABLES = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+fma,+f16c"}
+
+
+@pytest.mark.parametrize("quant", ["", "nf4"])
+def test_the_kind_of_processor_changes_no_bit(quant: str, tmp_path: Path) -> None:
+    if quant:
+        pytest.importorskip("bitsandbytes")
+    folder = checkpoint(tmp_path / "m", hidden_size=128, intermediate_size=128)
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST, str(folder), quant],
+            env=os.environ | kind,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for kind in ({}, AVX2, *([NO_TABLES] if quant else []))
+    }
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "compiled"), [({}, True), ({"head_dim": 24}, False), ({"intermediate_size": 104}, False)]
+)
+def test_shapes_that_fill_no_vectors_go_to_the_plain_decoder(
+    changes: dict[str, int], compiled: bool, tmp_path: Path
+) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "m", model_type="qwen3", num_key_value_heads=2, **changes))
+    assert fits(opened.config) is compiled
+    assert isinstance(host_model(opened), CpuDecoder if compiled else Decoder)
+
+
+def test_a_draft_vocabulary_leaves_the_others_out(tmp_path: Path) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "m"))
+    every, few = CpuDecoder(opened), CpuDecoder(replace(opened, drafts=(3, 9, 200)))
+    ids = tokens(12)
+    expected, found = whole(every, ids), whole(few, ids)
+    assert torch.equal(found[:, [3, 9, 200]], expected[:, [3, 9, 200]])
+    assert found.isinf().sum(1).eq(expected.shape[1] - 3).all()
+
+
+def test_too_many_tokens_are_refused(tmp_path: Path) -> None:
+    decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m")), context=10)
+    with pytest.raises(ValueError, match="do not fit"):
+        decoder.forward(tokens(5), 6)

@@ -1,0 +1,127 @@
+"""Products with packed weights: near the exact sums, and every row what it is alone."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specchat.engine.cpu import passes
+from specchat.engine.cpu.packed import Packed, form, looked_up
+from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
+from specchat.engine.cpu.simd import LANES
+from specchat.engine.cpu.tiles import FORMS
+from specchat.engine.kernels.formats import FourBit, Weight
+from specchat.engine.model.quantise import dequantised, quantise
+
+pytestmark = pytest.mark.cpu
+OUTPUTS, INPUTS = 200, 192
+"""The outputs fill no vector, let alone a tile."""
+
+
+def matrix(seed: int = 0) -> Tensor:
+    return torch.randn(OUTPUTS, INPUTS, generator=torch.Generator().manual_seed(seed))
+
+
+FORMATS: dict[str, Callable[[], Weight]] = {
+    "float32": matrix,
+    "float16": lambda: matrix().half(),
+    "bfloat16": lambda: matrix().bfloat16(),
+    "float32 that float16 holds": lambda: matrix().half().float(),
+    "int8": lambda: quantise(matrix(), "int8"),
+    "nf4": lambda: quantise(matrix(), "nf4"),
+    "fp4": lambda: quantise(matrix(), "fp4"),
+}
+
+
+def product(packed: Packed, x: NDArray[np.float32], threads: int = 1) -> NDArray[np.float32]:
+    """x W^T + b as the last product of a pass is made, but for the norm: its weights and its eps make nothing of it."""
+    table = packed.table
+    addresses = np.zeros((FORMS, ROWS + 1), np.int64)
+    addresses[table[0, FORM]] = kernels(int(table[0, FORM]))
+    rows, inputs = x.shape
+    out = np.zeros((rows, LANES * int(table[0, PANELS])), np.float32)
+    own = np.zeros((threads, 2, rows, max(inputs, 128)), np.float32)
+    unit = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True))
+    passes.head(
+        unit.astype(np.float32),
+        rows,
+        table[0],
+        addresses,
+        packed.extras,
+        np.ones(inputs, np.float32),
+        np.float32(0),
+        out,
+        own,
+        np.zeros(2 * passes.LINE, np.int64),
+        0,
+        threads,
+    )
+    return out
+
+
+def exact(weight: Weight, bias: Tensor, x: NDArray[np.float32]) -> NDArray[np.float64]:
+    unit = x / np.sqrt((x.astype(np.float64) ** 2).mean(1, keepdims=True))
+    dense = dequantised(weight, torch.float32).double().numpy()
+    return unit @ dense.T + bias.double().numpy()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_product_is_the_sum_it_should_be(name: str) -> None:
+    if name in ("int8", "nf4", "fp4"):
+        pytest.importorskip("bitsandbytes")
+    weight, bias = FORMATS[name](), torch.randn(OUTPUTS, generator=torch.Generator().manual_seed(2))
+    packed = Packed()
+    packed.add(weight, bias)
+    x = np.random.default_rng(3).standard_normal((37, INPUTS)).astype(np.float32)
+    found = product(packed, x)
+    np.testing.assert_allclose(found[:, :OUTPUTS], exact(weight, bias, x), atol=1e-4, rtol=1e-5)
+    assert not found[:, OUTPUTS:].any()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_row_is_what_it_is_alone(name: str) -> None:
+    if name in ("int8", "nf4", "fp4"):
+        pytest.importorskip("bitsandbytes")
+    packed = Packed()
+    packed.add(FORMATS[name]())
+    x = np.random.default_rng(4).standard_normal((128, INPUTS)).astype(np.float32)
+    alone = np.concatenate([product(packed, x[i : i + 1]) for i in range(20)])
+    for rows in (*range(1, 20), 31, 128):
+        np.testing.assert_array_equal(product(packed, x[:rows])[:20], alone[:rows])
+    np.testing.assert_array_equal(product(packed, x[1:20]), alone[1:])
+
+
+def test_parts_that_begin_a_vector_keep_their_outputs() -> None:
+    weight, bias = matrix().half(), torch.arange(OUTPUTS).float()
+    together, apart = Packed(), Packed()
+    together.add(weight, bias)
+    apart.add(weight, bias, ends=(40,))
+    x = np.random.default_rng(5).standard_normal((3, INPUTS)).astype(np.float32)
+    whole, split = product(together, x), product(apart, x)
+    np.testing.assert_array_equal(split[:, :40], whole[:, :40])
+    np.testing.assert_array_equal(split[:, 128 : 128 + OUTPUTS - 40], whole[:, 40:OUTPUTS])
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_a_packed_table_is_looked_up_as_it_is(name: str) -> None:
+    weight = FORMATS[name]()
+    assert isinstance(weight, Tensor)
+    rows = looked_up(Packed().add(weight), [0, 199, 17])
+    np.testing.assert_array_equal(rows, weight[[0, 199, 17]].float().numpy())
+
+
+def test_weights_are_kept_in_the_fewest_bytes_that_hold_them() -> None:
+    sizes = {name: form(FORMATS[name]()) for name in ("float32", "float16", "bfloat16", "float32 that float16 holds")}
+    assert sizes["float32 that float16 holds"] == sizes["float16"]
+    assert len(set(sizes.values())) == 3
+    assert form(matrix().bfloat16().float() * 2.0**-100) == sizes["bfloat16"]
+
+
+def test_four_bits_are_packed_as_two_inputs_a_byte() -> None:
+    pytest.importorskip("bitsandbytes")
+    weight = quantise(matrix(), "nf4")
+    assert isinstance(weight, FourBit)
+    assert Packed().add(weight).nbytes == -(-OUTPUTS // LANES) * LANES * INPUTS // 2
