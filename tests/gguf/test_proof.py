@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.passes import MOST_ROWS, SAFETY
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf import proof
 from specchat.engine.gguf.export import export
 from specchat.engine.gguf.file import GgufFile
-from specchat.engine.gguf.model import MOST_ROWS, GgufModel, Settings
+from specchat.engine.gguf.model import GgufModel, Settings
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.runs import chain
@@ -137,7 +138,7 @@ def test_rows_that_differ_are_measured_and_said(model: GgufModel, monkeypatch: p
     monkeypatch.setattr(proof, "BUDGET_S", 0.0)
     found = proof.prove(Apart(model, 0.01))  # type: ignore[arg-type]
     assert found.padding == tuple(range(MOST_ROWS + 1))
-    assert 0.01 <= found.error / proof.SAFETY <= 0.02 + 1e-3
+    assert 0.01 <= found.error / SAFETY <= 0.02 + 1e-3
     assert found.words.startswith("checked: choices closer than 0.0")
 
 

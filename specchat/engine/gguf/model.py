@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.passes import BLOCK, MOST_ROWS
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.library import TOLD
@@ -19,10 +20,6 @@ from specchat.engine.model.padding import Padding
 from specchat.engine.model.runs import Runs
 from specchat.engine.pair import CacheType
 
-BLOCK = 512
-"""Most tokens of one pass."""
-MOST_ROWS = 16
-"""Most rows whose logits are asked for at once: a pending token and the longest draft."""
 CACHE_TYPES: dict[CacheType, tuple[str, float]] = {
     "f32": ("GGML_TYPE_F32", 4.0),
     "f16": ("GGML_TYPE_F16", 2.0),

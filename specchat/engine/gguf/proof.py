@@ -12,8 +12,9 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, SAFETY, checked, text
 from specchat.engine.errors import ModelError
-from specchat.engine.gguf.model import MOST_ROWS, GgufModel
+from specchat.engine.gguf.model import GgufModel
 from specchat.engine.model.padding import Padding, least
 
 MOST_PADDING = 4
@@ -26,14 +27,10 @@ STRIDE = 40
 FAR = 600
 """Tokens from one comparison to the next, and before the last: some kernels are taken for long texts only, and what a
 quantised product hides of a difference shows in one row of many."""
-BUDGET_S = 1.5
-"""Seconds after which no other comparison is begun."""
 SLOW_S = 0.1
 FEW, GROUPS = (1, 2, 4, 8, MOST_ROWS), 4
 """Where a pass of MOST_ROWS takes longer than SLOW_S, these counts are compared, in so many passes each; others are
 padded to them."""
-SAFETY = 4.0
-"""Times the largest difference that was seen: what counts as close."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +43,8 @@ class Proof:
     @property
     def words(self) -> str:
         if self.error:
-            return f"checked: choices closer than {self.error:.1g} in a logit are made again by one row alone"
-        alike = f"row-invariant: passes of 1 to {MOST_ROWS} rows compared bit for bit"
-        return alike if self.padding[1] == 1 else f"{alike}, one row going as {self.padding[1]}"
+            return checked(self.error)
+        return ALIKE if self.padding[1] == 1 else f"{ALIKE}, one row going as {self.padding[1]}"
 
 
 def prove(model: GgufModel) -> Proof:
@@ -61,18 +57,18 @@ def prove(model: GgufModel) -> Proof:
         least_context = STRIDE + LENGTH
         raise ModelError(f"{model.file.path}: a context of {model.context} tokens is too short; give {least_context}.")
     unpadded = model.padding = tuple(range(MOST_ROWS + 1))
-    text = [(7919 * (place + 1)) % model.vocab for place in range(min(FAR + LENGTH, model.context))]
-    slow = _seconds(model, text) > SLOW_S
+    tokens = text(min(FAR + LENGTH, model.context), model.vocab)
+    slow = _seconds(model, tokens) > SLOW_S
     counts = FEW if slow else range(1, MOST_ROWS + 1)
     agrees, error = [rows == 0 or rows in counts for rows in range(MOST_ROWS + 1)], 0.0
     begun, written = perf_counter(), 0
-    for place in range(STRIDE if slow else 0, len(text) - LENGTH + 1, STRIDE):
+    for place in range(STRIDE if slow else 0, len(tokens) - LENGTH + 1, STRIDE):
         if place > written:
-            model.write(text[written:place], written)
+            model.write(tokens[written:place], written)
         written = place
-        whole = model.forward(text[place : place + MOST_ROWS], place).clone()
+        whole = model.forward(tokens[place : place + MOST_ROWS], place).clone()
         for rows in counts:
-            differs = _differs(model, text, place, whole, rows, GROUPS if slow else MOST_ROWS)
+            differs = _differs(model, tokens, place, whole, rows, GROUPS if slow else MOST_ROWS)
             agrees[rows] &= differs == 0
             error = max(error, differs)
         if perf_counter() - begun > BUDGET_S:
@@ -83,25 +79,25 @@ def prove(model: GgufModel) -> Proof:
     return Proof(padding, 0.0)
 
 
-def _seconds(model: GgufModel, text: Sequence[int]) -> float:
+def _seconds(model: GgufModel, tokens: Sequence[int]) -> float:
     """What a pass of MOST_ROWS takes, the first one left out."""
     for _ in range(2):
         started = perf_counter()
-        model.forward(text[:MOST_ROWS], 0)
+        model.forward(tokens[:MOST_ROWS], 0)
     return perf_counter() - started
 
 
-def _differs(model: GgufModel, text: Sequence[int], place: int, whole: Tensor, rows: int, passes: int) -> float:
+def _differs(model: GgufModel, tokens: Sequence[int], place: int, whole: Tensor, rows: int, passes: int) -> float:
     """How far `whole`, the logits of MOST_ROWS tokens from `place` on, are from those of passes of `rows` over them.
 
     A pass of as many rows begins SHIFT tokens later, and goes on after them.
     """
     differs = 0.0
     if rows == MOST_ROWS:
-        model.write(text[place : place + SHIFT], place)
+        model.write(tokens[place : place + SHIFT], place)
     starts = range(0, MOST_ROWS - rows + 1, rows)[:passes] if rows < MOST_ROWS else (SHIFT,)
     for at in starts:
-        made = model.forward(text[place + at : place + at + rows], place + at)
+        made = model.forward(tokens[place + at : place + at + rows], place + at)
         differs = max(differs, _apart(made[: MOST_ROWS - at], whole[at : at + rows]))
     return differs
 

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
+from specchat.engine.decoding.passes import BLOCK
 from specchat.engine.errors import ModelError
 from specchat.engine.hf.memory import Alone, Recorded
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
 
-BLOCK = 512
-"""Most tokens of one pass."""
 RIDING = 16
 """Tokens that a pass reads again beside its own; more go before it, so that they are not read once more by the next."""
 CACHES = ("past_key_values", "cache_params", "state")

@@ -11,22 +11,17 @@ from time import perf_counter
 import torch
 
 from specchat.clean import one_line
+from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, SAFETY, checked, text
 from specchat.engine.errors import ModelError
 from specchat.engine.hf.model import HfModel
 from specchat.engine.out_of_memory import ran_out
 
-MOST_ROWS = 16
-"""A pending token and the longest draft."""
 COUNTS = (1, 2, 3, 5, 8)
 """Rows of the passes that are compared with those of MOST_ROWS."""
 PLACES = (1, 9, 40, 64, 150, 320)
 """Tokens before a comparison."""
-BUDGET_S = 1.5
-"""Seconds after which no other comparison is begun."""
 FINE, COARSE = 0.01, 0.35
 """How far rows are apart at most in float32 and in less, in standard deviations of a row's logits."""
-SAFETY = 4.0
-"""Times the largest difference that was seen: what counts as close."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +35,7 @@ class Proof:
     def words(self) -> str:
         if self.unfit:
             return "one token after the other: nothing is drafted"
-        if self.error:
-            return f"checked: choices closer than {self.error:.1g} in a logit are made again by one row alone"
-        return f"row-invariant: passes of 1 to {MOST_ROWS} rows compared bit for bit"
+        return checked(self.error) if self.error else ALIKE
 
 
 def prove(model: HfModel) -> Proof:
@@ -93,17 +86,17 @@ def _quantised(model: HfModel) -> bool:
 def _apart(model: HfModel) -> tuple[float, float]:
     """The largest difference of a logit, and the standard deviation of the logits of a row."""
     length = min(PLACES[-1] + MOST_ROWS, model.context)
-    text = [(7919 * (place + 1)) % model.vocab for place in range(length)]
+    tokens = text(length, model.vocab)
     error, spread, written, begun = 0.0, 0.0, 0, perf_counter()
     for place in PLACES:
         if place + MOST_ROWS > length or (place > PLACES[1] and perf_counter() - begun > BUDGET_S):
             break
-        model.write(text[written:place], written)
+        model.write(tokens[written:place], written)
         written = place
-        whole = model.forward(text[place : place + MOST_ROWS], place)
+        whole = model.forward(tokens[place : place + MOST_ROWS], place)
         spread = max(spread, float(whole.std(-1).max()))
         for rows in COUNTS:
             for at in range(0, MOST_ROWS - rows + 1, rows):
-                made = model.forward(text[place + at : place + at + rows], place + at)
+                made = model.forward(tokens[place + at : place + at + rows], place + at)
                 error = max(error, float((made - whole[at : at + rows]).abs().max()))
     return error, spread
