@@ -66,7 +66,9 @@ class Tokenizer:
         self.markers = [t.content for t in added if t.special or _marks(t)]
         self.template = None if template is None else compile_template(template, str(file))
         self._before = self._encoded("a")
-        self._texts: dict[int, str] = {}
+        self._before_text = self.decode(self._before)
+        self._texts: dict[tuple[tuple[int, ...], bool], str] = {}
+        """Of single tokens, with and without the names of special ones."""
 
     @classmethod
     def read(cls, folder: Path) -> "Tokenizer":
@@ -136,18 +138,20 @@ class Tokenizer:
     def text_of(self, token: int) -> str:
         """The text that `token` adds in the middle of a text: bytes of an incomplete character show as U+FFFD, special
         tokens by their names."""
-        text = self._texts.get(token)
-        if text is None:
-            text = self._texts[token] = self.text_after([token], skip_special_tokens=False)
-        return text
+        return self.text_after([token], skip_special_tokens=False)
 
     def text_after(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
         """The text that `tokens` add in the middle of a text: alone they would lose what some decoders take off the
         start of one."""
+        key = (tuple(tokens), skip_special_tokens)
+        if key in self._texts:
+            return self._texts[key]
         with _working(self.file, "cannot put tokens together to a text"):
-            before = str(self.backend.decode(self._before))
             text = str(self.backend.decode([*self._before, *tokens], skip_special_tokens=skip_special_tokens))
-        return text.removeprefix(before)
+        text = text.removeprefix(self._before_text)
+        if len(tokens) == 1:
+            self._texts[key] = text
+        return text
 
     def _inert(self, text: str, role: Role = "user") -> str:
         """`text` of a message with nothing in it that would be read as a marker.
