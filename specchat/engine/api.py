@@ -157,8 +157,8 @@ class Step:
     `drafted` tokens were proposed, in a chain or a tree. `accepted` of them were kept; `tested` places were judged,
     one more than that where all candidates for the next place were refused. `emitted` tokens were added to the reply.
     `drafts` are the proposed tokens: the first `accepted` of them are in the reply, in order, the rest are not and
-    stand as they were drafted, parents before children. `again` counts choices that were too close to be made among
-    several rows and were made by one row alone.
+    stand as they were drafted, parents before children. `again` counts choices that were too close for how
+    their rows are rounded, and were made again.
     """
 
     id: int

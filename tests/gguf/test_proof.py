@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.config.paths import demo_model
 from specchat.engine.decoding.passes import MOST_ROWS, SAFETY
 from specchat.engine.errors import ModelError
+from specchat.engine.gguf import lone as proof_of_one
 from specchat.engine.gguf import proof
-from specchat.engine.gguf.export import export
+from specchat.engine.gguf.export import Kind, export
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.model import GgufModel, Settings
 from specchat.engine.model.checkpoint import Checkpoint
@@ -114,6 +116,85 @@ def test_trees_and_skipped_layers_are_refused(model: GgufModel) -> None:
     ):
         with pytest.raises(ValueError, match=r"llama\.cpp"):
             call()
+
+
+def lone(model: GgufModel, tokens: list[int], start: int) -> Tensor:
+    """Logits of rows that went alone."""
+    model.alone = True
+    made = one_by_one(model, tokens, start)
+    model.alone = False
+    return made
+
+
+@pytest.mark.cpu
+def test_what_lone_rows_read_is_rough_until_it_is_read_again(model: GgufModel) -> None:
+    tokens = text(60)
+    model.write(tokens[:20], 0)
+    exact = model.forward(tokens[20:36], 20).clone()
+    assert not model.rough
+    lone(model, tokens[20:30], 20)
+    assert model.rough
+    model.forward(tokens[30:33], 30)
+    assert model.rough
+    assert torch.equal(model.exact(tokens[33:36], 33), exact[13:])
+    assert not model.rough
+    lone(model, tokens[20:30], 20)
+    assert torch.equal(model.next_logits(tokens[25], 25), exact[5])
+    lone(model, tokens[20:30], 20)
+    model.forward(tokens[20:22], 20)
+    assert not model.rough
+    lone(model, tokens[20:30], 20)
+    model.write(tokens[30:32], 30)
+    assert not model.rough
+    assert torch.equal(model.forward(tokens[32:36], 32), exact[12:])
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, one: float, padded: float) -> None:
+    monkeypatch.setattr(proof_of_one, "_milliseconds", lambda *_: (one, padded, 5.0))
+
+
+@pytest.mark.cpu
+def test_one_row_goes_alone_where_that_is_worth_it(model: GgufModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = model.padding
+    try:
+        timed(monkeypatch, 1.0, 1.05)
+        assert not proof.prove(model).alone
+        timed(monkeypatch, 1.0, 3.0)
+        found = proof.prove(model)
+        model.padding = found.padding
+        tokens = text(80)
+        model.write(tokens[:30], 0)
+        exact = torch.cat([model.forward(tokens[at : at + 10], at).clone() for at in range(30, 80, 10)])
+        off = float((lone(model, tokens[30:], 30) - exact).abs().max())
+    finally:
+        model.padding = kept
+    if found.padding[1] == 1:
+        pytest.skip("one row is as several are on this processor")
+    assert found.alone
+    assert 0 < off <= found.error < 1e-3
+    assert "passes of 2 to 16 rows compared bit for bit; one row goes alone, and choices closer" in found.words
+
+
+def test_one_row_is_padded_where_many_choices_would_be_close(model: GgufModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = model.padding
+    try:
+        model.padding = (0, 2, *range(2, MOST_ROWS + 1))
+        timed(monkeypatch, 1.0, 3.0)
+        assert proof_of_one.lone_error(model, 0.01) == pytest.approx(0.04, rel=1e-3)
+        assert proof_of_one.lone_error(model, 1.0) is None
+    finally:
+        model.padding = kept
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
+def test_one_row_of_rounded_products_is_padded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
+    """Of several hundred rows one may differ, much: what was not seen says nothing."""
+    export(Checkpoint.open(demo_model("target")), tmp_path / "x.gguf", kind)
+    timed(monkeypatch, 1.0, 3.0)
+    for cache in ("f32", "f16"):
+        found = proof.prove(opened(tmp_path / "x.gguf", cache=cache))
+        assert (found.padding[1], found.error, found.alone) == (2, 0.0, False)
 
 
 class Apart:

@@ -218,7 +218,8 @@ class HostExecutor(HostDrafts):
         hidden = self._target.forward(fed, len(self.text) - 1, runs=runs if branched else None)
         logits = self._target.logits(hidden)
         self._again = 0
-        if self._guard is not None and self._timed and draft.tokens:
+        # Without a draft each test makes the same choice.
+        if self._guard is not None and (self._timed or not draft.tokens):
             logits, self._again = self._guard.settle(logits, fed, len(self.text) - 1, self.sampler, self.history)
         self._judged = judge(logits, draft, len(self.text), self.sampler, self.history, self._acceptance)
         if branched:

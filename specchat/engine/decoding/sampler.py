@@ -68,6 +68,17 @@ class Sampler:
         extra = noise.gumbel(self.sampling.seed, position, noise.TOKEN, np.arange(scores.shape[-1]))
         return scores + torch.from_numpy(extra).float()
 
+    def lead(self, scores: Tensor, position: int) -> tuple[int, float]:
+        """The token that `pick` takes, and how far the next one is below it, noise included."""
+        if self.greedy:
+            best = scores.topk(2)
+            return int(best.indices[0]), float(best.values[0] - best.values[1])
+        tokens = np.flatnonzero(scores.numpy() > -np.inf)
+        values = scores.numpy()[tokens] + noise.gumbel(self.sampling.seed, position, noise.TOKEN, tokens)
+        token = int(values.argmax())
+        best_value, values[token] = values[token], -np.inf
+        return int(tokens[token]), float(best_value - values.max())
+
     def probabilities(self, scores: Tensor) -> Tensor:
         """The distribution float64 [vocab] that `pick` draws from; one-hot when greedy."""
         if self.greedy:

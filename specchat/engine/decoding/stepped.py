@@ -11,7 +11,7 @@ class Stepped:
     nodes that they follow, empty for a chain. `path` are the nodes that stayed, `tested` counts the places that were
     judged. `confidence` is the probability of each token, empty where the family has none to tell: it is shown, nothing
     depends on it. `switch` counts the first drafts of one that two made, one after the other; 0 where one made all.
-    `again` counts the choices that were made again by one row alone.
+    `again` counts the choices that were made again, being close.
     """
 
     tokens: tuple[int, ...]

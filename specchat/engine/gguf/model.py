@@ -45,7 +45,8 @@ class GgufModel:
     """One sequence at a time, as `decoding.host.HostModel` asks for. Not thread-safe.
 
     `padding` says how many rows a pass of so many has: others are added whose outcome is dropped. It is set by whoever
-    found out at which counts rows come out alike (`proof.py`).
+    found out at which counts rows come out alike (`proof.py`). Where one row goes `alone` it is not padded, and rounded
+    otherwise: it and what is read after it is `rough`, until `exact` or `write` read it again.
     """
 
     def __init__(self, file: GgufFile, settings: Settings) -> None:
@@ -60,6 +61,7 @@ class GgufModel:
         trained: int = api.llama_model_n_ctx_train(file.model)
         self.context = min(settings.context, trained) if trained > 0 else settings.context
         self.padding: Padding = tuple(range(MOST_ROWS + 1))
+        self.alone = False
         self._bytes = CACHE_TYPES[settings.cache][1]
         params = api.llama_context_default_params()
         # The cache also has room for the rows that are added at its end.
@@ -88,12 +90,28 @@ class GgufModel:
         for row in range(BLOCK):
             self._batch.seq_id[row][0] = 0
         self._held = 0
+        self._address = 0
+        self._made: dict[int, Tensor] = {}
+        """Logits at that address, by their rows."""
+        self._text: list[int] = []
+        self._exact = 0
+        """How many tokens of the text held no lone row read, nor anything after one."""
         self.threads = settings.threads or 1
         self._use(self.threads)
 
     @property
     def block(self) -> int:
         return BLOCK
+
+    @property
+    def rounds(self) -> bool:
+        """Whether weights are quantised: they have less than 16 bits on average."""
+        return bool(self.api.llama_model_size(self.file.model) < 2 * self.parameters())
+
+    @property
+    def rough(self) -> bool:
+        """Whether the logits made last may be off by what one row alone is rounded otherwise."""
+        return self._exact < len(self._text)
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
         """Put the entries of `tokens` into the cache from slot `start` on.
@@ -103,10 +121,13 @@ class GgufModel:
         """
         if runs is not None or skip != NOTHING:
             raise ValueError("llama.cpp is asked for chains, through all layers")
-        rows = self._decode(tokens, start, True)
-        logits = self.api.llama_get_logits(self._context)
-        made = torch.from_numpy(np.ctypeslib.as_array(logits, (rows, self.vocab)))
-        return made[: len(tokens)]
+        count = len(tokens)
+        lone = self.alone and count == 1
+        self._back(start)
+        rows = self._decode(tokens, start, True, 1 if lone else self._padded(count))
+        if not lone and self._exact == start:
+            self._exact += count
+        return self._logits(rows)[:count]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """What `forward` returned."""
@@ -115,13 +136,27 @@ class GgufModel:
     def keep(self, rows: Sequence[int], start: int) -> None:
         raise ValueError("llama.cpp is asked for chains")
 
+    def exact(self, tokens: Sequence[int], start: int) -> Tensor:
+        """As `forward`, with nothing rough before or in them."""
+        self.write([], start)
+        alone, self.alone = self.alone, False
+        try:
+            return self.forward(tokens, start)
+        finally:
+            self.alone = alone
+
     def write(self, tokens: Sequence[int], start: int) -> None:
-        """Put the entries of `tokens` into the cache from slot `start` on."""
-        self._decode(tokens, start, False)
+        """Put the entries of `tokens` into the cache from slot `start` on, after those that are rough."""
+        self._back(start)
+        again = [*self._text[self._exact :], *tokens]
+        for at in range(0, len(again), BLOCK):
+            part = again[at : at + BLOCK]
+            self._decode(part, self._exact, False, self._padded(len(part)))
+            self._exact += len(part)
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Logits float32 [vocab] after `token` at slot `start`."""
-        return self.forward([token], start)[0].clone()
+        return self.exact([token], start)[0].clone()
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         raise ValueError("llama.cpp leaves out no layers")
@@ -156,12 +191,29 @@ class GgufModel:
         self.threads = threads
         self.api.llama_set_n_threads(self._context, threads, threads)
 
-    def _decode(self, tokens: Sequence[int], start: int, logits: bool) -> int:
+    def _logits(self, rows: int) -> Tensor:
+        """Logits float32 [rows, vocab] where llama.cpp puts them."""
+        pointer = self.api.llama_get_logits(self._context)
+        address = ctypes.addressof(pointer.contents)
+        if self._address != address:
+            self._address, self._made = address, {}
+        if rows not in self._made:
+            self._made[rows] = torch.from_numpy(np.ctypeslib.as_array(pointer, (rows, self.vocab)))
+        return self._made[rows]
+
+    def _padded(self, count: int) -> int:
+        return self.padding[count] if count < len(self.padding) else count
+
+    def _back(self, start: int) -> None:
+        """Forget what was read from slot `start` on."""
+        del self._text[start:]
+        self._exact = min(self._exact, start)
+
+    def _decode(self, tokens: Sequence[int], start: int, logits: bool, rows: int) -> int:
         """One pass; returns how many rows it had."""
         count = len(tokens)
         if start + count > self.context:
             raise ValueError(f"{count} tokens do not fit after {start} of {self.context}")
-        rows = self.padding[count] if count < len(self.padding) else count
         if self._held > start:
             self.api.llama_memory_seq_rm(self._memory, 0, start, -1)
         columns = self._columns
@@ -172,10 +224,12 @@ class GgufModel:
         columns["logits"][:rows] = logits
         self._batch.n_tokens = rows
         self._held = start + rows
+        self._text[start:] = tokens
         TOLD.forget()
         if failed := self.api.llama_decode(self._context, self._batch):
             self.api.llama_memory_clear(self._memory, True)
-            self._held = 0
+            self._held = self._exact = 0
+            self._text = []
             raise RuntimeError(f"llama.cpp cannot decode {rows} tokens after {start} (code {failed}): {TOLD.reason()}")
         return rows
 

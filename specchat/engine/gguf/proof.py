@@ -1,8 +1,13 @@
 """Whether a row comes out alike in passes of any number of rows, found by trying when a model is loaded.
 
 llama.cpp takes other kernels for one row than for several, and on a GPU for a few more than for many: sums are then
-rounded otherwise. Where a few more rows make the rows alike, passes are padded to so many. Where they do not, how far
-rows are apart is measured, and choices as close as that are made again by one row alone (`decoding/guard.py`).
+rounded otherwise. Where a few more rows make the rows alike, passes are padded to so many; one row may still go alone
+(`lone.py`). Where they do not, how far rows are apart is measured, and choices as close as that are made again by one
+row alone (`decoding/guard.py`).
+
+Products of quantised weights round what they take to few bits. That hides nearly all differences of the attention
+before them, and makes the few that it does not hide large: of one row, whose kernels are others for certain on a
+processor, being alike in a few hundred places says nothing, nor does what one row was seen to be off by.
 """
 
 from collections.abc import Sequence
@@ -14,6 +19,7 @@ from torch import Tensor
 
 from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, SAFETY, checked, text
 from specchat.engine.errors import ModelError
+from specchat.engine.gguf.lone import lone_error
 from specchat.engine.gguf.model import GgufModel
 from specchat.engine.model.padding import Padding, least
 
@@ -35,13 +41,21 @@ padded to them."""
 
 @dataclass(frozen=True)
 class Proof:
-    """Passes are padded so; `error` is 0 where rows then are alike, otherwise what they may differ by in a logit."""
+    """Passes are padded so; `error` is 0 where rows then are alike, otherwise what they may differ by in a logit.
+
+    Where one row goes `alone`, only it differs.
+    """
 
     padding: Padding
     error: float
+    alone: bool = False
 
     @property
     def words(self) -> str:
+        if self.alone:
+            several = f"passes of {self.padding[1]} to {MOST_ROWS} rows compared bit for bit"
+            again = f"choices closer than {self.error:.1g} in a logit are made again by {self.padding[1]}"
+            return f"row-invariant: {several}; one row goes alone, and {again}"
         if self.error:
             return checked(self.error)
         return ALIKE if self.padding[1] == 1 else f"{ALIKE}, one row going as {self.padding[1]}"
@@ -73,9 +87,17 @@ def prove(model: GgufModel) -> Proof:
             error = max(error, differs)
         if perf_counter() - begun > BUDGET_S:
             break
+    if model.rounds:
+        agrees[1] = False
     padding = least(agrees)
     if not agrees[-1] or padding[1] > MOST_PADDING:
         return Proof(unpadded, SAFETY * error)
+    if padding[1] > 1 and not model.rounds:
+        model.padding = padding
+        off = lone_error(model, error)
+        model.padding = unpadded
+        if off is not None:
+            return Proof(padding, off, alone=True)
     return Proof(padding, 0.0)
 
 

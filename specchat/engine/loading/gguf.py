@@ -8,11 +8,12 @@ from time import perf_counter
 from specchat.engine.api import Loading
 from specchat.engine.backends import GGUF_BACKEND, UNFIT
 from specchat.engine.decoding.cached import HostModel
+from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.file import GgufFile, whole
 from specchat.engine.gguf.library import llama
 from specchat.engine.gguf.model import GgufModel, Settings
-from specchat.engine.gguf.proof import prove
+from specchat.engine.gguf.proof import Proof, prove
 from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.trial import attempt
 from specchat.engine.hub import locate, locate_file
@@ -61,7 +62,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
             )
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)
-    target.padding = proof.padding
+    target.padding, target.alone = proof.padding, proof.alone
     on_gpu = _gpu_layers(pair.target) > 0
     about = About(
         layers=0,
@@ -71,13 +72,19 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         place="cuda" if on_gpu else "cpu",
         trees=False,
         refused=UNFIT[GGUF_BACKEND],
-        error=proof.error,
+        guard=_guard(target, proof),
     )
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, about), started)
     warning = "" if pair.draft_vocabulary is None else f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair."
     session.info = replace(session.info, warning=warning)
     return session
+
+
+def _guard(target: GgufModel, proof: Proof) -> Guard | None:
+    if proof.alone:
+        return RoughGuard(target, proof.error)
+    return Guard(target, proof.error) if proof.error else None
 
 
 def _located(source: ModelSource, progress: Progress) -> Path:

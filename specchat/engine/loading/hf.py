@@ -9,6 +9,7 @@ import torch
 from specchat.engine.api import Loading
 from specchat.engine.backends import HF_BACKEND, UNFIT
 from specchat.engine.decoding.cached import HostModel
+from specchat.engine.decoding.guard import Guard
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
@@ -83,7 +84,7 @@ def about(target: HfModel, proof: Proof, place: Place) -> About:
         place=place,
         trees=False,
         refused=refused,
-        error=proof.error,
+        guard=Guard(target, proof.error) if proof.error else None,
     )
 
 

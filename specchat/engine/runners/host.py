@@ -46,7 +46,7 @@ class About:
     """What is told of a target, as in `Runner`.
 
     `layers` are those that may be left out; `trees` says whether it checks trees; `refused` why it cannot have a
-    strategy; `error` is what rows of different passes may differ by in a logit.
+    strategy; `guard` makes choices again that may be off.
     """
 
     layers: int
@@ -56,7 +56,7 @@ class About:
     place: Place = "cpu"
     trees: bool = True
     refused: Mapping[str, str] = field(default_factory=dict)
-    error: float = 0.0
+    guard: Guard | None = None
 
 
 def host_model(
@@ -87,7 +87,7 @@ def assembled(target: HostModel, draft: HostModel | None, about: About) -> Runne
     cached: dict[Role, CachedModel[HostModel]] = {"target": CachedModel(target)}
     if draft is not None:
         cached["draft"] = CachedModel(draft)
-    executor = HostExecutor(cached, Guard(target, about.error) if about.error else None, about.trees)
+    executor = HostExecutor(cached, about.guard, about.trees)
     drafting = DraftModel(cached["draft"], executor, ahead=False) if draft is not None else None
     earlier, fences = Earlier(), Fences()
     drafters, statuses = drafters_for(

@@ -1,0 +1,61 @@
+"""Which choices are close: another token would be made were every logit off by a given error.
+
+The gap between the best and the next, noise included, and what a filter lets through are both looked at.
+"""
+
+from dataclasses import replace
+from math import exp
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.options import Sampling
+
+LEAST = 1e-6
+"""Of the probability that the most likely tokens together reach: above 0."""
+
+
+class Margin:
+    """Of one set of options."""
+
+    def __init__(self, sampler: Sampler, error: float) -> None:
+        """`error` is what a logit may be off by."""
+        s = sampler.sampling
+        factor = max(s.repetition_penalty, 1 / s.repetition_penalty)
+        self.sampler = sampler
+        self._off = 2 * error * factor / (1.0 if sampler.greedy else s.temperature)
+        self._filters = not sampler.greedy and bool(s.top_k or s.top_p < 1 or s.min_p)
+        if self._filters:
+            self._bare = Sampler(replace(s, top_k=0, top_p=1.0, min_p=0.0))
+            self._looser, self._tighter = Sampler(_moved(s, self._off)), Sampler(_moved(s, -self._off))
+
+    def none(self, logits: Tensor) -> bool:
+        """Whether it is sure at a glance that no choice after a row of `logits` float32 [rows, vocab] is close."""
+        if not self.sampler.plain_argmax:
+            return False
+        best = logits.topk(2).values
+        return float((best[:, 0] - best[:, 1]).min()) > self._off
+
+    def close(self, row: Tensor, place: int, history: History) -> bool:
+        """Whether another token might be chosen after `row` float32 [vocab] at an absolute place."""
+        if not self._filters:
+            return self.sampler.lead(self.sampler.scores(row, history), place)[1] <= self._off
+        bare = self._bare.scores(row, history)
+        token, lead = self.sampler.lead(_among(bare, self._looser.scores(row, history), self._off), place)
+        if lead <= self._off:
+            return True
+        sure = _among(bare, self._tighter.scores(row, history), -self._off)
+        return bool(sure[token] == -torch.inf)
+
+
+def _moved(s: Sampling, more: float) -> Sampling:
+    """Options whose filters let through so much lower scores; negative for higher."""
+    top_p = min(1.0, max(LEAST, s.top_p + more)) if s.top_p < 1 else 1.0
+    return replace(s, top_p=top_p, min_p=min(1.0, s.min_p * exp(-more)))
+
+
+def _among(bare: Tensor, kept: Tensor, more: float) -> Tensor:
+    """Of scores without filters, float32 [vocab], those that are at most `more` below the least that was kept."""
+    floor = min(float(kept[kept > -torch.inf].min()) - more, float(bare.max()))
+    return bare.masked_fill(bare < floor, -torch.inf)
