@@ -66,7 +66,7 @@ def judge(
     if acceptance == "block" and draft.q and not sampler.greedy:
         length, token = judge_block(logits, draft.tokens, draft.q, position, sampler, history)
         return Verdict(tuple(range(1, length + 1)), min(length + 1, len(draft.tokens)), token)
-    choices: list[int] | None = logits.argmax(-1).tolist() if sampler.plain_argmax else None
+    choices: list[int] | None = logits.numpy().argmax(-1).tolist() if sampler.plain_argmax else None
     by_ratio = acceptance != "coupled" and not sampler.greedy
     children, node = draft.children(), 0
     path: list[int] = []

@@ -31,11 +31,10 @@ class Margin:
             self._looser, self._tighter = Sampler(_moved(s, self._off)), Sampler(_moved(s, -self._off))
 
     def none(self, logits: Tensor) -> bool:
-        """Whether it is sure at a glance that no choice after a row of `logits` float32 [rows, vocab] is close."""
+        """Whether no choice after any row of `logits` float32 [rows, vocab] is close, told at a glance."""
         if not self.sampler.plain_argmax:
             return False
-        best = logits.topk(2).values
-        return float((best[:, 0] - best[:, 1]).min()) > self._off
+        return all(self.sampler.lead(row, 0)[1] > self._off for row in logits)
 
     def close(self, row: Tensor, place: int, history: History) -> bool:
         """Whether another token might be chosen after `row` float32 [vocab] at an absolute place."""

@@ -6,6 +6,7 @@ relative to the distribution after all of them.
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,9 +57,9 @@ class Sampler:
 
     def pick(self, scores: Tensor, position: int, stream: int = noise.TOKEN) -> int:
         """As `choose`, from processed `scores` float32 [vocab]."""
-        if self.greedy:
-            return int(scores.argmax())
         values = scores.numpy()
+        if self.greedy:
+            return int(values.argmax())
         return gumbel_argmax(values, self.sampling.seed, position, stream)
 
     def perturbed(self, scores: Tensor, position: int) -> Tensor:
@@ -70,14 +71,12 @@ class Sampler:
 
     def lead(self, scores: Tensor, position: int) -> tuple[int, float]:
         """The token that `pick` takes, and how far the next one is below it, noise included."""
+        values = scores.numpy()
         if self.greedy:
-            best = scores.topk(2)
-            return int(best.indices[0]), float(best.values[0] - best.values[1])
-        tokens = np.flatnonzero(scores.numpy() > -np.inf)
-        values = scores.numpy()[tokens] + noise.gumbel(self.sampling.seed, position, noise.TOKEN, tokens)
-        token = int(values.argmax())
-        best_value, values[token] = values[token], -np.inf
-        return int(tokens[token]), float(best_value - values.max())
+            return _lead(values)
+        tokens = np.flatnonzero(values > -np.inf)
+        token, lead = _lead(values[tokens] + noise.gumbel(self.sampling.seed, position, noise.TOKEN, tokens))
+        return int(tokens[token]), lead
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """The distribution float64 [vocab] that `pick` draws from; one-hot when greedy."""
@@ -130,6 +129,13 @@ def gumbel_argmax(scores: NDArray[np.float32], seed: int, position: int, stream:
         raise ModelError("A model gives scores that are no numbers. Its weights or config.json are damaged.")
     perturbed = scores[tokens].astype(np.float64) + noise.gumbel(seed, position, stream, tokens)
     return int(tokens[perturbed.argmax()])
+
+
+def _lead(values: NDArray[np.floating[Any]]) -> tuple[int, float]:
+    """The place of the largest, and how far the next one is below it."""
+    place = int(values.argmax())
+    before, after = values[:place].max(initial=-np.inf), values[place + 1 :].max(initial=-np.inf)
+    return place, float(values[place] - max(before, after))
 
 
 def _at_least(scores: Tensor, floor: Tensor) -> Tensor:
