@@ -96,3 +96,8 @@ def labelled(strategy: str, draft_length: int, acceptance: str = "coupled") -> s
     chooses = not draft_length or (strategy == "auto" and draft_length == MAX_DRAFT_LENGTH)
     length = "" if chooses else f" x{draft_length}"
     return strategy + length + ("" if acceptance == "coupled" else f" {acceptance}")
+
+
+def plain_only(reason: str) -> dict[str, str]:
+    """Why a target that nothing can be drafted for has none of the strategies that draft."""
+    return {name: f"plain only: {reason}" for name in STRATEGIES if name not in ("plain", "auto")}

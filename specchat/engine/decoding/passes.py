@@ -13,6 +13,8 @@ SAFETY = 4.0
 
 ALIKE = f"row-invariant: passes of 1 to {MOST_ROWS} rows compared bit for bit"
 
+ONE_BY_ONE = "one token after the other: nothing is drafted"
+
 
 def checked(error: float) -> str:
     """What is said of rows that differ by `error` in a logit at most."""

@@ -72,6 +72,8 @@ class GgufFile:
             raise ModelError(f"{path} {kind}, which specchat does not run.")
         self.vocab = api.llama_model_get_vocab(self.model)
         self.size: int = api.llama_vocab_n_tokens(self.vocab)
+        self.running = bool(api.llama_model_is_recurrent(self.model) or api.llama_model_is_hybrid(self.model))
+        """Whether layers keep a running state, of which no token can be taken back."""
 
     def value(self, key: str) -> str | None:
         """A value of the file's metadata, in words; None where there is none, or a list."""
@@ -87,8 +89,6 @@ class GgufFile:
 
 def unfit(api: Any, model: int) -> str:
     """What keeps a model from being run here, in words; "" where nothing does."""
-    if api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model):
-        return "keeps a running state, of which no draft can be taken back"
     if api.llama_model_has_encoder(model) or not api.llama_model_has_decoder(model):
         return "has an encoder"
     if api.llama_model_is_diffusion(model):

@@ -47,6 +47,8 @@ class GgufModel:
     `padding` says how many rows a pass of so many has: others are added whose outcome is dropped. It is set by whoever
     found out at which counts rows come out alike (`proof.py`). Where one row goes `alone` it is not padded, and rounded
     otherwise: it and what is read after it is `rough`, until `exact` or `write` read it again.
+
+    A model with a running state goes on, and goes back by reading from the beginning: nothing may be drafted.
     """
 
     def __init__(self, file: GgufFile, settings: Settings) -> None:
@@ -101,7 +103,7 @@ class GgufModel:
 
     @property
     def block(self) -> int:
-        return BLOCK
+        return self.context if self.file.running else BLOCK
 
     @property
     def rounds(self) -> bool:
@@ -147,8 +149,10 @@ class GgufModel:
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Put the entries of `tokens` into the cache from slot `start` on, after those that are rough."""
-        self._back(start)
-        again = [*self._text[self._exact :], *tokens]
+        before = self._text[:start]
+        # A running state is made from the beginning, so that it is the same with a reused prefix.
+        self._back(0 if self.file.running else start)
+        again = [*before[self._exact :], *tokens]
         for at in range(0, len(again), BLOCK):
             part = again[at : at + BLOCK]
             self._decode(part, self._exact, False, self._padded(len(part)))
@@ -206,6 +210,8 @@ class GgufModel:
 
     def _back(self, start: int) -> None:
         """Forget what was read from slot `start` on."""
+        if 0 < start < len(self._text) and self.file.running:
+            self.write([], start)
         del self._text[start:]
         self._exact = min(self._exact, start)
 

@@ -17,7 +17,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, SAFETY, checked, text
+from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, ONE_BY_ONE, SAFETY, checked, text
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.lone import lone_error
 from specchat.engine.gguf.model import GgufModel
@@ -43,15 +43,18 @@ padded to them."""
 class Proof:
     """Passes are padded so; `error` is 0 where rows then are alike, otherwise what they may differ by in a logit.
 
-    Where one row goes `alone`, only it differs.
+    Where one row goes `alone`, only it differs. Nothing is compared where nothing is drafted.
     """
 
     padding: Padding
     error: float
     alone: bool = False
+    drafts: bool = True
 
     @property
     def words(self) -> str:
+        if not self.drafts:
+            return ONE_BY_ONE
         if self.alone:
             several = f"passes of {self.padding[1]} to {MOST_ROWS} rows compared bit for bit"
             again = f"choices closer than {self.error:.1g} in a logit are made again by {self.padding[1]}"
@@ -71,6 +74,8 @@ def prove(model: GgufModel) -> Proof:
         least_context = STRIDE + LENGTH
         raise ModelError(f"{model.file.path}: a context of {model.context} tokens is too short; give {least_context}.")
     unpadded = model.padding = tuple(range(MOST_ROWS + 1))
+    if model.file.running:
+        return Proof(unpadded, 0.0, drafts=False)
     tokens = text(min(FAR + LENGTH, model.context), model.vocab)
     slow = _seconds(model, tokens) > SLOW_S
     counts = FEW if slow else range(1, MOST_ROWS + 1)

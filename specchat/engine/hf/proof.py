@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 
 from specchat.clean import one_line
-from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, SAFETY, checked, text
+from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, ONE_BY_ONE, SAFETY, checked, text
 from specchat.engine.errors import ModelError
 from specchat.engine.hf.model import HfModel
 from specchat.engine.out_of_memory import ran_out
@@ -34,7 +34,7 @@ class Proof:
     @property
     def words(self) -> str:
         if self.unfit:
-            return "one token after the other: nothing is drafted"
+            return ONE_BY_ONE
         return checked(self.error) if self.error else ALIKE
 
 

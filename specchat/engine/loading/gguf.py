@@ -23,9 +23,11 @@ from specchat.engine.model.tokenizer import mismatch
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
 from specchat.engine.runners.host import About, assembled, host_model
 from specchat.engine.session import Session
+from specchat.engine.strategies import plain_only
 from specchat.engine.threads import CORES, leave_one_core
 
 ALL_LAYERS = 9999
+RUNNING = "it keeps a running state, of which llama.cpp takes nothing back"
 
 Progress = Callable[[Loading], None]
 
@@ -52,6 +54,8 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         if small is not None:
             draft = _model(pair, pair.draft, small, progress, 0.5)
             other = tokenizer_of(draft.file)[0]
+            if draft.file.running:
+                raise ModelError(f"{pair.draft.label} cannot draft: {RUNNING}. Leave the draft out, or take another.")
         elif checkpoint is not None:
             other = checkpoint.tokenizer()
             progress(Loading(f"reading {pair.draft.label}", 0.5))
@@ -71,7 +75,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         exactness=proof.words,
         place="cuda" if on_gpu else "cpu",
         trees=False,
-        refused=UNFIT[GGUF_BACKEND],
+        refused=plain_only(RUNNING) if target.file.running else UNFIT[GGUF_BACKEND],
         guard=_guard(target, proof),
     )
     progress(Loading("measuring plain speed", 0.9))

@@ -24,7 +24,7 @@ from specchat.engine.model.tokenizer import mismatch
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import About, assembled, host_model
 from specchat.engine.session import Session
-from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategies import plain_only
 from specchat.engine.threads import leave_one_core
 
 SPARE = 1 << 30
@@ -73,9 +73,6 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
 
 def about(target: HfModel, proof: Proof, place: Place) -> About:
     """What is told of a target."""
-    refused = UNFIT[HF_BACKEND]
-    if proof.unfit:
-        refused = {name: f"plain only: {proof.unfit}" for name in STRATEGIES if name not in ("plain", "auto")}
     return About(
         layers=0,
         eos=_ends(target),
@@ -83,7 +80,7 @@ def about(target: HfModel, proof: Proof, place: Place) -> About:
         exactness=proof.words,
         place=place,
         trees=False,
-        refused=refused,
+        refused=plain_only(proof.unfit) if proof.unfit else UNFIT[HF_BACKEND],
         guard=Guard(target, proof.error) if proof.error else None,
     )
 
