@@ -20,10 +20,11 @@ EXACT = GgufOptions(threads=1, cache="f32")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs the two packages says so by `needs_llama`."""
+    """What needs both packages says so by `needs_llama`, what needs only the one that writes files by `needs_gguf`."""
     for item in items:
-        if MISSING and item.get_closest_marker("needs_llama") is not None:
-            reason = f"needs {' and '.join(MISSING)}: pip install 'specchat[gguf]'"
+        marks = {mark.name for mark in item.iter_markers()}
+        if missing := [name for name in MISSING if "needs_llama" in marks or f"needs_{name}" in marks]:
+            reason = f"needs {' and '.join(missing)}: pip install 'specchat[gguf]'"
             item.add_marker(pytest.mark.skip(reason=reason))
 
 

@@ -62,13 +62,6 @@ def test_without_gguf_a_sentence_says_what_to_install(tmp_path: Path, monkeypatc
         export(Checkpoint.open(checkpoint(tmp_path)), tmp_path / "x.gguf", "f32", tokenizer=False)
 
 
-@pytest.mark.needs_llama
-def test_yarn_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
-    with pytest.raises(EngineError, match="yarn"):
-        export(Checkpoint.open(checkpoint(tmp_path, rope_scaling=scaling)), tmp_path / "x.gguf", "f32", tokenizer=False)
-
-
 # llama.cpp itself.
 
 WIDE = {"hidden_size": 64, "intermediate_size": 128}

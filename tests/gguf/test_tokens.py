@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specchat.config.paths import demo_model
-from specchat.engine.errors import ModelError
 from specchat.engine.gguf.export import export
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.tokens import tokenizer_of
@@ -16,7 +15,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.tokenizer import Tokenizer, mismatch
 from specchat.engine.options import Message
 from specchat.engine.session import Session
-from tests.engine.tiny import byte_fallback, checkpoint
+from tests.engine.tiny import checkpoint
 
 PIECES = st.sampled_from(
     [*"abz XY019\n\t'.,;:()é漢½٣Ⅷ", "  ", "'s", " '", "👍", "e\u0301", "\u00a0", "<|end|>", "<|user|>"]
@@ -97,11 +96,3 @@ def test_published_tokenizers_are_split_the_same_after_conversion(
         assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text))
         chat = [Message("user", text)]
         assert theirs.prompt(chat) == ours.prompt(chat)
-
-
-def test_a_tokenizer_of_another_kind_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path / "model", backend=byte_fallback(), num_hidden_layers=1)
-    with pytest.raises(ModelError, match=r"of a kind that is not written to GGUF here.*convert_hf_to_gguf"):
-        export(Checkpoint.open(folder), tmp_path / "x.gguf", "f32")
-    assert not list(tmp_path.glob("*.gguf*"))
-    assert not list(tmp_path.glob(".*"))

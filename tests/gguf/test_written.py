@@ -1,0 +1,159 @@
+"""What GGUF files hold, read by the package gguf alone: weights, shape, vocabulary. No llama.cpp is needed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file
+from torch import Tensor
+
+from specchat.cli.root import specchat
+from specchat.config.paths import demo_model
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.gguf.export import ARCHITECTURES, KINDS, NAMES, Kind, export
+from specchat.engine.model.checkpoint import Checkpoint
+from tests.engine.tiny import byte_fallback, checkpoint
+from tests.gguf.conftest import byte_tokenizer
+from tests.gguf.test_export import FAMILIES, WIDE
+
+pytestmark = pytest.mark.needs_gguf
+
+OUTER = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+
+
+def read(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, str]]:
+    """Tensors as float32, metadata, and what each tensor is stored as."""
+    import gguf
+
+    reader = gguf.GGUFReader(file)
+    tensors = {
+        t.name: torch.from_numpy(gguf.quants.dequantize(t.data, t.tensor_type).copy()).float() for t in reader.tensors
+    }
+    values = {name: field.contents() for name, field in reader.fields.items()}
+    return tensors, values, {t.name: t.tensor_type.name for t in reader.tensors}
+
+
+def their_name(ours: str) -> str:
+    if ours in OUTER:
+        return OUTER[ours]
+    _, _, index, *_, part, kind = ours.split(".")
+    return f"blk.{index}.{NAMES[part]}.{kind}"
+
+
+def turned(rows: Tensor, heads: int) -> Tensor:
+    """Row i of the first half of a head becomes row 2i, row i of the second half row 2i + 1."""
+    size = len(rows) // heads
+    order = [head * size + half * (size // 2) + i for head in range(heads) for i in range(size // 2) for half in (0, 1)]
+    return rows[order]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_weight_is_written_once_and_as_it_is(family: str, tmp_path: Path) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "model", **WIDE | FAMILIES[family]))
+    export(opened, tmp_path / "x.gguf", "f32", tokenizer=False)
+    written, values, _ = read(tmp_path / "x.gguf")
+    c, architecture = opened.config, ARCHITECTURES[opened.config.family]
+    pairs = {"attn_q": c.heads, "attn_k": c.kv_heads} if architecture == "llama" else {}
+    extra = {"rope_freqs.weight"} if c.rope.kind == "llama3" else set()
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    assert set(written) == {their_name(name) for name in weights} | extra
+    for name, weight in weights.items():
+        heads = pairs.get(their_name(name).split(".")[-2])
+        assert torch.equal(written[their_name(name)], turned(weight, heads) if heads else weight), name
+    assert values["general.architecture"] == architecture
+    for key, value in {
+        "context_length": c.context,
+        "embedding_length": c.hidden,
+        "block_count": c.layers,
+        "feed_forward_length": c.intermediate,
+        "attention.head_count": c.heads,
+        "attention.head_count_kv": c.kv_heads,
+        "attention.key_length": c.head_dim,
+        "rope.dimension_count": c.head_dim,
+        "vocab_size": c.vocab,
+    }.items():
+        assert values[f"{architecture}.{key}"] == value, key
+    assert values[f"{architecture}.rope.freq_base"] == pytest.approx(c.rope.theta)
+    assert values[f"{architecture}.attention.layer_norm_rms_epsilon"] == pytest.approx(c.norm_eps)
+    assert values.get(f"{architecture}.rope.scaling.factor") == (4.0 if family == "linear" else None)
+
+
+@pytest.mark.parametrize(("kind", "step"), [("f16", 0.0), ("q8_0", 0.5 / 127), ("q4_0", 1 / 8)])
+def test_weights_of_fewer_bits_are_as_near_as_these_allow(tmp_path: Path, kind: Kind, step: float) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "model", **WIDE))
+    for name in ("f32", kind):
+        export(opened, tmp_path / f"{name}.gguf", name, tokenizer=False)
+    exact, _, _ = read(tmp_path / "f32.gguf")
+    made, values, stored = read(tmp_path / f"{kind}.gguf")
+    assert values["general.file_type"] == {"f16": 1, "q8_0": 7, "q4_0": 2}[kind]
+    for name, weight in exact.items():
+        form = "F32" if weight.dim() == 1 else "Q8_0" if kind == "q4_0" and "blk" not in name else kind.upper()
+        assert stored[name] == form
+        if form == "F32":
+            assert torch.equal(made[name], weight)
+            continue
+        blocks, rounded = weight.unflatten(-1, (-1, 32)), made[name].unflatten(-1, (-1, 32))
+        # The scale itself is a float16.
+        share = (0.5 / 127 if form == "Q8_0" else step) + 2**-11
+        assert bool(((rounded - blocks).abs() <= share * blocks.abs().amax(-1, keepdim=True)).all()), name
+        assert not torch.equal(rounded, blocks)
+
+
+def test_rows_that_no_block_fills_are_stored_as_float16(tmp_path: Path) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "model"))  # 112 inputs of down_proj are no whole blocks of 32
+    export(opened, tmp_path / "x.gguf", "q4_0", tokenizer=False)
+    _, _, stored = read(tmp_path / "x.gguf")
+    assert {stored[name] for name in stored if "ffn_down" in name} == {"F16"}
+    assert {stored[name] for name in stored if "ffn_up" in name} == {"Q4_0"}
+
+
+def test_the_vocabulary_is_the_tokenizer_s(tmp_path: Path) -> None:
+    import gguf
+
+    folder = checkpoint(tmp_path / "model", backend=byte_tokenizer(), vocab_size=270, eos_token_id=257)
+    opened = Checkpoint.open(folder)
+    export(opened, tmp_path / "x.gguf", "f16")
+    _, values, _ = read(tmp_path / "x.gguf")
+    tokenizer = opened.tokenizer()
+    tokens, kinds = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.token_type"]
+    assert len(tokens) == len(kinds) == 270
+    assert {text: i for i, text in enumerate(tokens) if kinds[i] != gguf.TokenType.UNUSED} == tokenizer.vocabulary
+    special = {i for i, kind in enumerate(kinds) if kind == gguf.TokenType.CONTROL}
+    assert special == set(tokenizer.backend.get_added_tokens_decoder())
+    assert values["tokenizer.ggml.merges"] == ["t h"]
+    assert (values["tokenizer.ggml.model"], values["tokenizer.ggml.pre"]) == ("gpt2", "gpt-2")
+    assert {values["tokenizer.ggml.eos_token_id"]} == tokenizer.eos
+    assert "<|assistant|>" in values["tokenizer.chat_template"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_writes_the_pair_and_tells_how_to_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    out = tmp_path / "out"
+    result = CliRunner().invoke(specchat, ["convert", "demo", "--to", "gguf", "--out", str(out), "--type", kind])
+    assert result.exit_code == 0, result.output
+    for role in ("target", "draft"):
+        file = out / f"demo-{role}-{kind}.gguf"
+        assert f'{role} = {{ path = "{file}" }}' in result.output
+        _, values, _ = read(file)
+        assert values["llama.block_count"] == Checkpoint.open(demo_model(role)).config.layers
+    assert len(list(out.iterdir())) == 2
+
+
+def test_what_is_not_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    other = checkpoint(tmp_path / "pieces", backend=byte_fallback(), num_hidden_layers=1)
+    with pytest.raises(ModelError, match=r"of a kind that is not written to GGUF here.*convert_hf_to_gguf"):
+        export(Checkpoint.open(other), tmp_path / "x.gguf", "f32")
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    yarn = checkpoint(tmp_path / "yarn", rope_scaling=scaling)
+    with pytest.raises(EngineError, match="yarn"):
+        export(Checkpoint.open(yarn), tmp_path / "x.gguf", "f32", tokenizer=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pieces", "yarn"]
