@@ -3,7 +3,7 @@
 How many rows and outputs go through together is a matter of speed alone: `tiles.tile` sums every output in one order.
 """
 
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,35 +25,46 @@ COLUMNS = 8
 WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
 """Bytes of a weight."""
 ROWS = 8
-"""Most rows of a tile."""
+"""Most rows of a tile on any processor."""
 FEW = 8
 """The least panels at a time; of many rows also the most, which a core's cache holds meanwhile."""
 
 WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
 """Panels of a tile by its rows, for 32 vector registers of 512 bits."""
-NARROW = {1: 6, 2: 4, 3: 3, 4: 2, 5: 2, 6: 2, 7: 1, 8: 1}
+NARROW = {1: 4, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1}
 """The same for 16 of 256."""
 
 
 @cache
 def kernels(form: int) -> NDArray[np.int64]:
-    """Addresses of the compiled products with weights of this form, of 1 to ROWS rows; the first entry is empty.
+    """The most rows of a tile here, and addresses of the compiled products with weights of this form, by rows.
 
-    They are called with (x, row of x, row of the table of products, y, row of y, first panel, last panel), addresses
-    and counts of elements, and take at least FEW panels.
+    int64 [ROWS + 1], of which the last may be empty. They are called with (x, row of x, row of the table of products,
+    y, row of y, first panel, last panel), addresses and counts of elements, and take at least FEW panels.
     """
     wide = WIDE if "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2] else NARROW
-    make = _four_bit if form == FOUR_BIT else partial(_dense, form)
-    _made.append([make(rows, wide[rows]) for rows in range(1, ROWS + 1)])
-    return np.array([0, *(function.address for function in _made[-1])], np.int64)
+    _made.append([_made_for(form, rows, panels) for rows, panels in wide.items()])
+    addresses = np.zeros(ROWS + 1, np.int64)
+    addresses[: len(wide) + 1] = len(wide), *(function.address for function in _made[-1])
+    return addresses
 
 
 _made: list[Any] = []
 """The compiled products, which live as long as the process."""
+HALVES = {1: 4, 2: 4}
+"""Panels of a tile of float16 weights by its rows, where vectors of 8 lanes are widened in less time than of 16."""
 SIGNATURE = types.void(*[types.int64] * 7)
 
 
-def _dense(form: int, rows: int, panels: int) -> Any:
+def _made_for(form: int, rows: int, panels: int) -> Any:
+    if form == FOUR_BIT:
+        return _four_bit(rows, panels)
+    if form == FLOAT16 and rows in HALVES:
+        return _dense(form, rows, min(panels, HALVES[rows]), LANES // 2)
+    return _dense(form, rows, panels)
+
+
+def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
     width = WIDTHS[form]
 
     @cfunc(SIGNATURE, cache=True)
@@ -65,7 +76,7 @@ def _dense(form: int, rows: int, panels: int) -> Any:
             # The last tile goes over what the one before it did: the same numbers again.
             p = min(p, last - panels)
             w = word(of, ADDRESS) + p * panel * width
-            tile(form, rows, panels, x, x_row, w, LANES, panel, inputs, y + p * LANES * 4, y_row)
+            tile(form, rows, panels, lanes, x, x_row, w, LANES, panel, inputs, y + p * LANES * 4, y_row)
             p += panels
 
     return columns
@@ -99,13 +110,15 @@ def multiply(
         extras: float32, biases and scales one after another.
     """
     form = word(of, FORM)
+    functions = kernels + 8 * form * (ROWS + 1)
+    most = word(functions, 0)
     p = first
     while p < last:
-        q = last if rows <= ROWS or last - p < 2 * FEW else p + FEW
+        q = last if rows <= most or last - p < 2 * FEW else p + FEW
         r = 0
         while r < rows:
-            count = min(ROWS, rows - r)
-            call(word(kernels, form * (ROWS + 1) + count), x + 4 * r * x_row, x_row, of, y + 4 * r * y_row, y_row, p, q)
+            count = min(most, rows - r)
+            call(word(functions, count), x + 4 * r * x_row, x_row, of, y + 4 * r * y_row, y_row, p, q)
             r += count
         p = q
     size = (last - first) * LANES

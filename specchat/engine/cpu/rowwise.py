@@ -124,10 +124,10 @@ def attend(query: int, keys: int, values: int, seen: int, size: int, scale: floa
     share = 1.0 / _total(scores, padded)
     d = 0
     while d + 4 * LANES <= size:
-        tile(FLOAT32, 1, 4, scores, 0, values + 4 * d, size, LANES, seen, out + 4 * d, 0)
+        tile(FLOAT32, 1, 4, LANES, scores, 0, values + 4 * d, size, LANES, seen, out + 4 * d, 0)
         d += 4 * LANES
     while d < size:
-        tile(FLOAT32, 1, 1, scores, 0, values + 4 * d, size, LANES, seen, out + 4 * d, 0)
+        tile(FLOAT32, 1, 1, LANES, scores, 0, values + 4 * d, size, LANES, seen, out + 4 * d, 0)
         d += LANES
     _times(out, size, share)
 

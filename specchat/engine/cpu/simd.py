@@ -55,9 +55,9 @@ def constant(value: int) -> Any:
     return ir.Constant(I64, value)
 
 
-def splat(value: float) -> Any:
+def splat(value: float, lanes: int = LANES) -> Any:
     """A vector of one number."""
-    return ir.Constant(VECTOR, [value] * LANES)
+    return ir.Constant(ir.VectorType(F32, lanes), [value] * lanes)
 
 
 def at(builder: Any, address: Any, offset: Any, kind: Any, width: int) -> Any:
@@ -83,13 +83,14 @@ def store(builder: Any, value: Any, address: Any, offset: Any) -> None:
 
 def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once."""
-    return instruction(builder, "llvm.fma.v16f32", VECTOR, [a, b, c])
+    return instruction(builder, f"llvm.fma.v{a.type.count}f32", a.type, [a, b, c])
 
 
-def spread(builder: Any, scalar: Any) -> Any:
+def spread(builder: Any, scalar: Any, lanes: int = LANES) -> Any:
     """A vector with `scalar` in every lane."""
-    one = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), scalar, ir.Constant(I32, 0))
-    return builder.shuffle_vector(one, ir.Constant(VECTOR, ir.Undefined), ir.Constant(WORDS, [0] * LANES))
+    unset = ir.Constant(ir.VectorType(F32, lanes), ir.Undefined)
+    one = builder.insert_element(unset, scalar, ir.Constant(I32, 0))
+    return builder.shuffle_vector(one, unset, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
 
 def folded(builder: Any, vector: Any, join: Callable[[Any, Any], Any]) -> Any:

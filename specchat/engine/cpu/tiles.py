@@ -28,17 +28,22 @@ FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT = range(5)
 FORMS = 5
 
 
-def _weights(builder: Any, form: int, address: Any, offset: Any) -> Any:
-    """LANES weights as float32: exactly what is stored, but for the scales of quantised ones."""
+def _weights(builder: Any, form: int, address: Any, offset: Any, lanes: int) -> Any:
+    """So many weights as float32: exactly what is stored, but for the scales of quantised ones."""
+
+    def stored(kind: Any, width: int) -> Any:
+        return load(builder, address, offset, ir.VectorType(kind, lanes), width)
+
+    wide = ir.VectorType(F32, lanes)
     if form == FLOAT32:
-        return load(builder, address, offset)
+        return stored(F32, 4)
     if form == FLOAT16:
-        return builder.fpext(load(builder, address, offset, ir.VectorType(ir.HalfType(), LANES), 2), VECTOR)
+        return builder.fpext(stored(ir.HalfType(), 2), wide)
     if form == BFLOAT16:
-        bits = load(builder, address, offset, ir.VectorType(ir.IntType(16), LANES), 2)
-        raised = builder.shl(builder.zext(bits, WORDS), ir.Constant(WORDS, [16] * LANES))
-        return builder.bitcast(raised, VECTOR)
-    return builder.sitofp(load(builder, address, offset, ir.VectorType(ir.IntType(8), LANES), 1), VECTOR)
+        words = ir.VectorType(I32, lanes)
+        raised = builder.shl(builder.zext(stored(ir.IntType(16), 2), words), ir.Constant(words, [16] * lanes))
+        return builder.bitcast(raised, wide)
+    return builder.sitofp(stored(ir.IntType(8), 1), wide)
 
 
 @constants_primitive
@@ -47,6 +52,7 @@ def tile(
     form: Any,
     rows: Any,
     panels: Any,
+    lanes: Any,
     x: Any,
     x_row: Any,
     w: Any,
@@ -56,24 +62,27 @@ def tile(
     y: Any,
     y_row: Any,
 ) -> Any:
-    """y[r, 16 p ...] = the sum over k of x[r, k] w[p, k]; `rows` x `panels` sums of vectors at a time.
+    """y[r, 16 p ...] = the sum over k of x[r, k] w[p, k] for `rows` rows and `panels` panels of LANES outputs.
 
-    x and y are float32, their rows so many elements apart; w has LANES weights in a vector, the next k `step` elements
-    further and the next panel `panel` further. `form`, `rows` and `panels` are constants.
+    x and y are float32, their rows so many elements apart; of w the next k is `step` elements further and the next
+    panel `panel` further. `form`, `rows`, `panels` and `lanes` are constants; vectors have so many lanes.
     """
-    count, wide = rows.literal_value, panels.literal_value
+    count, wide, of_vector = rows.literal_value, panels.literal_value, lanes.literal_value
+    parts = [(p, lane) for p in range(wide) for lane in range(0, LANES, of_vector)]
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, x_row, w, step, panel, inputs, y, y_row = arguments[3:]
-        sums = _zeros(builder, count, wide)
+        x, x_row, w, step, panel, inputs, y, y_row = arguments[4:]
+        sums = _zeros(builder, count, len(parts), of_vector)
         with cgutils.for_range(builder, inputs) as loop:
             at = builder.mul(loop.index, step)
-            places = [builder.add(at, builder.mul(panel, constant(p))) for p in range(wide)]
-            weights = [_weights(builder, form.literal_value, w, place) for place in places]
+            places = [
+                builder.add(at, builder.add(builder.mul(panel, constant(p)), constant(lane))) for p, lane in parts
+            ]
+            weights = [_weights(builder, form.literal_value, w, place, of_vector) for place in places]
             _add_products(builder, sums, x, x_row, loop.index, weights)
         _put(builder, sums, y, y_row)
 
-    return emitted([form, rows, panels], 8, emit)
+    return emitted([form, rows, panels, lanes], 8, emit)
 
 
 @constants_primitive
@@ -100,7 +109,7 @@ def four_bit_tile(
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, x_row, w, code, scales, block, inputs, y, y_row = arguments[2:]
-        sums = _zeros(builder, count, wide)
+        sums = _zeros(builder, count, wide, LANES)
         table = load(builder, code, constant(0))
         blocks, pairs = builder.sdiv(inputs, block), builder.sdiv(inputs, constant(2))
         with cgutils.for_range(builder, blocks) as outer:
@@ -158,23 +167,26 @@ def _looked_up_by_eights(builder: Any, table: Any, indices: Any) -> Any:
     return builder.shuffle_vector(*found, ir.Constant(WORDS, list(range(LANES))))
 
 
-def _zeros(builder: Any, rows: int, panels: int) -> list[list[Any]]:
-    sums = [[cgutils.alloca_once(builder, VECTOR) for _ in range(panels)] for _ in range(rows)]
+def _zeros(builder: Any, rows: int, vectors: int, lanes: int) -> list[list[Any]]:
+    kind = ir.VectorType(F32, lanes)
+    sums = [[cgutils.alloca_once(builder, kind) for _ in range(vectors)] for _ in range(rows)]
     for slot in (slot for row in sums for slot in row):
-        builder.store(splat(0.0), slot)
+        builder.store(splat(0.0, lanes), slot)
     return sums
 
 
 def _add_products(builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: Any, weights: list[Any]) -> None:
     for r, row in enumerate(sums):
         at = builder.add(builder.mul(x_row, constant(r)), k)
-        value = spread(builder, load(builder, x, at, F32, 4))
+        value = spread(builder, load(builder, x, at, F32, 4), weights[0].type.count)
         for slot, weight in zip(row, weights, strict=True):
             builder.store(fma(builder, value, weight, builder.load(slot)), slot)
 
 
 def _put(builder: Any, sums: list[list[Any]], y: Any, y_row: Any) -> None:
     for r, row in enumerate(sums):
-        for p, slot in enumerate(row):
-            place = builder.add(builder.mul(y_row, constant(r)), constant(LANES * p))
-            store(builder, builder.load(slot), y, place)
+        place = builder.mul(y_row, constant(r))
+        for slot in row:
+            vector = builder.load(slot)
+            store(builder, vector, y, place)
+            place = builder.add(place, constant(vector.type.count))

@@ -1,0 +1,97 @@
+"""Where the time of a step on the processor goes, beside the least it could take: the figures of docs/cpu-step.md."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from specchat.config.paths import demo_model
+from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import Decoder, Skip
+
+CONTEXT = 256
+"""Tokens in the cache before a step."""
+ROWS = (1, 2, 4, 8, 16)
+
+
+def timed(run: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Median and spread between the quartiles, in microseconds."""
+    times = []
+    for _ in range(repeats):
+        started = perf_counter()
+        run()
+        times.append(1e6 * (perf_counter() - started))
+    low, _, high = quantiles(times, n=4)
+    return median(times), high - low
+
+
+def read_rate() -> float:
+    """Bytes a second that one core reads of what its caches do not hold."""
+    numbers = np.ones(64 << 20, np.float32)
+    return numbers.nbytes / (timed(numbers.max, 9)[0] * 1e-6)
+
+
+def sum_rate() -> float:
+    """Multiply-adds a second of one core, on matrices that its first cache holds."""
+    a, b = torch.ones(64, 96), torch.ones(96, 64)
+    return 64 * 96 * 64 / (timed(lambda: torch.mm(a, b), 2000)[0] * 1e-6)
+
+
+def parts(fast: CpuDecoder, plain: Decoder, rows: int, repeats: int) -> list[tuple[float, float]]:
+    """What the columns of the table tell of a step of so many rows."""
+    tokens, every = list(range(5, 5 + rows)), frozenset(range(fast.config.layers))
+    for decoder in (fast, plain):
+        for first in range(0, CONTEXT, 128):
+            decoder.forward([7] * 128, first)
+
+    def without(attention: frozenset[int], mlp: frozenset[int]) -> tuple[float, float]:
+        return timed(lambda: fast.forward(tokens, CONTEXT, Skip(attention, mlp)), repeats)
+
+    def whole(one: CpuDecoder | Decoder) -> tuple[float, float]:
+        return timed(lambda: one.logits(one.forward(tokens, CONTEXT)), repeats)
+
+    nothing, attention, mlp = without(every, every), without(frozenset(), every), without(every, frozenset())
+    hidden = fast.forward(tokens, CONTEXT)
+    return [
+        nothing,
+        (attention[0] - nothing[0], attention[1]),
+        (mlp[0] - nothing[0], mlp[1]),
+        timed(lambda: fast.logits(hidden), repeats),
+        whole(fast),
+        whole(plain),
+    ]
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=demo_model("target"))
+    parser.add_argument("--quant", choices=("nf4", "fp4", "int8"))
+    parser.add_argument("--repeats", type=int, default=200)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    checkpoint = Checkpoint.open(options.model)
+    fast, plain = CpuDecoder(checkpoint, 1024, options.quant), Decoder(checkpoint, 1024, options.quant)
+    c = fast.config
+    weights = c.parameters()
+    print(f"{weights / 1e6:.1f} M weights, {c.layers} layers; microseconds, medians and spread between quartiles\n")
+    print("| rows | calls, embedding | attention | MLP | head | all | plain torch | sums alone |")
+    print("|---|---|---|---|---|---|---|---|")
+    sums = sum_rate()
+    for rows in ROWS:
+        found = parts(fast, plain, rows, options.repeats)
+        cells = " | ".join(f"{middle:,.0f} ± {spread / 2:,.0f}" for middle, spread in found)
+        least = 1e6 * rows * (weights - (0 if c.tied else c.vocab * c.hidden)) / sums
+        print(f"| {rows} | {cells} | {least:,.0f} |")
+    rate = read_rate()
+    print(f"\nOne core makes {sums / 1e9:.0f} billion multiply-adds a second and reads {rate / 1e9:.1f} GB/s: ", end="")
+    print(f"{1e6 * fast.memory() / rate:,.0f} microseconds for {fast.memory() / 1e6:.1f} MB of weights and cache.")
+
+
+if __name__ == "__main__":
+    main()
