@@ -1,0 +1,58 @@
+"""README's table of what drafts with which backend, written from the code: `python -m measure.backends`."""
+
+from pathlib import Path
+
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, UNFIT
+from specchat.engine.model.config import FAMILIES
+from specchat.engine.strategies import STRATEGIES
+
+PAGE = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- below: python -m measure.backends -->\n", "<!-- above: python -m measure.backends -->\n"
+SENTENCES = {
+    DEFAULT_BACKEND: "specchat's own decoder takes safetensors of {families} and costs nothing to install; "
+    'its weights are as stored or in 4 or 8 bits (`quant = "nf4"`), which on the CPU saves memory, not time.',
+    GGUF_BACKEND: "llama.cpp takes GGUF files and costs `pip install 'specchat[gguf]'`, which compiles for minutes, "
+    "and some of plain decoding's speed on most processors; a model with a running state has `plain` alone "
+    "([docs/gguf.md](docs/gguf.md)).",
+    HF_BACKEND: "transformers takes any other text model that it knows, such as Gemma, Phi or Mixtral, and costs "
+    "speed: passes run eagerly, on the CPU in float32; a model whose cache cannot be taken back has `plain` alone "
+    "([docs/transformers.md](docs/transformers.md)).",
+}
+"""What each backend takes, and what it costs."""
+
+
+def table() -> str:
+    """The table and a sentence for each backend, as Markdown."""
+    head = ["strategy", *(f"`{name}`" for name in BACKENDS)]
+    rows = [head, ["---"] * len(head)]
+    rows += [[f"`{name}`", *(_cell(name, backend) for backend in BACKENDS)] for name in STRATEGIES]
+    sentences = [f"- `{name}`: {SENTENCES[name].format(families=_families())}" for name in BACKENDS]
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), "", *sentences, ""])
+
+
+def page(text: str) -> str:
+    """README's `text` with the table anew.
+
+    Raises:
+        ValueError: a mark is missing.
+    """
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{PAGE} lacks its marks")
+    return f"{before}{BEGIN}{table()}{END}{after}"
+
+
+def _cell(strategy: str, backend: str) -> str:
+    if reason := UNFIT[backend].get(strategy):
+        return f"no: {reason}"
+    return "with a draft model" if STRATEGIES[strategy].needs_draft else "yes"
+
+
+def _families() -> str:
+    *first, last = (name.capitalize() for name in FAMILIES)
+    return f"{', '.join(first)} and {last}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")

@@ -1,0 +1,36 @@
+"""README's table of what drafts with which backend."""
+
+import pytest
+
+from measure import backends
+from measure.backends import BEGIN, END, PAGE, page, table
+from specchat.engine.backends import BACKENDS, UNFIT
+from specchat.engine.strategies import STRATEGIES
+
+
+def test_readme_is_what_the_code_says() -> None:
+    text = PAGE.read_text("utf-8")
+    assert text == page(text), "run python -m measure.backends"
+
+
+def test_every_strategy_and_backend_is_told_and_every_refusal_has_its_reason() -> None:
+    rows = {line.split(" | ")[0].strip("| `"): line for line in table().splitlines() if line.startswith("| `")}
+    assert set(rows) == set(STRATEGIES)
+    for at, (backend, unfit) in enumerate(UNFIT.items(), 1):
+        told = {name: row.strip("| ").split(" | ")[at] for name, row in rows.items()}
+        assert {name: told[name] for name in unfit} == {name: f"no: {reason}" for name, reason in unfit.items()}
+        assert {told[name] for name in STRATEGIES if name not in unfit} <= {"yes", "with a draft model"}
+        assert f"\n- `{backend}`: " in table()
+    assert list(UNFIT) == list(BACKENDS)
+
+
+def test_a_change_in_the_code_changes_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = PAGE.read_text("utf-8")
+    monkeypatch.setattr(backends, "UNFIT", {**UNFIT, "hf": {"lookup": "it was asked not to"}})
+    assert "no: it was asked not to" in page(before)
+
+
+@pytest.mark.parametrize("text", ["before\n", f"{BEGIN}open", f"{END}"])
+def test_a_page_without_its_marks_is_not_written(text: str) -> None:
+    with pytest.raises(ValueError, match="lacks its marks"):
+        page(text)
