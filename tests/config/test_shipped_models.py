@@ -1,12 +1,15 @@
 """The shipped models.toml: it can be loaded, and its needs follow from the shapes in docs/models-toml.md."""
 
 import math
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from specchat.config.catalog import Pair, load_catalog
+from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
 
 CATALOG = load_catalog(None)
@@ -60,21 +63,51 @@ class Shape:
         return weights + self.cache(context, 4)
 
 
-def _shapes() -> dict[str, Shape]:
-    shapes = {}
+@dataclass(frozen=True)
+class Checkpoint:
+    """One that transformers runs."""
+
+    parameters: int
+    kept: int
+    cached: int
+
+    def on_gpu(self, context: int, quantised: bool) -> float:
+        layers = self.parameters - self.kept
+        return layers * (NF4_GPU_BYTES if quantised else 2) + self.kept * 2 + self.cached * context * 2
+
+    def on_cpu(self, context: int, quantised: bool) -> float:
+        layers = self.parameters - self.kept
+        return layers * (NF4_CPU_BYTES if quantised else 4) + self.kept * 4 + self.cached * context * 4
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    bytes: int
+    cached: int
+
+    def held(self, context: int) -> float:
+        return self.bytes + self.cached * context * 2
+
+
+def _rows(columns: int) -> Iterator[list[str]]:
+    """The rows about models of the tables with so many columns."""
     for line in DOCS.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 11 and "/" in cells[0]:
-            stated, hidden, layers, heads, kv_heads, head_size, ffn, vocabulary = (
-                int(cell.replace(",", "")) for cell in cells[1:9]
-            )
-            shapes[cells[0]] = Shape(
-                stated, hidden, layers, heads, kv_heads, head_size, ffn, vocabulary, cells[9] == "yes", cells[10]
-            )
-    return shapes
+        if len(cells) == columns and "/" in cells[0] and " " not in cells[0]:
+            yield cells
+
+
+def _number(cell: str) -> int:
+    return int(cell.replace(",", ""))
+
+
+def _shapes() -> dict[str, Shape]:
+    return {cells[0]: Shape(*map(_number, cells[1:9]), tied=cells[9] == "yes", extra=cells[10]) for cells in _rows(11)}
 
 
 SHAPES = _shapes()
+CHECKPOINTS = {cells[0]: Checkpoint(*map(_number, cells[1:])) for cells in _rows(4)}
+FILES = {cells[0]: GgufFile(*map(_number, cells[1:])) for cells in _rows(3)}
 REAL = [pair for pair in CATALOG.pairs if pair.id != "demo"]
 
 
@@ -87,17 +120,44 @@ def test_stated_parameter_counts_follow_from_the_shapes(model: str) -> None:
     assert SHAPES[model].parameters == SHAPES[model].stated_parameters
 
 
-@pytest.mark.parametrize("pair", REAL, ids=lambda pair: pair.id)
-def test_needs_follow_from_the_shapes(pair: Pair) -> None:
-    assert pair.spec.draft is not None
-    assert pair.spec.context is not None
-    target, draft = (SHAPES[source.repo or ""] for source in (pair.spec.target, pair.spec.draft))
-    quantised, context = pair.spec.target.quant == "nf4", pair.spec.context
-    gpu = (target.on_gpu(context, quantised) + draft.drafting_on_gpu(context)) / GIB + OVERHEAD_GIB
-    cpu = (target.on_cpu(context, quantised) + draft.on_cpu(context, False)) / GIB + OVERHEAD_GIB
-    assert pair.requires.vram_gib == _tenth_up(gpu)
-    assert pair.requires.ram_gib == _tenth_up(cpu)
-    assert pair.requires.disk_gib == _tenth_up(2 * (target.parameters + draft.parameters) / GIB)
+def needs(pair: Mapping[str, Any]) -> tuple[float, float, float]:
+    """GiB of GPU memory, main memory and disk that a `[[pair]]` takes, by its backend's formula."""
+    sources = [pair[key] for key in ("target", "draft") if key in pair]
+    context, quantised = pair["context"], pair["target"].get("quant") == "nf4"
+    match pair.get("backend", "native"):
+        case "gguf":
+            files = [FILES[f"{source['repo']}/{source['file']}"] for source in sources]
+            gpu = cpu = sum(file.held(context) for file in files)
+            disk: float = sum(file.bytes for file in files)
+        case "hf":
+            (checkpoint,) = (CHECKPOINTS[source["repo"]] for source in sources)
+            gpu, cpu = checkpoint.on_gpu(context, quantised), checkpoint.on_cpu(context, quantised)
+            disk = 2 * checkpoint.parameters
+        case _:
+            target, draft = (SHAPES[source["repo"]] for source in sources)
+            gpu = target.on_gpu(context, quantised) + draft.drafting_on_gpu(context)
+            cpu = target.on_cpu(context, quantised) + draft.on_cpu(context, False)
+            disk = 2 * (target.parameters + draft.parameters)
+    return _tenth_up(gpu / GIB + OVERHEAD_GIB), _tenth_up(cpu / GIB + OVERHEAD_GIB), _tenth_up(disk / GIB)
+
+
+DECLARED = [pair for pair in tomllib.loads(shipped("models.toml").read_text("utf-8"))["pair"] if pair["id"] != "demo"]
+
+
+@pytest.mark.parametrize("pair", DECLARED, ids=lambda pair: pair["id"])
+def test_needs_follow_from_the_shapes(pair: dict[str, Any]) -> None:
+    stated = pair["requires"]
+    assert (stated["vram_gib"], stated["ram_gib"], stated["disk_gib"]) == needs(pair)
+
+
+def test_pairs_are_ordered_by_memory() -> None:
+    sizes = [pair.requires.vram_gib or 0 for pair in REAL]
+    assert sizes == sorted(sizes)
+
+
+def test_what_others_run_is_listed_too() -> None:
+    assert {"gguf", "hf", "native"} == {pair.spec.backend for pair in REAL}
+    assert all(pair.licence for pair in REAL)
 
 
 def test_the_demo_pair_comes_first_and_is_the_default() -> None:
