@@ -84,10 +84,11 @@ def pull(models: Path | None, model: str, file: str | None, yes: bool) -> None:
 
     Says first how much it is and where it goes, and asks. ctrl+c stops; what was fetched is kept.
     """
+    from specchat.models.machine import missing_packages, unable
     from specchat.models.pull import order
 
     known = here(models)
-    sources = _sources(model, known)
+    sources, pair = _sources(model, known), _pair(model, known)
     ordered = order(known.hub, sources, file)
     out = Output()
     if not ordered.missing:
@@ -96,7 +97,7 @@ def pull(models: Path | None, model: str, file: str | None, yes: bool) -> None:
         return
     from specchat.models import words
 
-    for sentence in words.order(ordered):
+    for sentence in words.order(ordered, unable(pair.spec, missing_packages()) if pair else ""):
         click.echo(sentence, err=True)
     agreed("Download it?", yes)
     folders = _fetch(ordered)

@@ -1,6 +1,7 @@
 """A pair of models: where its files are and how it is to run, and what is known of it once it is loaded."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,8 @@ CacheType = Literal["f32", "f16", "q8_0"]
 """What llama.cpp keeps an entry of the cache as."""
 
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
+QUANT_BITS: Mapping[Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8}
+"""Bits of a weight that bitsandbytes quantised, scales included, rounded up."""
 CACHE_TYPES: tuple[CacheType, ...] = ("f32", "f16", "q8_0")
 
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specchat.config.catalog import Pair
-from specchat.engine.backends import HF_BACKEND
+from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.model.beyond import beyond_the_kernels
 from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.plan import DEFAULT_CONTEXT, GIB, SPARE, Model, Place, Plan, nearest, plan
 from specchat.engine.model.plan import fits as plan_fits
-from specchat.engine.pair import QUANTS, ModelSource, Quant
+from specchat.engine.pair import QUANT_BITS, QUANTS, ModelSource, Quant
 from specchat.models.about import About
-from specchat.models.machine import Machine
+from specchat.models.machine import Machine, unable
 
 Verdict = Literal["GPU", "CPU", "no", "?"]
 RUNTIME = 1 << 30
@@ -29,15 +29,15 @@ class Fit:
 
 def fit(pair: Pair, target: About | None, draft: About | None, machine: Machine) -> Fit:
     """Where `pair` runs; `target` and `draft` are what is known of its models, None where they are not here yet."""
-    if pair.unsupported:
-        return Fit("no", pair.unsupported)
+    if reason := pair.unsupported or unable(pair.spec, machine.missing):
+        return Fit("no", reason)
     if target is not None and target.format == "GGUF":
         return _by_size(target, draft, machine)
     known = [about for about in (target, draft) if about is not None]
     if reason := next((about.why_not for about in known if about.config is None), ""):
         return Fit("no", reason)
     if target is not None and (pair.spec.backend == HF_BACKEND or any(about.foreign for about in known)):
-        return _by_transformers(target, draft, machine)
+        return _by_transformers(pair, target, draft, machine)
     if target is not None and target.config is not None and (draft is not None or pair.spec.draft is None):
         return _planned(pair, target, draft, machine)
     return _stated(pair, machine)
@@ -70,8 +70,8 @@ def _takes(made: Plan, place: Place) -> str:
 
 
 def _stated(pair: Pair, machine: Machine) -> Fit:
-    needs = pair.requires
-    if needs.vram_gib is not None and machine.gpu is not None and _holds(machine.gpu, needs.vram_gib * GIB):
+    needs, gpu = pair.requires, machine.llama_gpu if pair.spec.backend == GGUF_BACKEND else machine.gpu
+    if needs.vram_gib is not None and gpu is not None and _holds(gpu, needs.vram_gib * GIB):
         return Fit("GPU", f"needs {needs.vram_gib:g} GiB of GPU memory, by its shape")
     if needs.ram_gib is not None and _holds(machine.memory, needs.ram_gib * GIB):
         return Fit("CPU", f"needs {needs.ram_gib:g} GiB of memory, by its shape")
@@ -84,14 +84,20 @@ def _by_size(target: About, draft: About | None, machine: Machine) -> Fit:
     """llama.cpp's own needs are not worked out here: the files must fit, with some room."""
     size = target.size + (draft.size if draft else 0) + RUNTIME
     words = f"takes about {size / GIB:.1f} GiB, by the size of its file"
+    if machine.llama_gpu is not None and _holds(machine.llama_gpu, size):
+        return Fit("GPU", words)
     return Fit("CPU" if _holds(machine.memory, size) else "no", words)
 
 
-def _by_transformers(target: About, draft: About | None, machine: Machine) -> Fit:
-    """Its needs are not worked out here either; on the CPU it makes float32 of 16 bits."""
-    abouts = [about for about in (target, draft) if about is not None]
-    on_gpu = RUNTIME + sum(about.size for about in abouts)
-    on_cpu = RUNTIME + sum(about.size * (2 if about.quant in _SIXTEEN else 1) for about in abouts)
+def _by_transformers(pair: Pair, target: About, draft: About | None, machine: Machine) -> Fit:
+    """Its needs are not worked out here either; on the CPU it makes float32 of 16 bits that are not quantised."""
+    on_gpu = on_cpu = float(RUNTIME)
+    for source, about in ((pair.spec.target, target), (pair.spec.draft, draft)):
+        if source is not None and about is not None:
+            half = about.quant in _SIXTEEN
+            bits = QUANT_BITS[source.quant] / 16 if half and source.quant in QUANT_BITS else 1.0
+            on_gpu += about.size * bits
+            on_cpu += about.size * (2 if half and bits == 1.0 else bits)
     if machine.gpu is not None and _holds(machine.gpu, on_gpu):
         return Fit("GPU", f"run by transformers; takes about {on_gpu / GIB:.1f} GiB of GPU memory")
     words = f"run by transformers; takes about {on_cpu / GIB:.1f} GiB"

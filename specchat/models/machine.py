@@ -1,35 +1,76 @@
-"""What this machine has free for models, told without torch."""
+"""What this machine has for models, told without torch: free memory, and the packages that run them."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
+from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
+from specchat.engine.gguf.library import INSTALL
 from specchat.engine.gpu_counters import installed
 from specchat.engine.kernels.limits import OLDEST
 from specchat.engine.model.memory import free_memory
+from specchat.engine.pair import QUANTS, PairSpec
+
+PACKAGES = ("llama_cpp", "accelerate", "bitsandbytes")
+"""What only some pairs need."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Free bytes of the GPU, None where there is none for us, and of the main memory, None where that is not told."""
+    """Free bytes of the GPU, None where there is none for us, and of the main memory, None where that is not told.
+
+    `llama_gpu` is the same for llama.cpp, which may be built without; `missing` are those of PACKAGES that are not
+    installed.
+    """
 
     gpu: int | None
     memory: int | None
+    llama_gpu: int | None = None
+    missing: frozenset[str] = frozenset()
 
 
 def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
-    """The machine at hand, with its roomiest GPU that the kernels run on."""
-    gpus = [gpu.free for gpu in installed() if gpu.capability >= OLDEST] if _uses_gpus(environ) else []
-    return Machine(max(gpus, default=None), free_memory())
+    """The machine at hand, with its roomiest GPU."""
+    hidden = environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    ours, llamas = not hidden and _torch_uses_gpus(), not hidden and _llama_uses_gpus()
+    gpus = installed() if ours or llamas else ()
+    return Machine(
+        gpu=max((gpu.free for gpu in gpus if ours and gpu.capability >= OLDEST), default=None),
+        memory=free_memory(),
+        llama_gpu=max((gpu.free for gpu in gpus if llamas), default=None),
+        missing=missing_packages(),
+    )
 
 
-def _uses_gpus(environ: Mapping[str, str]) -> bool:
-    """Whether this installation could run on a GPU at all."""
+def missing_packages() -> frozenset[str]:
+    """Those of PACKAGES that are not installed."""
+    return frozenset(name for name in PACKAGES if find_spec(name) is None)
+
+
+def unable(spec: PairSpec, missing: Collection[str]) -> str:
+    """Which of the `missing` packages a pair needs and how to get it, in words; empty for none."""
+    if spec.backend == GGUF_BACKEND:
+        return f"needs llama-cpp-python: {INSTALL}" if "llama_cpp" in missing else ""
+    if all(source is None or source.quant not in QUANTS for source in (spec.target, spec.draft)):
+        return ""
+    needed = ("accelerate", "bitsandbytes") if spec.backend == HF_BACKEND else ("bitsandbytes",)
+    absent = [name for name in needed if name in missing]
+    return f"needs {' and '.join(absent)} for its quant: pip install {' '.join(absent)}" if absent else ""
+
+
+def _torch_uses_gpus() -> bool:
+    """Whether our decoder could run on a GPU at all."""
     try:
         built = version("torch")
     except PackageNotFoundError:
         return False
-    hidden = environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return not hidden and not built.endswith("+cpu") and find_spec("triton") is not None
+    return not built.endswith("+cpu") and find_spec("triton") is not None
+
+
+def _llama_uses_gpus() -> bool:
+    """Whether llama.cpp is built for NVIDIA's GPUs: a library of its own tells, so it need not be loaded."""
+    origin = getattr(find_spec("llama_cpp"), "origin", None)
+    return origin is not None and any((Path(origin).parent / "lib").glob("*ggml-cuda*"))

@@ -113,8 +113,9 @@ class Task:
     `order` is there once the hub has answered, `error` where it failed. Nothing is fetched before `start`.
     """
 
-    def __init__(self, name: str, hub: Hub, sources: Sequence[ModelSource]) -> None:
-        self.name = name
+    def __init__(self, name: str, hub: Hub, sources: Sequence[ModelSource], lack: str = "") -> None:
+        """`lack` says what this installation needs to run the models."""
+        self.name, self.lack = name, lack
         self.state: State = "asking"
         self.order: Order | None = None
         self.progress = Progress(0, 0, 0.0)

@@ -37,8 +37,11 @@ def _span(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def order(what: Order) -> list[str]:
-    """What a download takes, where it goes, and what has to be known before, a sentence each."""
+def order(what: Order, lack: str = "") -> list[str]:
+    """What a download takes, where it goes, and what has to be known before, a sentence each.
+
+    `lack` says what this installation needs to run it.
+    """
     repos = " and ".join(part.listing.repo for part in what.parts)
     begun = f" ({size(what.size)} in all; the rest is here)" if what.missing < what.size else ""
     sentences = [
@@ -51,6 +54,8 @@ def order(what: Order) -> list[str]:
         sentences.append(f"{repo} is gated: its terms must be accepted at {host}/{repo}, and HF_TOKEN be set.")
     if what.missing > what.free:
         sentences.append("There is not enough room for it.")
+    if lack:
+        sentences.append(f"Before it can be loaded, it {lack}.")
     return sentences
 
 

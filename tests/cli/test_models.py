@@ -18,6 +18,7 @@ from specchat.engine.fetch import source, transfer
 from specchat.engine.fetch.listing import PATIENCE_S
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource
+from specchat.models import machine
 from specchat.models.check import as_table, checked_pair
 from specchat.models.machine import Machine
 from specchat.models.search import search
@@ -68,6 +69,18 @@ def test_a_pull_asks_first_and_says_how_much_and_where(run: Run, hub: LoopbackHu
     assert (folder / "model.safetensors").read_bytes() == hub.repos[BIG]["model.safetensors"]
     again = run("models", "pull", BIG)
     assert again.stdout == f"{BIG} is all here.\n"
+
+
+def test_a_package_that_is_missing_is_told_before_a_download(
+    run: Run, hub: LoopbackHub, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.repos["someone/file"] = {"m.gguf": b"GGUF"}
+    target = 'target = { repo = "someone/file", file = "m.gguf" }'
+    configure(home, models=f'schema = 1\n[[pair]]\nid = "file"\nbackend = "gguf"\n{target}\n')
+    for missing in (True, False):
+        monkeypatch.setattr(machine, "missing_packages", lambda missing=missing: {"llama_cpp"} if missing else set())
+        told = run("models", "pull", "file").stderr
+        assert ("Before it can be loaded, it needs llama-cpp-python: pip install" in told) == missing
 
 
 def test_a_gated_model_is_told_before_it_is_asked_for(run: Run, hub: LoopbackHub) -> None:

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from specchat.engine import measure
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hf import proof
+from specchat.engine.hf.files import HfFiles
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec, Quant
@@ -287,3 +288,15 @@ def test_a_model_that_writes_no_text(folders: tuple[Path, Path], tmp_path: Path)
 def test_programs_that_are_trusted_but_not_there(folders: tuple[Path, Path], tmp_path: Path) -> None:
     folder = changed(folders[0], tmp_path / "x", model_type="own", auto_map={"AutoConfig": "own.Own"})
     assert "none is ever downloaded" in refusal(pair(folder, trust_remote_code=True))
+
+
+def test_embedding_and_head_stay_as_they_are_when_the_layers_are_quantised(tmp_path: Path) -> None:
+    made = network("qwen3_moe", tie_word_embeddings=False).to(torch.bfloat16)
+    files = HfFiles.open(saved(made, tmp_path / "x"), trusted=False)
+    every = sum(weights.numel() for weights in made.parameters())
+    kept = 2 * made.config.vocab_size * made.config.hidden_size
+    heads = files.size - 2 * every
+    assert files.needs(True, None) == files.size
+    assert files.needs(False, None) == 2 * files.size
+    assert files.needs(True, "nf4") == pytest.approx((every - kept) * 5 / 8 + kept * 2, abs=heads)
+    assert files.needs(False, "int8") == pytest.approx((every - kept) + kept * 4, abs=heads)

@@ -7,7 +7,7 @@ import pytest
 
 from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.engine.fetch.source import Hub
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.models import machine as machine_module
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import drafts_for, lack
@@ -74,6 +74,51 @@ def test_gguf_files_go_by_their_size(tmp_path: Path) -> None:
     assert fit(pair(about.place), replace(about, size=80 * GIB), None, ROOMY).verdict == "no"
 
 
+def test_llama_cpps_gpu_is_its_own(tmp_path: Path) -> None:
+    about = about_gguf(gguf(tmp_path / "m.gguf"))
+    spec = PairSpec("p", "P", ModelSource(repo="a/b", file="m.gguf"), backend="gguf")
+    stated = Pair(spec, requires=Requires(vram_gib=8.0, ram_gib=8.0))
+    ours, llamas = Machine(64 * GIB, 64 * GIB), Machine(None, 64 * GIB, llama_gpu=64 * GIB)
+    assert [fit(stated, None, None, machine).verdict for machine in (ours, llamas)] == ["CPU", "GPU"]
+    assert [fit(stated, about, None, machine).verdict for machine in (ours, llamas)] == ["CPU", "GPU"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "quant", "missing", "words"),
+    [
+        ("gguf", None, ["llama_cpp"], 'needs llama-cpp-python: pip install "specchat[gguf]"'),
+        ("gguf", None, ["accelerate", "bitsandbytes"], ""),
+        ("hf", "nf4", ["accelerate"], "needs accelerate for its quant: pip install accelerate"),
+        (
+            "hf",
+            "nf4",
+            ["accelerate", "bitsandbytes"],
+            "needs accelerate and bitsandbytes for its quant: pip install accelerate bitsandbytes",
+        ),
+        ("hf", None, ["accelerate"], ""),
+        ("native", "nf4", ["accelerate"], ""),
+        ("native", "nf4", ["bitsandbytes"], "needs bitsandbytes for its quant: pip install bitsandbytes"),
+    ],
+)
+def test_a_pair_whose_package_is_missing_does_not_fit(
+    backend: str, quant: Quant | None, missing: list[str], words: str
+) -> None:
+    source = ModelSource(repo="a/b", quant=quant, file="m.gguf" if backend == "gguf" else None)
+    stated = Pair(PairSpec("p", "P", source, backend=backend), requires=Requires(ram_gib=1.0))
+    verdict = fit(stated, None, None, replace(ROOMY, missing=frozenset(missing)))
+    assert (verdict.verdict, verdict.words) == (("no", words) if words else ("CPU", verdict.words))
+
+
+def test_what_transformers_runs_is_smaller_where_it_is_quantised(tiny: About) -> None:
+    foreign = replace(tiny, config=None, foreign=True, quant="bfloat16", size=16 * GIB)
+    source = ModelSource(path=str(tiny.place))
+    whole = Pair(PairSpec("p", "P", source, backend="hf"))
+    small = Pair(replace(whole.spec, target=replace(source, quant="nf4")))
+    card = Machine(8 * GIB, 20 * GIB)
+    assert [fit(each, foreign, None, card).verdict for each in (whole, small)] == ["no", "GPU"]
+    assert fit(small, foreign, None, replace(card, gpu=None)).verdict == "CPU"
+
+
 @pytest.mark.parametrize(
     ("capability", "torch", "environ", "gpu"),
     [
@@ -89,7 +134,24 @@ def test_the_gpu_counts_where_it_can_be_used(
     FakeNvml(monkeypatch).capability = capability
     monkeypatch.setattr(machine_module, "version", lambda _: torch)
     monkeypatch.setattr(machine_module, "find_spec", lambda _: object())
-    assert this_machine(environ).gpu == gpu
+    machine = this_machine(environ)
+    assert (machine.gpu, machine.llama_gpu, machine.missing) == (gpu, None, frozenset())
+
+
+def test_a_llama_cpp_that_is_built_for_gpus_is_known_by_its_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeNvml(monkeypatch).capability = (7, 5)
+    package = tmp_path / "llama_cpp" / "__init__.py"
+    (package.parent / "lib").mkdir(parents=True)
+    package.write_text("raise RuntimeError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(machine_module, "version", lambda _: "2.13.0+cpu")
+    assert this_machine({}).llama_gpu is None
+    (package.parent / "lib" / "libggml-cuda.so").touch()
+    assert this_machine({}).llama_gpu == 3 * GIB
+    assert this_machine({}).gpu is None
+    assert this_machine({"CUDA_VISIBLE_DEVICES": ""}).llama_gpu is None
 
 
 # Drafts

@@ -133,6 +133,18 @@ async def test_a_download_is_asked_about_and_not_begun_unasked(hub: LoopbackHub,
         await shown(pilot, "to download")
 
 
+async def test_what_this_installation_lacks_is_told_before_a_download(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specchat.models.machine.missing_packages", lambda: {"bitsandbytes"})
+    small = replace(REMOTE, spec=replace(REMOTE.spec, target=ModelSource(repo=REPO, quant="nf4")))
+    app = make_app(FakeEngine(), replace(LAUNCH, models=lambda: places), Catalog((CATALOG.pairs[0], small), "demo"))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await loaded(app, pilot)
+        await choose(app, pilot)
+        await shown(pilot, "Before it can be loaded, it needs bitsandbytes")
+
+
 async def test_a_download_runs_beside_the_chat_and_its_pair_is_loaded_when_the_reply_has_ended(
     hub: LoopbackHub, places: Places
 ) -> None:

@@ -20,12 +20,10 @@ from specchat.engine.model.checkpoint import weight_files
 from specchat.engine.model.files import read_json
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.out_of_memory import ran_out
-from specchat.engine.pair import Wanted
+from specchat.engine.pair import QUANT_BITS, Wanted
 
 WORDS = 300
 """Characters of what transformers says that are passed on."""
-QUANTS: dict[Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8}
-"""Bits of a weight that bitsandbytes quantises, scales included, rounded up."""
 SHOWN = 3
 """Weights that are named where some are missing."""
 
@@ -119,10 +117,15 @@ class HfFiles:
         return min(wanted, made_for) if isinstance(made_for, int) and made_for > 0 else wanted
 
     def needs(self, on_gpu: bool, quant: Wanted | None) -> int:
-        """Bytes of the weights once they are read."""
-        if quant in QUANTS:
-            return self.size * QUANTS[quant] // self.bits
-        return self.size * 32 // self.bits if not on_gpu and not self.quantised else self.size
+        """Bytes of the weights once they are read; of those that are quantised, embedding and head are not."""
+        widened = 32 if not on_gpu and not self.quantised else self.bits
+        if quant not in QUANT_BITS:
+            return self.size * widened // self.bits
+        text = self.config.get_text_config(decoder=True)
+        matrices = 1 if getattr(text, "tie_word_embeddings", True) else 2
+        kept: int = matrices * text.vocab_size * getattr(text, "hidden_size", 0)
+        layers = max(0, self.size * 8 // self.bits - kept)
+        return (layers * QUANT_BITS[quant] + kept * widened) // 8
 
     def check(self, device: str, quant: Wanted | None) -> None:
         """Find out whether what quantised weights need is installed.
@@ -130,11 +133,11 @@ class HfFiles:
         Raises:
             ModelError: a package or a GPU is missing, or the two ways of quantising contradict each other.
         """
-        if quant in QUANTS and self.quantised:
+        if quant in QUANT_BITS and self.quantised:
             raise ModelError(f"{self.folder} is quantised already and cannot become {quant}. Leave quant out.")
-        if quant not in QUANTS and not self.quantised:
+        if quant not in QUANT_BITS and not self.quantised:
             return
-        asked = _bitsandbytes(quant) if quant in QUANTS else None
+        asked = _bitsandbytes(quant) if quant in QUANT_BITS else None
         try:
             get_hf_quantizer(deepcopy(self.config), asked, {"": device}, True, {})  # type: ignore[no-untyped-call]
         except Exception as error:  # each way of quantising has its own
@@ -150,9 +153,9 @@ class HfFiles:
             ModelError: weights are missing or damaged.
         """
         options: dict[str, Any] = {"dtype": "auto" if device == "cuda" or self.quantised else torch.float32}
-        if quant in QUANTS:
+        if quant in QUANT_BITS:
             options["quantization_config"] = _bitsandbytes(quant)
-        placed = self.quantised or quant in QUANTS
+        placed = self.quantised or quant in QUANT_BITS
         if placed:
             # Only quantised weights need accelerate, which places them while they are read.
             options["device_map"] = {"": device}

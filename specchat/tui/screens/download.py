@@ -41,7 +41,7 @@ class DownloadScreen(Dialog[bool]):
         task = self._pulling
         sentences = [f"asking the hub about {task.name}"]
         if task.order is not None:
-            sentences = words.order(task.order)
+            sentences = words.order(task.order, task.lack)
         elif task.error:
             sentences = [task.error]
         box = self.query_one("#order", Plain)

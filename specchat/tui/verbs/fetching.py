@@ -22,10 +22,11 @@ def want_pair(chat: ChatScreen, pair: Pair, use: Use) -> None:
     if fetching.busy:
         chat.say(f"{fetching}; F3 and x stop it, then {name} can be had", bad=True)
         return
+    from specchat.models.machine import missing_packages, unable
     from specchat.models.pull import Task
     from specchat.tui.screens.download import DownloadScreen
 
-    task = Task(name, fetching.places().hub, sources)
+    task = Task(name, fetching.places().hub, sources, unable(pair.spec, missing_packages()))
 
     def answered(agreed: bool | None) -> None:
         if agreed:
