@@ -14,6 +14,7 @@ from specchat.cli.output import Output, Problem, Progress, told
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
     from specchat.engine.pair import ModelSource
+    from specchat.models.library import Found
     from specchat.models.pull import Order
 
 YES = click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
@@ -22,30 +23,33 @@ YES = click.option("--yes", is_flag=True, help="Do not ask; needed where there i
 @click.command()
 @with_options(PAIR_OPTIONS[:1])
 @click.argument("model", metavar="PATH|REPO")
-@click.option("--draft", metavar="PATH|REPO", help="The model that drafts.")
+@click.option("--file", metavar="NAME", help="Which of several GGUF files.")
+@click.option("--draft", metavar="PATH|REPO", help="The model that drafts; OWNER/NAME/FILE.gguf names one of several.")
 @click.option("--id", "id_", metavar="ID", help="What to call the pair.  [default: by its model's name]")
 @told
-def add(models: Path | None, model: str, draft: str | None, id_: str | None) -> None:
+def add(models: Path | None, model: str, file: str | None, draft: str | None, id_: str | None) -> None:
     """Write a pair into models.toml, after a look at its models.
 
-    Of a repository that is not here only settings and tokenizer are fetched for that, some MB.
+    Of a repository that is not here only settings and tokenizer are fetched for that, some MB; of GGUF files nothing.
     """
     from specchat.models.check import as_table, checked_pair
     from specchat.models.declare import add_pair, as_toml, free_id
     from specchat.models.machine import this_machine
+    from specchat.models.which import chosen
 
     known = here(models)
-    target = source_named(model, known.library)
-    drafting = source_named(draft, known.library) if draft else None
-    name = _short(target) + (f" + {_short(drafting)}" if drafting else "")
+    target = chosen(known.hub, source_named(model, known.library), file)
+    drafting = chosen(known.hub, source_named(draft, known.library)) if draft else None
+    title = _title(target, model)
+    name = title + (f" + {_title(drafting, draft)}" if drafting and draft else "")
     pair = checked_pair(known.hub, target, drafting, name, this_machine())
-    table = as_table(pair, id_ or free_id(_short(target), known.catalog))
+    table = as_table(pair, id_ or free_id(title, known.catalog))
     add_pair(known.file, table)
     out = Output()
     out.write(f"{as_toml(table)}\nWritten to {known.file}.\n")
     if drafting is None:
         _propose(out, known, target)
-    if any(source.repo and known.library.of_repo(source.repo) is None for source in (target, drafting) if source):
+    if any(not _is_here(known, source) for source in (target, drafting) if source):
         out.write(f"specchat models pull {table['id']} downloads it.\n")
 
 
@@ -53,7 +57,7 @@ def _propose(out: Output, known: Here, target: "ModelSource") -> None:
     """Name what could draft, and why what looks like it cannot."""
     from specchat.models.drafts import drafts_for
 
-    found = next((f for f in known.library.models if target in (_source(f.repo), _source("", f.about.place))), None)
+    found = next((f for f in known.library.models if _holds(f, target)), None)
     if found is None:
         return
     drafts = drafts_for(found.about, known.library)
@@ -63,14 +67,27 @@ def _propose(out: Output, known: Here, target: "ModelSource") -> None:
         out.write(f"{reason}\n")
 
 
-def _source(repo: str, place: Path | None = None) -> "ModelSource":
-    from specchat.engine.pair import ModelSource
+def _holds(found: "Found", source: "ModelSource") -> bool:
+    """Whether `found` is the model at `source`."""
+    place = found.about.place
+    if source.repo is None:
+        return str(place) == source.path
+    return found.repo == source.repo and (place.name == source.file or source.file is None)
 
-    return ModelSource(repo=repo) if repo else ModelSource(path=str(place))
+
+def _is_here(known: Here, source: "ModelSource") -> bool:
+    from specchat.engine.fetch.cached import cached
+
+    return source.repo is None or cached(known.hub, source.repo, source.revision, source.file) is not None
 
 
-def _short(source: "ModelSource") -> str:
-    return Path(source.label).stem if source.label.endswith(".gguf") else Path(source.label).name
+def _title(source: "ModelSource", named: str) -> str:
+    """A model's name for people: of its folder or file, or as it was `named` where that is neither."""
+    from specchat.engine.fetch.listing import PART
+
+    label = source.label if source.repo or Path(named).expanduser().exists() else named
+    name = Path(label).name
+    return Path(PART.sub(r"\1.gguf", name)).stem if name.endswith(".gguf") else name
 
 
 @click.command()

@@ -46,23 +46,30 @@ def here(models: Path | None) -> Here:
 
 
 def source_named(name: str, library: "Library") -> "ModelSource":
-    """A path, a model that was found by its name, or a repository.
+    """A path, a model that was found by its name, a repository, or a GGUF file of one.
 
     Raises:
         Problem: it is none of them.
     """
-    from specchat.engine.pair import ModelSource
+    from specchat.engine.pair import ModelSource, is_gguf
+    from specchat.models.drafts import source_of
 
     path = Path(name).expanduser()
     if path.exists():
         return ModelSource(path=str(path.absolute()))
     for found in library.models:
-        if name in (found.about.name, found.repo):
-            return ModelSource(repo=found.repo) if name == found.repo else ModelSource(path=str(found.about.place))
-    if name.count("/") == 1 and not name.startswith((".", "/", "~")):
-        return ModelSource(repo=name)
+        if name == found.about.name:
+            return source_of(found)
+    if not name.startswith((".", "/", "~")):
+        owner, *rest = name.split("/")
+        if len(rest) == 1:
+            return ModelSource(repo=name)
+        if len(rest) == 2 and is_gguf(rest[1]):
+            return ModelSource(repo=f"{owner}/{rest[0]}", file=rest[1])
     raise Problem(
-        f'There is no "{name}" here. Give a folder, a GGUF file, or a repository as owner/name.', ExitCode.USAGE
+        f'There is no "{name}" here. Give a folder, a GGUF file, a repository as OWNER/NAME, or a GGUF file of one as '
+        "OWNER/NAME/FILE.gguf.",
+        ExitCode.USAGE,
     )
 
 

@@ -20,17 +20,17 @@ from specchat.models.machine import Machine
 
 
 def checked_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name: str, machine: Machine) -> Pair:
-    """The pair of these models, quantised where it fits no other way.
+    """The pair of these models, quantised where it fits no other way; see `which.chosen` for GGUF files.
 
-    Of a repository that is not here the settings and the tokenizer are fetched, some MB.
+    Of a repository of safetensors that is not here the settings and the tokenizer are fetched, some MB.
 
     Raises:
         ModelError: a damaged file, or tokens that differ.
         EngineError: "download": a repository is not to be had.
     """
-    if _is_gguf(target):
-        return _gguf_pair(target, draft, name)
-    if draft is not None and _is_gguf(draft):
+    if target.is_gguf:
+        return _gguf_pair(hub, target, draft, name)
+    if draft is not None and draft.is_gguf:
         raise ModelError(f"{draft.label} is a GGUF file, which drafts only for a target that is one too.")
     folders = [_settings(hub, source) for source in (target, draft) if source is not None]
     abouts = [_about(folder) for folder, _ in folders]
@@ -83,20 +83,39 @@ def _settings(hub: Hub, source: ModelSource) -> tuple[Path, str]:
     listing: Listing = look_up(hub, source.repo, source.revision)
     files = [file for file in needed(listing) if not file.name.endswith((".safetensors", ".gguf"))]
     if not any(file.name == "config.json" for file in files):
-        raise ModelError(f"{source.repo} has GGUF files alone. Pull one with --file, then add its path.")
+        raise ModelError(f"{source.repo} has no config.json, without which a checkpoint is not read.")
     return Download(hub, listing, files).run(), listing.licence
 
 
-def _is_gguf(source: ModelSource) -> bool:
-    return str(source.path or "").lower().endswith(".gguf")
+def _gguf_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name: str) -> Pair:
+    """A pair of a GGUF file. Tokens are compared where both files are here, and anyway when the two are loaded."""
+    about, licence = _gguf_about(hub, target)
+    if draft is not None and draft.is_gguf:
+        other, _ = _gguf_about(hub, draft)
+        if about is not None and other is not None and other.tokens != about.tokens:
+            raise ModelError(f"{draft.label} cannot draft for {target.label}: its tokens are others.")
+    elif draft is not None and _about(_settings(hub, draft)[0]).foreign:
+        raise ModelError(
+            f"{draft.label} cannot draft for {target.label}: specchat's own decoder does not run it. Take a GGUF file."
+        )
+    return Pair(PairSpec("pair", name, target, draft, backend=GGUF_BACKEND), licence=licence)
 
 
-def _gguf_pair(target: ModelSource, draft: ModelSource | None, name: str) -> Pair:
-    """A pair of a GGUF file; a draft of another form is compared with it when the two are loaded."""
-    about = about_gguf(Path(target.path or "").expanduser())
-    if draft is not None and _is_gguf(draft) and about_gguf(Path(draft.path or "").expanduser()).tokens != about.tokens:
-        raise ModelError(f"{draft.label} cannot draft for {target.label}: its tokens are others.")
-    return Pair(PairSpec("pair", name, target, draft, backend=GGUF_BACKEND), licence=about.licence)
+def _gguf_about(hub: Hub, source: ModelSource) -> tuple[About | None, str]:
+    """What is known of a GGUF file, None where it is not here, and its licence.
+
+    Raises:
+        ModelError: it is damaged, or a part of it is missing.
+        EngineError: "download": its repository is not to be had.
+    """
+    if source.repo is None or source.file is None:
+        about = about_gguf(Path(source.path or "").expanduser())
+        return about, about.licence
+    folder = cached(hub, source.repo, source.revision, source.file)
+    if folder is None:
+        return None, look_up(hub, source.repo, source.revision).licence
+    about = about_gguf(folder / source.file)
+    return about, about.licence
 
 
 def as_table(pair: Pair, id_: str) -> dict[str, object]:
@@ -109,6 +128,6 @@ def as_table(pair: Pair, id_: str) -> dict[str, object]:
         table["backend"] = spec.backend
     for key, source in (("target", spec.target), ("draft", spec.draft)):
         if source is not None:
-            said = {"repo": source.repo, "path": source.path, "revision": source.revision, "quant": source.quant}
+            said = {name: getattr(source, name) for name in ("repo", "file", "path", "revision", "quant")}
             table[key] = {name: value for name, value in said.items() if value is not None}
     return table

@@ -61,7 +61,11 @@ def drafts_for(target: About, library: Library) -> Drafts:
 
 def source_of(found: Found) -> ModelSource:
     """Where a found model is, for models.toml."""
-    return ModelSource(repo=found.repo) if found.repo else ModelSource(path=str(found.about.place))
+    place = found.about.place
+    if found.about.format == "GGUF":
+        at_the_top = found.repo and place.parent.parent.name == "snapshots"
+        return ModelSource(repo=found.repo, file=place.name) if at_the_top else ModelSource(path=str(place))
+    return ModelSource(repo=found.repo) if found.repo else ModelSource(path=str(place))
 
 
 def lack(target: About, draft: About) -> str:

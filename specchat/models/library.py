@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
-from specchat.engine.fetch.listing import PART
+from specchat.engine.fetch.listing import first_files
 from specchat.engine.fetch.source import Hub
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.ollama import ollama_models
@@ -137,9 +137,8 @@ def _in_folder(root: Path, origin: str) -> Iterator[Found | str]:
 
 
 def _heads(name: str) -> bool:
-    """Whether a file is a GGUF model, or the first part of one; image towers are none."""
-    part = PART.fullmatch(name)
-    return name.endswith(".gguf") and "mmproj" not in name.lower() and (part is None or int(part[2]) == 1)
+    """Whether a file is a GGUF model, or the first part of one."""
+    return bool(first_files([name]))
 
 
 def _found(place: Path, name: str, origin: str, repo: str = "", revision: str = "") -> Found | str:

@@ -54,10 +54,8 @@ def found_pair(found: Found) -> Pair:
     about = found.about
     id_ = re.sub(r"[^A-Za-z0-9._-]+", "-", about.name).strip(".-_") or "model"
     gguf = about.format == "GGUF"
-    source = source_of(found) if not gguf else ModelSource(path=str(about.place))
-    spec = PairSpec(
-        id_, about.name, source, backend=GGUF_BACKEND if gguf else HF_BACKEND if about.foreign else DEFAULT_BACKEND
-    )
+    backend = GGUF_BACKEND if gguf else HF_BACKEND if about.foreign else DEFAULT_BACKEND
+    spec = PairSpec(id_, about.name, source_of(found), backend=backend)
     return Pair(spec, licence=about.licence, unsupported=about.why_not)
 
 
@@ -117,12 +115,13 @@ def _about(source: ModelSource, library: Library) -> About | None:
     if source.repo is not None:
         return next(_of_repo(source, library), None)
     place = Path(source.path or "").expanduser()
-    return about_gguf(place) if place.suffix == ".gguf" else about_folder(place, place.name)
+    return about_gguf(place) if source.is_gguf else about_folder(place, place.name)
 
 
 def _of_repo(source: ModelSource, library: Library) -> Iterator[About]:
-    file = getattr(source, "file", None)
     for found in library.models:
         about = found.about
-        if found.repo == source.repo and (about.place.name == file if file else about.format == "safetensors"):
+        if found.repo == source.repo and (
+            about.place.name == source.file if source.file else about.format == "safetensors"
+        ):
             yield about

@@ -58,12 +58,11 @@ def order(hub: Hub, sources: Sequence[ModelSource], file: str | None = None) -> 
     Raises:
         EngineError: one is not to be had, or has nothing that is read.
     """
-    unique = {(source.repo, source.revision): source for source in sources if source.repo}
+    unique = dict.fromkeys((s.repo, s.revision, file or s.file) for s in sources if s.repo)
     parts = []
-    for source in unique.values():
-        assert source.repo is not None
-        listing = look_up(hub, source.repo, source.revision)
-        parts.append(Part(listing, needed(listing, file or getattr(source, "file", None))))
+    for repo, revision, chosen in unique:
+        listing = look_up(hub, repo, revision)
+        parts.append(Part(listing, needed(listing, chosen)))
     lacking = sum(missing(hub, part.listing, part.files) for part in parts)
     return Order(hub, tuple(parts), lacking, free_room(hub))
 

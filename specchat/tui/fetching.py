@@ -35,7 +35,7 @@ class Fetching:
         return [
             source
             for source in sources
-            if source.repo and cached(hub, source.repo, source.revision, getattr(source, "file", None)) is None
+            if source.repo and cached(hub, source.repo, source.revision, source.file) is None
         ]
 
     def is_for(self, pair: Pair) -> bool:

@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -8,8 +8,15 @@ from click.testing import CliRunner, Result
 from specchat.cli.root import specchat
 from specchat.engine.api import Event
 from specchat.engine.fake import FakeEngine
+from specchat.engine.fetch import source, transfer
+from specchat.engine.fetch.source import Hub
+from tests.engine.tiny import SPECIAL, checkpoint
+from tests.hub.server import LoopbackHub, loopback_hub, of_folder
+from tests.models.made import no_home
 
 Run = Callable[..., Result]
+BIG, SMALL, OTHER = "someone/big", "someone/small", "someone/other"
+"""Repositories of the hub on loopback."""
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +61,29 @@ def configure(home: Path, **files: str) -> None:
         path = home / "config" / f"{name}.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
+    root = tmp_path_factory.mktemp("repos")
+    big = checkpoint(root / "big", num_hidden_layers=12)
+    small = checkpoint(root / "small", num_hidden_layers=1)
+    other = checkpoint(root / "other", special=[*SPECIAL[:-1], "<|else|>"], num_hidden_layers=1)
+    return {BIG: of_folder(big), SMALL: of_folder(small), OTHER: of_folder(other)}
+
+
+@pytest.fixture
+def hub(tmp_path: Path, repos: dict[str, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
+    """A hub on loopback, for a user without any models."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    no_home(monkeypatch, tmp_path / "user")
+    monkeypatch.setattr(transfer, "PAUSE_S", 0.01)
+    with loopback_hub(repos) as served:
+        monkeypatch.setattr(source, "usual_hub", lambda: Hub(served.endpoint, tmp_path / "cache"))
+        yield served
+
+
+def own(home: Path) -> Path:
+    """The user's models.toml."""
+    return home / "config" / "models.toml"

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
 
@@ -13,45 +12,17 @@ import pytest
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
-from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.fetch import source, transfer
+from specchat.engine.errors import EngineError
 from specchat.engine.fetch.listing import PATIENCE_S
 from specchat.engine.fetch.source import Hub
-from specchat.engine.pair import ModelSource
 from specchat.models import machine
-from specchat.models.check import as_table, checked_pair
-from specchat.models.machine import Machine
 from specchat.models.search import search
-from tests.cli.conftest import Run, configure
+from tests.cli.conftest import BIG, OTHER, SMALL, Run, configure, own
 from tests.engine.tiny import SPECIAL, checkpoint
-from tests.hub.server import LoopbackHub, loopback_hub, of_folder
-from tests.models.made import gguf, no_home
+from tests.hub.server import LoopbackHub
+from tests.models.made import gguf
 
-BIG, SMALL, OTHER = "someone/big", "someone/small", "someone/other"
-
-
-@pytest.fixture(scope="module")
-def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
-    root = tmp_path_factory.mktemp("repos")
-    big = checkpoint(root / "big", num_hidden_layers=12)
-    small = checkpoint(root / "small", num_hidden_layers=1)
-    other = checkpoint(root / "other", special=[*SPECIAL[:-1], "<|else|>"], num_hidden_layers=1)
-    return {BIG: of_folder(big), SMALL: of_folder(small), OTHER: of_folder(other)}
-
-
-@pytest.fixture(autouse=True)
-def hub(tmp_path: Path, repos: dict[str, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
-    no_home(monkeypatch, tmp_path / "user")
-    monkeypatch.setattr(transfer, "PAUSE_S", 0.01)
-    with loopback_hub(repos) as served:
-        monkeypatch.setattr(source, "usual_hub", lambda: Hub(served.endpoint, tmp_path / "cache"))
-        yield served
-
-
-def own(home: Path) -> Path:
-    return home / "config" / "models.toml"
+pytestmark = pytest.mark.usefixtures("hub")
 
 
 def test_a_pull_asks_first_and_says_how_much_and_where(run: Run, hub: LoopbackHub, tmp_path: Path) -> None:
@@ -177,24 +148,6 @@ def test_a_pair_that_the_file_cannot_have_is_not_written(run: Run, home: Path, i
     assert ".new" not in result.stderr
     assert own(home).read_bytes() == before
     assert [path.name for path in own(home).parent.iterdir()] == ["models.toml"]
-
-
-def test_a_gguf_file_drafts_only_for_another_one(run: Run, tmp_path: Path) -> None:
-    file = gguf(tmp_path / "m.gguf")
-    folder = checkpoint(tmp_path / "folder")
-    result = run("models", "add", str(folder), "--draft", str(file))
-    assert "is a GGUF file, which drafts only for a target that is one too" in result.stderr
-
-
-def test_a_gguf_pair_has_a_backend_of_its_own_and_the_same_tokens(tmp_path: Path) -> None:
-    file, same = gguf(tmp_path / "m.gguf"), gguf(tmp_path / "same.gguf")
-    other = gguf(tmp_path / "other.gguf", tokens=("x", "y"))
-    hub, target = Hub("http://127.0.0.1:1", tmp_path), ModelSource(path=str(file))
-    pair = checked_pair(hub, target, ModelSource(path=str(same)), "m", Machine(None, None))
-    table = as_table(pair, "m")
-    assert (table["backend"], table["licence"], table["target"]) == ("gguf", "mit", {"path": str(file)})
-    with pytest.raises(ModelError, match="its tokens are others"):
-        checked_pair(hub, target, ModelSource(path=str(other)), "m", Machine(None, None))
 
 
 def test_removing_asks_says_what_it_frees_and_keeps_what_others_need(

@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from specchat.engine.errors import ModelError
-from specchat.engine.fetch.listing import parts_of
+from specchat.engine.fetch.listing import first_files, parts_of
 from specchat.engine.fetch.source import Hub
 from specchat.engine.model.files import found, read_json
 
@@ -26,6 +26,13 @@ def cached(hub: Hub, repo: str, revision: str | None = None, file: str | None = 
     return root if parts_of(file, names) else None
 
 
+def ggufs_kept(hub: Hub, repo: str, revision: str | None = None) -> list[str]:
+    """The GGUF models that are here of a repository, with all their parts, by their names at its top."""
+    folder = _commit(hub, repo, revision)
+    names = sorted(path.name for path in folder.glob("*.gguf") if path.exists())
+    return [name for name in first_files(names) if parts_of(name, names)]
+
+
 def whole(folder: Path) -> bool:
     """Whether a folder has config.json and all weights that it names."""
     try:
@@ -41,8 +48,12 @@ def whole(folder: Path) -> bool:
 
 def _kept(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:
     """A file of the commit that `revision` meant last, or is; read here, as importing the library takes its time."""
+    path = _commit(hub, repo, revision) / name
+    return path if path.exists() else None
+
+
+def _commit(hub: Hub, repo: str, revision: str | None) -> Path:
     folder, commit = hub.folder(repo), revision or "main"
     with suppress(OSError, UnicodeDecodeError):
         commit = (folder / "refs" / commit).read_text(encoding="utf-8").strip()
-    path = folder / "snapshots" / commit / name
-    return path if path.exists() else None
+    return folder / "snapshots" / commit

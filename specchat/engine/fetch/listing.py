@@ -113,13 +113,27 @@ def _tensors(names: Sequence[str]) -> list[str]:
     return [name for name in names if name == "model.safetensors"]
 
 
-def _gguf(repo: str, names: Sequence[str]) -> list[str]:
+def first_files(names: Sequence[str]) -> list[str]:
+    """The GGUF models of `names`, of split ones their first parts; image towers are none."""
     files = [n for n in names if n.endswith(".gguf") and "mmproj" not in n.lower()]
-    files = [n for n in files if (part := PART.fullmatch(n)) is None or int(part[2]) == 1]
+    return [n for n in files if (part := PART.fullmatch(n)) is None or int(part[2]) == 1]
+
+
+def liked_file(repo: str, files: Sequence[str]) -> str:
+    """Which of some GGUF files of `repo` is taken where none is asked for: see LIKED.
+
+    Raises:
+        ModelError: none of them is preferred.
+    """
     liked = [n for quant in LIKED for n in files if quant.lower() in n.lower()]
     if len(files) > 1 and not liked:
         raise ModelError(f"{repo} has {len(files)} GGUF files, for instance {files[0]}. Say which with --file.")
-    return parts_of((liked or files)[0], names) if files else []
+    return (liked or files)[0]
+
+
+def _gguf(repo: str, names: Sequence[str]) -> list[str]:
+    files = first_files(names)
+    return parts_of(liked_file(repo, files), names) if files else []
 
 
 def _lacking(repo: str, file: str | None, names: Sequence[str]) -> str:
