@@ -14,6 +14,7 @@ from specchat.attachments import Attachment, read_attachment
 from specchat.clean import clean
 from specchat.cli.asked import Asked
 from specchat.cli.chat_store import opened_store
+from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
@@ -75,11 +76,11 @@ def _answer(
     begin: Callable[[str], Transcript],
 ) -> None:
     """Ask the engine; `begin` gives the chat that the question belongs to, by the system prompt of a new one."""
-    from specchat.cli.prepare import keeps_state, prepare, runnable
+    from specchat.cli.prepare import keeps_state, prepare
     from specchat.engine.client import EngineClient
 
     prepared = prepare(asked)
-    pair = runnable(prepared.pair)
+    pair = ready(prepared.pair, asked.models)
     transcript = begin(prepared.system)
     engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
     out, progress = Output(), Progress()

@@ -14,6 +14,7 @@ from specchat.cli.bench_decide import DECIDE_OPTIONS, check_decide, decided_of, 
 from specchat.cli.bench_kernels import kernels
 from specchat.cli.bench_peers import PEERS, peer, reason, theirs
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
+from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import (
@@ -81,7 +82,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from specchat.cli.prepare import prepare, runnable
+    from specchat.cli.prepare import prepare
 
     check_options(ctx)
     check_decide(options)
@@ -90,7 +91,8 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         run_shapes(options["shapes"], options["layers"], options["quant"], options["assumed"], options["json_file"])
         return
     peers = {name: peer(name) for name in options["against"]}
-    pair = runnable(prepare(Asked.of(options)).pair)
+    asked = Asked.of(options)
+    pair = ready(prepare(asked).pair, asked.models)
     chosen = options["prompts"] or shipped_prompts(pair.id, options["general"])
     prompts = spread(read_prompts(chosen), options["limit"])
     sampling = _sampling(options)
@@ -132,9 +134,10 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
 @told
 def verify_cost_command(json_file: Path | None, **options: Any) -> None:
     """Measure what a step costs that checks 1 to 16 tokens."""
-    from specchat.cli.prepare import prepare, runnable
+    from specchat.cli.prepare import prepare
 
-    pair = runnable(prepare(Asked.of(options)).pair)
+    asked = Asked.of(options)
+    pair = ready(prepare(asked).pair, asked.models)
     with Interrupt() as interrupt:
         progress = Progress()
         progress.show("importing torch")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specchat.cli.asked import Asked
+from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
@@ -35,10 +36,11 @@ def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -
     Replies with ratio and block acceptance follow, compared with the law of the target. The prompts are taken evenly
     from the file, by default from those that come with the demo pair.
     """
-    from specchat.cli.prepare import prepare, runnable
+    from specchat.cli.prepare import prepare
     from specchat.config.paths import demo_model
 
-    pair = runnable(prepare(Asked.of(options)).pair)
+    asked = Asked.of(options)
+    pair = ready(prepare(asked).pair, asked.models)
     known = read_prompts(prompts or demo_model("target").parent / "prompts.jsonl")
     chosen = spread(known, limit or (len(known) if full else LIMIT))
     with Interrupt() as interrupt:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from specchat.cli.completion import complete_pairs
+from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, Progress, told
@@ -35,7 +36,7 @@ def convert(pair: str, to: str, out: Path, kind: "Kind", models: Path | None) ->
     from specchat.cli.prepare import read_catalog
     from specchat.config.paths import user_paths
 
-    spec = read_catalog(user_paths(), models).find(pair).spec
+    spec = ready(read_catalog(user_paths(), models).find(pair), models).spec
     progress = Progress()
     progress.show("importing torch")
     lines = ["[[pair]]", f'id = "{spec.id}-{to}"', f'name = "{spec.name} {to} {kind}"', f'backend = "{to}"']

@@ -31,7 +31,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.DIFFERENT: "check, bench: a reply differed from plain decoding, or `ratio` or `block` from its law",
     ExitCode.NO_TERMINAL: "the app needs a terminal",
     ExitCode.MEMORY: "memory ran out",
-    ExitCode.DOWNLOAD: "a model could not be downloaded",
+    ExitCode.DOWNLOAD: "a model is not here and could not be downloaded, or nobody agreed to it",
     ExitCode.HUNG_UP: "the terminal was closed",
     ExitCode.INTERRUPTED: "interrupted with ctrl+c",
     ExitCode.TERMINATED: "ended by SIGTERM",

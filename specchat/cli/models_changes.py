@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 import click
 
 from specchat.cli.completion import complete_pairs
+from specchat.cli.download import ask_for, fetch
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.models_here import Here, agreed, here, source_named
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, Progress, told
+from specchat.cli.output import Output, Problem, told
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
     from specchat.engine.pair import ModelSource
     from specchat.models.library import Found
-    from specchat.models.pull import Order
 
 YES = click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
 
@@ -109,36 +109,14 @@ def pull(models: Path | None, model: str, file: str | None, yes: bool) -> None:
     ordered = order(known.hub, sources, file)
     out = Output()
     if not ordered.missing:
-        _fetch(ordered)
+        fetch(ordered)
         out.write(f"{model} is all here.\n")
         return
-    from specchat.models import words
-
-    for sentence in words.order(ordered, unable(pair.spec, missing_packages()) if pair else ""):
-        click.echo(sentence, err=True)
+    ask_for(ordered, unable(pair.spec, missing_packages()) if pair else "")
     agreed("Download it?", yes)
-    folders = _fetch(ordered)
+    folders = fetch(ordered)
     for folder in folders:
         out.write(f"{folder}\n")
-
-
-def _fetch(ordered: "Order") -> tuple[Path, ...]:
-    """Fetch with a line of progress; ctrl+c ends it with what to do next."""
-    from specchat.cli.interrupt import Interrupt
-    from specchat.engine.fetch.transfer import Cancelled
-    from specchat.models import words
-    from specchat.models.pull import Pull
-
-    line = Progress()
-    running = Pull(ordered, lambda now: line.show(words.progress(now), now.fraction))
-    with Interrupt() as interrupt:
-        interrupt.then(running.cancel)
-        try:
-            return running.run()
-        except Cancelled:
-            raise Problem("Stopped. The same command goes on where it was.", ExitCode.INTERRUPTED) from None
-        finally:
-            line.clear()
 
 
 def _sources(model: str, known: Here) -> "list[ModelSource]":

@@ -1,12 +1,12 @@
 """What the `models` commands share: the pairs, the models of this machine, and questions."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from specchat.cli.download import can_ask
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
 
@@ -82,6 +82,6 @@ def agreed(question: str, yes: bool) -> None:
     """
     if yes:
         return
-    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+    if not can_ask():
         raise Problem("This asks first, and there is no terminal to ask. Add --yes to agree.", ExitCode.USAGE)
     click.confirm(question, abort=True, err=True)

@@ -10,6 +10,7 @@ import click
 
 from specchat.clean import clean, one_line
 from specchat.cli.asked import Asked
+from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
@@ -57,12 +58,10 @@ class PlainChat:
 
         Raises:
             ConfigError: this version cannot run it.
-            Problem: the engine cannot load it.
+            Problem: its models are not here and are not wanted, or the engine cannot load it.
             click.Abort: interrupted.
         """
-        from specchat.cli.prepare import runnable
-
-        pair = runnable(self.prepared.pair)
+        pair = ready(self.prepared.pair, self.asked.models)
         self.hint(f"Loading {pair.name}.")
         told_at = time.monotonic()
 

@@ -10,6 +10,7 @@ import click
 
 from specchat.cli.asked import Asked
 from specchat.cli.chat_store import opened_store
+from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import PAIR_OPTIONS, with_options
@@ -45,12 +46,12 @@ def vocabulary(size: int | None, out: Path | None, **options: Any) -> None:
     They are counted in the replies of your saved chats and, where those are few, in replies that the target writes for
     it. Ends of replies, bytes and digits are always among them.
     """
-    from specchat.cli.prepare import prepare, runnable
+    from specchat.cli.prepare import prepare
     from specchat.config.paths import private_folder
 
     asked = Asked.of(options)
     prepared = prepare(asked)
-    pair, models = runnable(prepared.pair), asked.models or prepared.paths.models_file
+    pair, models = ready(prepared.pair, asked.models), asked.models or prepared.paths.models_file
     if pair.spec.draft is None:
         raise Problem(f'Pair "{pair.id}" has no draft model. Choose another with --pair.', ExitCode.USAGE)
     if out is None:

@@ -1,0 +1,107 @@
+"""Downloads on the command line, asked about first: what a pair lacks before it is loaded, and what is pulled."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.interrupt import Interrupt
+from specchat.cli.output import Problem, Progress
+
+if TYPE_CHECKING:
+    from specchat.config.catalog import Pair
+    from specchat.engine.pair import ModelSource
+    from specchat.models.pull import Order
+
+
+def ready(pair: "Pair", models: Path | None) -> "Pair":
+    """`pair`, when this version can run it and its models are here; where some are not, a terminal is asked.
+
+    `models` is the file named on the command line.
+
+    Raises:
+        ConfigError: it cannot be run, with the reason.
+        Problem: its models are not here, and there is no terminal to ask or the answer is no; or interrupted.
+        EngineError: "download": why it failed.
+    """
+    from specchat.cli.prepare import runnable
+
+    if lacking := _lacking(runnable(pair)):
+        _offer(pair, lacking, models)
+    return pair
+
+
+def can_ask() -> bool:
+    """Whether a question is seen and can be answered."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def ask_for(ordered: "Order", lack: str = "") -> None:
+    """Say what `ordered` takes, and what this installation needs to run it (`lack`)."""
+    from specchat.models import words
+
+    for sentence in words.order(ordered, lack):
+        click.echo(sentence, err=True)
+
+
+def fetch(ordered: "Order") -> tuple[Path, ...]:
+    """Fetch with a line of progress, and give the folder of each part; ctrl+c ends it with what to do next.
+
+    Raises:
+        Problem: interrupted.
+        EngineError: "download": why it failed. What was fetched is kept.
+    """
+    from specchat.engine.fetch.transfer import Cancelled
+    from specchat.models import words
+    from specchat.models.pull import Pull
+
+    line = Progress()
+    running = Pull(ordered, lambda now: line.show(words.progress(now), now.fraction))
+    with Interrupt() as interrupt:
+        interrupt.then(running.cancel)
+        try:
+            return running.run()
+        except Cancelled:
+            raise Problem("Stopped. The same command goes on where it was.", ExitCode.INTERRUPTED) from None
+        finally:
+            line.clear()
+
+
+def _lacking(pair: "Pair") -> "list[ModelSource]":
+    """The models of `pair` that have to be downloaded first. The hub is not asked."""
+    sources = [source for source in (pair.spec.target, pair.spec.draft) if source is not None and source.repo]
+    if not sources:
+        return []
+    from specchat.engine.fetch.cached import cached
+    from specchat.engine.fetch.source import usual_hub
+
+    hub = usual_hub()
+    return [s for s in sources if s.repo and cached(hub, s.repo, s.revision, s.file) is None]
+
+
+def _offer(pair: "Pair", lacking: "list[ModelSource]", models: Path | None) -> None:
+    what = " and ".join(source.label for source in lacking)
+    be, them = ("are", "them") if len(lacking) > 1 else ("is", "it")
+    file = f"--models {shlex.quote(str(models))} " if models and "SPECCHAT_MODELS_FILE" not in os.environ else ""
+    command = f"specchat models pull {file}{pair.id}"
+    if not can_ask():
+        raise Problem(
+            f'{what} of pair "{pair.id}" {be} not here, and nothing is downloaded unasked. This downloads {them}: '
+            f"{command} --yes",
+            ExitCode.DOWNLOAD,
+        )
+    from specchat.engine.fetch.source import usual_hub
+    from specchat.models.machine import missing_packages, unable
+    from specchat.models.pull import order
+
+    ordered = order(usual_hub(), lacking)
+    if ordered.missing:
+        ask_for(ordered, unable(pair.spec, missing_packages()))
+        if not click.confirm("Download it?", err=True):
+            raise Problem(f"Nothing was downloaded. {command} does it later.", ExitCode.DOWNLOAD)
+    fetch(ordered)
+    Progress().line(f"{what} {be} here.")
