@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from specchat.cli.prepare import Prepared
+    from specchat.config.paths import Paths
     from specchat.engine.client import EngineClient
+    from specchat.models.declare import Added, Named
     from specchat.models.library import Places
     from specchat.tui.launch import Launch
 
@@ -79,6 +81,17 @@ def _places(own: "Sequence[str]") -> "Places":
     return usual_places(usual_hub(), own)
 
 
+def _add(paths: "Paths", models: Path | None, target: "Named", draft: "Named | None") -> "Added":
+    """Look at a pair and declare it; imported when the app asks, as the tokenizers are."""
+    from specchat.cli.prepare import read_catalog
+    from specchat.engine.fetch.source import usual_hub
+    from specchat.models.add import add
+    from specchat.models.machine import this_machine
+
+    taken = read_catalog(paths, models)
+    return add(usual_hub(), models or paths.models_file, taken, target, draft, this_machine())
+
+
 def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path | None) -> "Launch":
     from specchat.cli.live import LiveFiles
     from specchat.config.errors import ConfigError
@@ -131,6 +144,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         copies_saved=settings.copy_saved_chats is not False,
         keymap=keymap,
         models=lambda: _places(settings.model_folders or ()),
+        add=lambda target, draft: _add(paths, models, target, draft),
         live=LiveFiles(paths, models),
         remember=lambda key, value: save_setting(paths.settings_file, key, value),
         warnings=tuple(warnings),

@@ -32,25 +32,22 @@ def add(models: Path | None, model: str, file: str | None, draft: str | None, id
 
     Of a repository that is not here only settings and tokenizer are fetched for that, some MB; of GGUF files nothing.
     """
-    from specchat.models.check import as_table, checked_pair
-    from specchat.models.declare import add_pair, as_toml, free_id
+    from specchat.models.add import add as added
+    from specchat.models.declare import as_toml
     from specchat.models.machine import this_machine
     from specchat.models.which import chosen
 
     known = here(models)
     target = chosen(known.hub, source_named(model, known.library), file)
     drafting = chosen(known.hub, source_named(draft, known.library)) if draft else None
-    title = _title(target, model)
-    name = title + (f" + {_title(drafting, draft)}" if drafting and draft else "")
-    pair = checked_pair(known.hub, target, drafting, name, this_machine())
-    table = as_table(pair, id_ or free_id(title, known.catalog))
-    add_pair(known.file, table)
+    pair = ((target, model), (drafting, draft) if drafting and draft else None)
+    written = added(known.hub, known.file, known.catalog, *pair, this_machine(), id_ or "")
     out = Output()
-    out.write(f"{as_toml(table)}\nWritten to {known.file}.\n")
+    out.write(f"{as_toml(written.table)}\nWritten to {known.file}.\n")
     if drafting is None:
         _propose(out, known, target)
     if any(not _is_here(known, source) for source in (target, drafting) if source):
-        out.write(f"specchat models pull {table['id']} downloads it.\n")
+        out.write(f"specchat models pull {written.table['id']} downloads it.\n")
 
 
 def _propose(out: Output, known: Here, target: "ModelSource") -> None:
@@ -79,15 +76,6 @@ def _is_here(known: Here, source: "ModelSource") -> bool:
     from specchat.engine.fetch.cached import cached
 
     return source.repo is None or cached(known.hub, source.repo, source.revision, source.file) is not None
-
-
-def _title(source: "ModelSource", named: str) -> str:
-    """A model's name for people: of its folder or file, or as it was `named` where that is neither."""
-    from specchat.engine.fetch.listing import PART
-
-    label = source.label if source.repo or Path(named).expanduser().exists() else named
-    name = Path(label).name
-    return Path(PART.sub(r"\1.gguf", name)).stem if name.endswith(".gguf") else name
 
 
 @click.command()

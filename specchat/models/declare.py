@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,20 @@ from specchat.config.catalog import Catalog, load_catalog
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_toml
 from specchat.config.paths import made_folder
+from specchat.engine.pair import ModelSource
 
 Table = Mapping[str, Any]
+Named = tuple[ModelSource, str]
+"""A model, and what the user or the list of models calls it."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """The `[[pair]]` that was written to `file`, and all pairs there are then."""
+
+    table: Table
+    file: Path
+    catalog: Catalog
 
 
 def add_pair(path: Path, table: Table) -> Catalog:

@@ -1,7 +1,8 @@
 """The models there are: pairs and what was found on this machine, with where they fit and what they take."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -13,6 +14,7 @@ from textual.widgets.option_list import Option
 
 from specchat.clean import one_line
 from specchat.config.catalog import Catalog, Pair
+from specchat.engine.errors import EngineError
 from specchat.models import words
 from specchat.models.library import Library, look
 from specchat.models.machine import Machine, this_machine
@@ -41,18 +43,25 @@ class ModelsScreen(Dialog[Pair | None]):
 
     CSS_PATH = "models.tcss"
     DIALOG_TITLE = "models"
-    DIALOG_HINT = "enter loads · d with a draft · x stops or goes on · esc closes"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "stop_or_go", "Stop or go on", show=False),
         Binding("d", "with_draft", "With a draft", show=False),
+        Binding("a", "add", "Add", show=False),
     ]
 
-    def __init__(self, session: Session, catalog: Catalog) -> None:
+    def __init__(self, session: Session, catalog: Catalog, changed: Callable[[Catalog], None]) -> None:
+        """`changed` is told of all pairs once one was added."""
         super().__init__()
         self._session = session
         self._catalog = catalog
         self._rows: list[tuple[Pair, Offer | None]] = [(pair, None) for pair in catalog.pairs]
+        self._changed = changed
         self._problems: Sequence[str] = ()
+        self._told: dict[str, str] = {}
+        """What became of the wishes to add models, by the ids of pairs."""
+        self._adding = False
+        self._added = ""
+        """The id of the pair that was added last, to be marked once it is listed."""
 
     def compose_content(self) -> ComposeResult:
         yield Plain(id="columns")
@@ -89,21 +98,26 @@ class ModelsScreen(Dialog[Pair | None]):
     def _looked(self, found: Sequence[Offer], problems: Sequence[str]) -> None:
         if not self.is_attached:  # closed in the meantime
             return
-        marked = self._marked
+        marked, added = self._marked, self._added
         self._rows = [(offer.pair, offer) for offer in found]
-        self._problems = problems
-        specs = [pair.spec for pair, _ in self._rows]
-        self._list(specs.index(marked.spec) if marked is not None and marked.spec in specs else 0)
+        self._problems, self._added = problems, ""
+        at = (n for n, (pair, _) in enumerate(self._rows) if marked and (pair.id == added or pair.spec == marked.spec))
+        self._list(next(at, 0))
+
+    @property
+    def _marked_row(self) -> tuple[Pair, Offer | None] | None:
+        at = self.query_one(OptionList).highlighted
+        return self._rows[at] if at is not None and at < len(self._rows) else None
 
     @property
     def _marked(self) -> Pair | None:
-        at = self.query_one(OptionList).highlighted
-        return self._rows[at][0] if at is not None and at < len(self._rows) else None
+        return self._marked_row[0] if self._marked_row is not None else None
 
     # Drawing
 
     def _list_again(self) -> None:
-        self._list(self.query_one(OptionList).highlighted or 0)
+        if self.is_attached:
+            self._list(self.query_one(OptionList).highlighted or 0)
 
     def _list(self, highlighted: int) -> None:
         options = self.query_one(OptionList)
@@ -135,15 +149,17 @@ class ModelsScreen(Dialog[Pair | None]):
     @on(OptionList.OptionHighlighted)
     def _describe(self) -> None:
         pane = self.query_one(AboutModel)
-        at = self.query_one(OptionList).highlighted
-        if at is None or at >= len(self._rows):
+        if self._marked_row is None:
             pane.show(EMPTY, layout=True)
             return
-        pair, offer = self._rows[at]
+        pair, offer = self._marked_row
         rows = words.about(offer) if offer is not None else [("target", pair.spec.target.label)]
         fetching = self._session.fetching
         if fetching.is_for(pair) and fetching.task is not None:
             rows.insert(0, ("download", str(fetching) or f"{fetching.task.state}; x goes on"))
+        if pair.id in self._told:
+            rows.insert(0, ("models.toml", self._told[pair.id]))
+        self.query_one("#dialog").border_subtitle = Content(" · ".join(self._hints(offer)))
         width = max(pane.content_size.width, 20)
         lines = [line for name, text in rows for line in self._lines(name, text, width)]
         lines += [line for problem in self._problems for line in self._lines("not read", problem, width)]
@@ -152,6 +168,17 @@ class ModelsScreen(Dialog[Pair | None]):
     def _lines(self, name: str, text: str, width: int) -> list[Content]:
         first = styled(name.ljust(_NAMES), ".quiet")
         return [line.content for line in hang(Content(one_line(text, 300)), width, first, Content(" " * _NAMES))]
+
+    def _hints(self, offer: Offer | None) -> Iterator[str]:
+        """What the keys do for the marked one."""
+        yield "enter loads"
+        if offer is not None and offer.drafts.proposals:
+            yield "d with a draft"
+        if offer is not None and self._can_be_added(offer):
+            yield "a adds to models.toml"
+        if self._session.fetching.task is not None:
+            yield "x stops" if self._session.fetching.busy else "x goes on"
+        yield "esc closes"
 
     def _progressed(self) -> None:
         if self._session.fetching.task is not None:
@@ -165,10 +192,40 @@ class ModelsScreen(Dialog[Pair | None]):
 
     def action_with_draft(self) -> None:
         """Load the marked one with the first model that could draft for it."""
-        at = self.query_one(OptionList).highlighted
-        pair, offer = self._rows[at] if at is not None and at < len(self._rows) else (None, None)
+        pair, offer = self._marked_row or (None, None)
         if pair is not None and offer is not None and offer.drafts.proposals:
             self.dismiss(with_draft(pair, offer.drafts.proposals[0].source))
+
+    def action_add(self) -> None:
+        """Write the marked one, if it was only found, into the user's models.toml, with a draft that is here."""
+        _, offer = self._marked_row or (None, None)
+        if offer is not None and self._can_be_added(offer) and not self._adding:
+            self._adding = True
+            self._told[offer.pair.id] = "looking at the model"
+            self._describe()
+            self.run_worker(partial(self._add, offer), thread=True, exit_on_error=False)
+
+    def _can_be_added(self, offer: Offer) -> bool:
+        return not offer.declared and self._session.launch.add is not None
+
+    def _add(self, offer: Offer) -> None:
+        """In a thread of its own: vocabularies are compared."""
+        add, target = self._session.launch.add, offer.pair
+        assert add is not None
+        here = next((proposal for proposal in offer.drafts.proposals if proposal.about is not None), None)
+        try:
+            added = add((target.spec.target, target.name), (here.source, here.name) if here else None)
+        except EngineError as error:
+            self._told[target.id] = f"not written: {error.message}"
+            self.app.call_from_thread(self._list_again)
+            return
+        finally:
+            self._adding = False
+        self._added = str(added.table["id"])
+        self._told[self._added] = f"written to {added.file}{f', with {here.name} to draft' if here else ''}"
+        self._catalog = added.catalog
+        self.app.call_from_thread(self._changed, added.catalog)
+        self._look()
 
     def action_stop_or_go(self) -> None:
         self._session.fetching.toggle()

@@ -1,7 +1,7 @@
 """Choices in dialogs, which are imported when they are asked for, and what is done with what was chosen."""
 
 from specchat.clean import one_line
-from specchat.config.catalog import Pair
+from specchat.config.catalog import Catalog, Pair
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.verbs.fetching import want_pair
@@ -20,7 +20,10 @@ def choose_pair(chat: ChatScreen) -> None:
         if pair is not None:
             want_pair(chat, pair, use_pair)
 
-    chat.app.push_screen(ModelsScreen(chat.session, chat.catalog), chosen)
+    def changed(catalog: Catalog) -> None:
+        chat.catalog = catalog
+
+    chat.app.push_screen(ModelsScreen(chat.session, chat.catalog, changed), chosen)
 
 
 def use_pair(chat: ChatScreen, pair: Pair) -> None:

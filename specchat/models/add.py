@@ -1,0 +1,34 @@
+"""A pair for the user's models.toml, from a target and a draft: looked at, named and written."""
+
+from pathlib import Path
+
+from specchat.config.catalog import Catalog
+from specchat.engine.fetch.listing import PART
+from specchat.engine.fetch.source import Hub
+from specchat.engine.pair import ModelSource
+from specchat.models.check import as_table, checked_pair
+from specchat.models.declare import Added, Named, add_pair, free_id
+from specchat.models.machine import Machine
+
+
+def add(
+    hub: Hub, file: Path, taken: Catalog, target: Named, draft: Named | None, machine: Machine, id_: str = ""
+) -> Added:
+    """Write the pair to `file`. Without `id_` one is made up that none of `taken` has.
+
+    Raises:
+        EngineError: as `check.checked_pair`.
+        ConfigError: as `declare.add_pair`.
+    """
+    title = _title(*target)
+    name = title + (f" + {_title(*draft)}" if draft else "")
+    pair = checked_pair(hub, target[0], draft[0] if draft else None, name, machine)
+    table = as_table(pair, id_ or free_id(title, taken))
+    return Added(table, file, add_pair(file, table))
+
+
+def _title(source: ModelSource, named: str) -> str:
+    """A model's name for people: of its folder or file, or as it was `named` where that is neither."""
+    label = source.label if source.repo or Path(named).expanduser().exists() else named
+    name = Path(label).name
+    return Path(PART.sub(r"\1.gguf", name)).stem if name.endswith(".gguf") else name

@@ -1,0 +1,126 @@
+"""Models that were found are written into the user's models.toml from the list of models."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conftest import CATALOG, LAUNCH, loaded, make_app, screen_text, wait_until
+from textual.containers import VerticalScroll
+from textual.pilot import Pilot
+from textual.widgets import OptionList
+
+from specchat.cli import app as cli_app
+from specchat.config.catalog import Catalog, load_catalog
+from specchat.config.paths import Paths, user_paths
+from specchat.engine.fake import FakeEngine
+from specchat.engine.fetch.source import Hub
+from specchat.models.library import Places
+from specchat.tui.app import SpecchatApp
+from specchat.tui.screens.models import ModelsScreen
+from tests.engine.tiny import SPECIAL, checkpoint
+from tests.models.made import gguf
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / "home"))
+    return user_paths()
+
+
+@pytest.fixture
+def start(paths: Paths, tmp_path: Path) -> Callable[[], SpecchatApp]:
+    places = Places(Hub("http://127.0.0.1:1", tmp_path / "cache"), own=(tmp_path / "own",))
+    launch = replace(LAUNCH, models=lambda: places, add=partial(cli_app._add, paths, None))
+    return lambda: make_app(FakeEngine(), launch, Catalog((CATALOG.pairs[0],), "demo"))
+
+
+async def mark(app: SpecchatApp, pilot: Pilot[None], name: str) -> ModelsScreen:
+    """Open the models and go to the one called `name`."""
+    await loaded(app, pilot)
+    await pilot.press("f3")
+    await wait_until(pilot, lambda: isinstance(app.screen, ModelsScreen) and name in names(app.screen))
+    screen = app.screen
+    assert isinstance(screen, ModelsScreen)
+    screen.query_one(OptionList).highlighted = names(screen).index(name)
+    await pilot.pause()
+    return screen
+
+
+def names(screen: ModelsScreen) -> list[str]:
+    return [pair.name for pair, _ in screen._rows]
+
+
+def hint(screen: ModelsScreen) -> str:
+    return str(screen.query_one("#dialog", VerticalScroll).border_subtitle)
+
+
+async def test_a_found_model_is_written_with_the_draft_that_is_here_and_stays_marked(
+    start: Callable[[], SpecchatApp], paths: Paths, tmp_path: Path
+) -> None:
+    checkpoint(tmp_path / "own" / "big", num_hidden_layers=12)
+    checkpoint(tmp_path / "own" / "small", num_hidden_layers=1)
+    paths.models_file.parent.mkdir(parents=True)
+    paths.models_file.write_text("# mine\nschema = 1\n")
+    app = start()
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = await mark(app, pilot, "big")
+        assert "a adds to models.toml" in hint(screen)
+        await pilot.press("a", "a")
+        await wait_until(pilot, lambda: "big + small" in names(screen))
+        await wait_until(pilot, lambda: "written to" in screen_text(app))
+        assert screen._marked is not None
+        assert screen._marked.id == "big"
+        assert "a adds" not in hint(screen)
+        await pilot.press("a")
+        await pilot.pause(0.2)
+        assert [pair.id for pair in app.chat.catalog.pairs if pair.id.startswith("big")] == ["big"]
+        assert paths.models_file.read_text().startswith("# mine\nschema = 1\n")
+        pair = load_catalog(paths.models_file).find("big")
+        assert pair.spec.target.path == str(tmp_path / "own" / "big")
+        assert pair.spec.draft is not None
+        assert pair.spec.draft.path == str(tmp_path / "own" / "small")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.loaded.id == "big")
+
+
+async def test_a_gguf_file_is_written_for_its_backend(
+    start: Callable[[], SpecchatApp], paths: Paths, tmp_path: Path
+) -> None:
+    file = gguf(tmp_path / "own" / "maker" / "found.gguf")
+    app = start()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await mark(app, pilot, "maker/found.gguf")
+        await pilot.press("a")
+        await wait_until(pilot, lambda: "found" in names(screen))
+        spec = load_catalog(paths.models_file).find("found").spec
+        assert (spec.backend, spec.target.path) == ("gguf", str(file))
+
+
+async def test_what_cannot_be_written_is_told_and_the_file_stays(
+    start: Callable[[], SpecchatApp], paths: Paths, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path / "own" / "big")
+    app = start()
+    async with app.run_test(size=(100, 30)) as pilot:
+        screen = await mark(app, pilot, "big")
+        (folder / "tokenizer.json").unlink()
+        await pilot.press("a")
+        await wait_until(pilot, lambda: "not written: " in screen_text(app))
+        assert "big" in names(screen)
+        assert not paths.models_file.exists()
+        checkpoint(tmp_path / "again", special=SPECIAL)
+        (folder / "tokenizer.json").write_bytes((tmp_path / "again" / "tokenizer.json").read_bytes())
+        await pilot.press("a")
+        await wait_until(pilot, lambda: paths.models_file.exists())
+
+
+async def test_pairs_that_are_declared_are_not_added(start: Callable[[], SpecchatApp], paths: Paths) -> None:
+    app = start()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await mark(app, pilot, "demo")
+        assert hint(screen) == "enter loads · esc closes"
+        await pilot.press("a")
+        await pilot.pause(0.1)
+        assert not paths.models_file.exists()
