@@ -11,6 +11,7 @@ import click
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.output import Problem, Progress
+from specchat.engine.errors import EngineError
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
@@ -98,7 +99,10 @@ def _offer(pair: "Pair", lacking: "list[ModelSource]", models: Path | None) -> N
     from specchat.models.machine import missing_packages, unable
     from specchat.models.pull import order
 
-    ordered = order(usual_hub(), lacking)
+    try:
+        ordered = order(usual_hub(), lacking)
+    except EngineError as error:
+        raise Problem.of(error.kind, f'{what} of pair "{pair.id}" {be} not here: {error.message}') from None
     if ordered.missing:
         ask_for(ordered, unable(pair.spec, missing_packages()))
         if not click.confirm("Download it?", err=True):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import click
 
+from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import DRAFT_LENGTH, SAMPLING_TYPES, SEED, Named
 from specchat.cli.plain_chat import PlainChat
@@ -89,6 +90,11 @@ def _model(chat: PlainChat, value: str) -> None:
         return
     before = chat.asked, chat.prepared
     chat.change(pair=value, target=None, draft=None, strategy=None, draft_length=None)
+    try:
+        ready(chat.prepared.pair, chat.asked.models)
+    except (EngineError, click.ClickException):  # what is loaded stays so
+        chat.asked, chat.prepared = before
+        raise
     try:
         chat.load()
     except (EngineError, click.ClickException):

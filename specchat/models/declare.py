@@ -102,12 +102,13 @@ def _table(table: Table) -> Any:
             made.append(key, inline)
         else:
             made.append(key, value)
+    made.add(tomlkit.nl())
     return made
 
 
 def _read(path: Path) -> tomlkit.TOMLDocument:
     if not path.exists():
-        return tomlkit.parse("schema = 1\n")
+        return tomlkit.parse("schema = 1\n\n")
     load_catalog(path)  # says what is wrong with it
     try:
         return tomlkit.parse(path.read_text(encoding="utf-8-sig"))

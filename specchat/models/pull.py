@@ -127,6 +127,12 @@ class Task:
     def busy(self) -> bool:
         return self.state in ("running", "stopping")
 
+    def ask_again(self) -> None:
+        """Ask the hub once more, where it did not answer."""
+        if self.state == "failed" and self.order is None:
+            self.state, self.error = "asking", ""
+            self._spawn(self._ask)
+
     def start(self) -> None:
         """Fetch what was ordered, or go on with it."""
         if self.order is not None and not self.busy:

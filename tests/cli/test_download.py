@@ -106,7 +106,7 @@ def test_a_chat_by_lines_keeps_its_pair_where_another_is_not_wanted(
     result = run("--plain", input="/model far\nhello\n")
     assert result.exit_code == ExitCode.DOWNLOAD
     (engine,) = engines
-    assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo", "demo"]
+    assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"]
     assert WEIGHTS not in hub.sent
 
 
@@ -118,4 +118,5 @@ def test_what_the_hub_says_ends_with_its_exit_code(
     hub.status = status
     result = run("ask", "--pair", "far", "hello")
     assert result.exit_code == ExitCode.DOWNLOAD
+    assert f'{BIG} and {SMALL} of pair "far" are not here: ' in result.stderr
     assert words in result.stderr

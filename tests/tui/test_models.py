@@ -321,3 +321,17 @@ async def test_a_chats_own_pair_is_not_downloaded_unasked(places: Places) -> Non
         await wait_until(pilot, lambda: f"{REPO} is not here; F3 downloads it" in status(app))
         assert app.session.loaded.id == "demo"
         assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"]
+
+
+async def test_where_the_hub_does_not_answer_enter_asks_again(hub: LoopbackHub, places: Places) -> None:
+    hub.status = 503
+    app = app_with(places)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await choose(app, pilot)
+        await shown(pilot, "enter asks again · esc closes")
+        hub.status = 0
+        await pilot.press("enter")
+        await shown(pilot, "enter downloads, then loads · esc closes")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.loaded.id == "tiny")

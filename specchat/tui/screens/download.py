@@ -20,7 +20,6 @@ class DownloadScreen(Dialog[bool]):
     """Gives True where the download is wanted."""
 
     DIALOG_TITLE = "download"
-    DIALOG_HINT = "enter downloads, then loads · esc closes"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,y", "agree", "Download", show=False)]
 
     def __init__(self, task: Task) -> None:
@@ -44,6 +43,7 @@ class DownloadScreen(Dialog[bool]):
             sentences = words.order(task.order, task.lack)
         elif task.error:
             sentences = [task.error]
+        self.query_one("#dialog").border_subtitle = Content(f"{self._hint}esc closes")
         box = self.query_one("#order", Plain)
         width = max(box.content_size.width, 20)
         lines = [
@@ -53,8 +53,21 @@ class DownloadScreen(Dialog[bool]):
         ]
         box.show(Content("\n").join(lines), layout=True)
 
-    def action_agree(self) -> None:
-        """Download, once it is said how much that is, where there is room for it."""
+    @property
+    def _fits(self) -> bool:
+        """Whether it is known how much is to be fetched, and there is room for it."""
         order = self._pulling.order
-        if order is not None and order.missing <= order.free:
+        return order is not None and order.missing <= order.free
+
+    @property
+    def _hint(self) -> str:
+        if self._fits:
+            return "enter downloads, then loads · "
+        return "enter asks again · " if self._pulling.state == "failed" else ""
+
+    def action_agree(self) -> None:
+        """Download, or ask the hub again where it did not answer."""
+        if self._fits:
             self.dismiss(True)
+        elif self._pulling.state == "failed":
+            self._pulling.ask_again()

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
@@ -15,6 +16,7 @@ from textual.widgets.option_list import Option
 from specchat.clean import one_line
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.errors import EngineError
+from specchat.engine.pair import PairSpec
 from specchat.models import words
 from specchat.models.library import Library, look
 from specchat.models.machine import Machine, this_machine
@@ -29,6 +31,8 @@ _COLUMNS = (("size", 12), ("fits", 6), ("strategies", 20), ("licence", 16))
 _ROOMY = 90
 """Cells from which all columns are shown; in fewer, name, size and fit."""
 _NAMES = 13
+_CORNERS = 6
+"""Cells of the box's edge that the hints leave free."""
 _EVERY_S = 0.5
 
 
@@ -47,6 +51,7 @@ class ModelsScreen(Dialog[Pair | None]):
         Binding("x", "stop_or_go", "Stop or go on", show=False),
         Binding("d", "with_draft", "With a draft", show=False),
         Binding("a", "add", "Add", show=False),
+        Binding("enter", "choose", "Choose", show=False),
     ]
 
     def __init__(self, session: Session, catalog: Catalog, changed: Callable[[Catalog], None]) -> None:
@@ -59,6 +64,7 @@ class ModelsScreen(Dialog[Pair | None]):
         self._problems: Sequence[str] = ()
         self._told: dict[str, str] = {}
         """What became of the wishes to add models, by the ids of pairs."""
+        self._described: PairSpec | None = None
         self._adding = False
         self._added = ""
         """The id of the pair that was added last, to be marked once it is listed."""
@@ -66,7 +72,8 @@ class ModelsScreen(Dialog[Pair | None]):
     def compose_content(self) -> ComposeResult:
         yield Plain(id="columns")
         yield Options(markup=False)
-        yield AboutModel()
+        with VerticalScroll(id="about"):
+            yield AboutModel()
 
     def on_mount(self) -> None:
         self.set_interval(_EVERY_S, self._progressed)
@@ -148,37 +155,54 @@ class ModelsScreen(Dialog[Pair | None]):
 
     @on(OptionList.OptionHighlighted)
     def _describe(self) -> None:
-        pane = self.query_one(AboutModel)
+        pane, options = self.query_one(AboutModel), self.query_one(OptionList)
         if self._marked_row is None:
             pane.show(EMPTY, layout=True)
             return
         pair, offer = self._marked_row
         rows = words.about(offer) if offer is not None else [("target", pair.spec.target.label)]
+        if pair.name in str(options.get_option_at_index(options.highlighted or 0).prompt):
+            rows = [row for row in rows if row[0] != "name"]
         fetching = self._session.fetching
         if fetching.is_for(pair) and fetching.task is not None:
             rows.insert(0, ("download", str(fetching) or f"{fetching.task.state}; x goes on"))
         if pair.id in self._told:
             rows.insert(0, ("models.toml", self._told[pair.id]))
-        self.query_one("#dialog").border_subtitle = Content(" · ".join(self._hints(offer)))
         width = max(pane.content_size.width, 20)
         lines = [line for name, text in rows for line in self._lines(name, text, width)]
         lines += [line for problem in self._problems for line in self._lines("not read", problem, width)]
         pane.show(Content("\n").join(lines), layout=True)
+        if pair.spec != self._described:
+            self._described = pair.spec
+            self.query_one("#about", VerticalScroll).scroll_home(animate=False)
+        self.call_after_refresh(self._hint)
 
     def _lines(self, name: str, text: str, width: int) -> list[Content]:
         first = styled(name.ljust(_NAMES), ".quiet")
         return [line.content for line in hang(Content(one_line(text, 300)), width, first, Content(" " * _NAMES))]
 
-    def _hints(self, offer: Offer | None) -> Iterator[str]:
-        """What the keys do for the marked one."""
-        yield "enter loads"
+    def _hint(self) -> None:
+        if self.is_attached and self._marked_row is not None:
+            box = self.query_one("#dialog")
+            whole, short = zip(*self._hints(self._marked_row[1]), strict=True)
+            lines = [" · ".join(words) for words in (whole, short, short[:-1])]
+            room = box.outer_size.width - _CORNERS
+            box.border_subtitle = Content(next((line for line in lines if len(line) <= room), lines[-1]))
+
+    def _hints(self, offer: Offer | None) -> Iterator[tuple[str, str]]:
+        """What the keys do for the marked one, and the same in fewer cells."""
+        enter = "enter downloads" if offer is not None and offer.missing else "enter loads"
+        yield enter, enter
         if offer is not None and offer.drafts.proposals:
-            yield "d with a draft"
+            yield "d with a draft", "d drafts"
         if offer is not None and self._can_be_added(offer):
-            yield "a adds to models.toml"
+            yield "a adds to models.toml", "a adds"
         if self._session.fetching.task is not None:
-            yield "x stops" if self._session.fetching.busy else "x goes on"
-        yield "esc closes"
+            words = "x stops" if self._session.fetching.busy else "x goes on"
+            yield words, words
+        if self.query_one("#about", VerticalScroll).max_scroll_y:
+            yield "tab reads on", "tab more"
+        yield "esc closes", "esc closes"
 
     def _progressed(self) -> None:
         if self._session.fetching.task is not None:
@@ -187,8 +211,10 @@ class ModelsScreen(Dialog[Pair | None]):
     # What is chosen
 
     @on(OptionList.OptionSelected)
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._rows[event.option_index][0])
+    def action_choose(self) -> None:
+        """Load the marked one, wherever the focus is."""
+        if self._marked is not None:
+            self.dismiss(self._marked)
 
     def action_with_draft(self) -> None:
         """Load the marked one with the first model that could draft for it."""

@@ -1,4 +1,4 @@
-"""Models that were found are written into the user's models.toml from the list of models."""
+"""The list of models: what can be read and done there, and models that were found written into models.toml."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import CATALOG, LAUNCH, loaded, make_app, screen_text, wait_until
+from conftest import LAUNCH, loaded, make_app, screen_text, wait_until
 from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.widgets import OptionList
@@ -33,7 +33,9 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 def start(paths: Paths, tmp_path: Path) -> Callable[[], SpecchatApp]:
     places = Places(Hub("http://127.0.0.1:1", tmp_path / "cache"), own=(tmp_path / "own",))
     launch = replace(LAUNCH, models=lambda: places, add=partial(cli_app._add, paths, None))
-    return lambda: make_app(FakeEngine(), launch, Catalog((CATALOG.pairs[0],), "demo"))
+    shipped = load_catalog(None)
+    catalog = Catalog((shipped.find("demo"), shipped.find("qwen3-8b")), "demo")
+    return lambda: make_app(FakeEngine(), launch, catalog)
 
 
 async def mark(app: SpecchatApp, pilot: Pilot[None], name: str) -> ModelsScreen:
@@ -120,7 +122,37 @@ async def test_pairs_that_are_declared_are_not_added(start: Callable[[], Speccha
     app = start()
     async with app.run_test(size=(80, 24)) as pilot:
         screen = await mark(app, pilot, "demo")
-        assert hint(screen) == "enter loads · esc closes"
+        assert "a adds" not in hint(screen)
         await pilot.press("a")
         await pilot.pause(0.1)
         assert not paths.models_file.exists()
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24)])
+async def test_all_that_is_known_of_a_model_can_be_read(
+    start: Callable[[], SpecchatApp], size: tuple[int, int]
+) -> None:
+    app = start()
+    async with app.run_test(size=size) as pilot:
+        screen = await mark(app, pilot, "demo")
+        await wait_until(pilot, lambda: "tab reads on" in hint(screen))
+        assert "demo/draft" not in screen_text(app)
+        await pilot.press("tab", "end")
+        await wait_until(pilot, lambda: "demo/draft" in screen_text(app))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.screen is not screen)
+
+
+async def test_the_hints_name_what_can_be_done_in_the_room_there_is(
+    start: Callable[[], SpecchatApp], tmp_path: Path
+) -> None:
+    checkpoint(tmp_path / "own" / "big", num_hidden_layers=12)
+    checkpoint(tmp_path / "own" / "small", num_hidden_layers=1)
+    app = start()
+    async with app.run_test(size=(120, 30)) as pilot:
+        screen = await mark(app, pilot, "big")
+        await wait_until(pilot, lambda: hint(screen).startswith("enter loads · d with a draft · a adds to models.toml"))
+        await pilot.resize_terminal(60, 15)
+        await wait_until(pilot, lambda: hint(screen) == "enter loads · d drafts · a adds · tab more")
+        screen.query_one(OptionList).highlighted = names(screen).index("Qwen3 8B + 0.6B")
+        await wait_until(pilot, lambda: hint(screen) == "enter downloads · tab reads on · esc closes")
