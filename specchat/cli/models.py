@@ -12,6 +12,7 @@ from specchat.cli.models_about import find, list_, show, table
 from specchat.cli.models_changes import add, pull, rm
 from specchat.cli.options import PAIR_OPTIONS, Passing, with_options
 from specchat.cli.output import Output, told
+from specchat.engine.backends import DEFAULT_BACKEND
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Catalog, Pair
@@ -64,6 +65,7 @@ def _as_text(catalog: "Catalog") -> str:
     notes = [
         "* is the default.",
         "runs: on a GPU or on the CPU, in the memory given; with nf4, fp4 or int8 the target's layers are quantised.",
+        "gguf, hf: by llama.cpp or transformers; specchat models show ID tells which package that still needs.",
         *(f"not yet: {r}." for r in reasons),
     ]
     return "\n".join([table(rows), *notes, ""])
@@ -76,6 +78,7 @@ def _row(pair: "Pair", default: bool) -> tuple[str, ...]:
         pair.id,
         one_line(pair.name, 60),
         pair.spec.target.quant or "",
+        "" if pair.spec.backend == DEFAULT_BACKEND else pair.spec.backend,
         "not yet" if pair.unsupported else "runs",
         f"{needs.ram_gib:g} GiB memory" if needs.ram_gib else "",
         f"{needs.vram_gib:g} GiB GPU" if needs.vram_gib else "",

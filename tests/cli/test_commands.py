@@ -130,6 +130,8 @@ def test_models_says_what_runs_and_why_the_rest_does_not(run: Run, home: Path) -
     assert "runs" in demo
     assert "nf4" in qwen
     assert "runs" in qwen
+    backends = {line.split()[0]: [word for word in ("gguf", "hf") if word in line.split()] for line in lines if line}
+    assert (backends["qwen3-8b"], backends["qwen3-8b-gguf"], backends["qwen3.5-9b"]) == ([], ["gguf"], ["hf"])
     assert "not yet" in mine
     assert any(line.startswith("not yet: drafting heads (eagle3)") for line in lines)
 
