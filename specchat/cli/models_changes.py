@@ -43,7 +43,7 @@ def add(models: Path | None, model: str, file: str | None, draft: str | None, id
     pair = ((target, model), (drafting, draft) if drafting and draft else None)
     written = added(known.hub, known.file, known.catalog, *pair, this_machine(), id_ or "")
     out = Output()
-    out.write(f"{as_toml(written.table)}\nWritten to {known.file}.\n")
+    out.write(f"{as_toml(written.table)}Written to {known.file}.\n")
     if drafting is None:
         _propose(out, known, target)
     if any(not _is_here(known, source) for source in (target, drafting) if source):
