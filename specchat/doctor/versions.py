@@ -22,7 +22,7 @@ NEEDED = (
     "click",
     "pydantic",
 )
-SOMETIMES = ("triton", "bitsandbytes", "nvidia-ml-py", "llama-cpp-python", "gguf", "matplotlib")
+SOMETIMES = ("numba", "triton", "bitsandbytes", "nvidia-ml-py", "llama-cpp-python", "gguf", "matplotlib")
 """Not on every platform, or extras."""
 
 
