@@ -9,6 +9,7 @@ from numba.core import cgutils
 
 from specchat.engine.cpu.simd import (
     F32,
+    I32,
     LANES,
     VECTOR,
     WORDS,
@@ -26,6 +27,8 @@ from specchat.engine.cpu.simd import (
 )
 from specchat.engine.cpu.tiles import FLOAT32, tile
 
+TOGETHER = 4
+"""Keys that are multiplied at a time: their sums end in one vector."""
 HALF = 8
 """Lanes of what goes through half a head at a time."""
 
@@ -114,11 +117,11 @@ def scaled(typing: Any, x: Any, out: Any, size: Any) -> Any:
 def attend(query: int, keys: int, values: int, seen: int, size: int, scale: float, scores: int, out: int) -> None:
     """out = softmax(query keys^T scale) values over the first `seen` entries of the cache.
 
-    query and out are float32 [size], a multiple of LANES; keys and values [capacity, size]; scores [seen + LANES] are
-    written over.
+    query and out are float32 [size], a multiple of LANES; keys and values [capacity, size], a multiple of TOGETHER;
+    scores [seen + LANES] are written over.
     """
     padded = -(-seen // LANES) * LANES
-    _dots(query, keys, size, seen, scores)
+    _dots(query, keys, size, -(-seen // TOGETHER) * TOGETHER, scores)
     _filled(scores, seen, padded)
     _exponentials(scores, padded, _peak(scores, padded), scale)
     share = 1.0 / _total(scores, padded)
@@ -163,15 +166,43 @@ def _dot(builder: Any, a: Any, b: Any, size: Any) -> Any:
 
 @primitive
 def _dots(typing: Any, query: Any, keys: Any, size: Any, count: Any, out: Any) -> Any:
-    """out[i] = the sum of query[j] keys[i, j] over j for `count` keys of `size` elements, a multiple of LANES."""
+    """out[i] = the sum of query[j] keys[i, j] over `size` j, a multiple of LANES, for `count` keys, of TOGETHER."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         query, keys, size, count, out = arguments
-        with cgutils.for_range(builder, count) as loop:
-            key = builder.add(keys, builder.mul(builder.mul(loop.index, size), constant(4)))
-            store(builder, _dot(builder, query, key, size), out, loop.index)
+        with cgutils.for_range(builder, builder.sdiv(count, constant(TOGETHER))) as loop:
+            first = builder.mul(loop.index, constant(TOGETHER))
+            slots = [cgutils.alloca_once(builder, VECTOR) for _ in range(TOGETHER)]
+            for slot in slots:
+                builder.store(splat(0.0), slot)
+
+            def add(at: Any, first: Any = first, slots: list[Any] = slots) -> None:
+                shared = load(builder, query, at)
+                for i, slot in enumerate(slots):
+                    place = builder.add(builder.mul(builder.add(first, constant(i)), size), at)
+                    builder.store(fma(builder, shared, load(builder, keys, place), builder.load(slot)), slot)
+
+            each_vector(builder, size, add)
+            store(builder, _four_sums(builder, [builder.load(slot) for slot in slots]), out, first)
 
     return emitted([], 5, emit)
+
+
+def _four_sums(builder: Any, vectors: list[Any]) -> Any:
+    """The sums of the lanes of four vectors, one a lane, all of them joined in one order."""
+
+    def picked(a: Any, b: Any, lanes: list[int]) -> Any:
+        return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
+
+    def halved(a: Any, b: Any, run: int) -> Any:
+        """Runs of 2 `run` lanes of a, then of b, each half the other's added."""
+        lanes = [i for i in range(2 * a.type.count) if i // run % 2 == 0]
+        return builder.fadd(picked(a, b, lanes), picked(a, b, [i + run for i in lanes]))
+
+    eights = [builder.fadd(picked(v, v, list(range(8))), picked(v, v, list(range(8, 16)))) for v in vectors]
+    pairs = [halved(eights[0], eights[1], 4), halved(eights[2], eights[3], 4)]
+    twos = halved(pairs[0], pairs[1], 2)
+    return builder.fadd(picked(twos, twos, [0, 2, 4, 6]), picked(twos, twos, [1, 3, 5, 7]))
 
 
 @primitive
