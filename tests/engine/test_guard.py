@@ -10,7 +10,6 @@ from torch import Tensor
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.decoding.host import HostExecutor
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.session import Session
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
@@ -22,7 +21,7 @@ OFF = 0.5
 class Apart:
     """Our decoder with the logits of several rows off by noise, as with kernels that depend on the number of rows."""
 
-    def __init__(self, model: Decoder) -> None:
+    def __init__(self, model: CpuDecoder) -> None:
         self._model = model
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -96,7 +95,7 @@ def test_close_choices_after_lone_rows_are_those_of_several(
 ) -> None:
     executor, model = session.runner.executor, session.target.model
     assert isinstance(executor, HostExecutor)
-    assert isinstance(model, Decoder)
+    assert isinstance(model, CpuDecoder)
     again, strayed = Counter[str](), 0
     for seed in range(3):
         sampling = replace(SAMPLINGS[name], seed=seed)
