@@ -122,9 +122,8 @@ def four_bit_tile(
                 for p in range(wide):
                     at = builder.mul(builder.add(builder.mul(pairs, constant(p)), pair), constant(LANES))
                     both = builder.zext(load(builder, w, at, ir.VectorType(ir.IntType(8), LANES), 1), WORDS)
-                    even = builder.and_(both, ir.Constant(WORDS, [15] * LANES))
                     odd = builder.lshr(both, ir.Constant(WORDS, [4] * LANES))
-                    low.append(builder.fmul(_looked_up(builder, context, code, table, even), scaled[p]))
+                    low.append(builder.fmul(_looked_up(builder, context, code, table, both), scaled[p]))
                     high.append(builder.fmul(_looked_up(builder, context, code, table, odd), scaled[p]))
                 k = builder.mul(pair, constant(2))
                 _add_products(builder, sums, x, x_row, k, low)
@@ -135,10 +134,11 @@ def four_bit_tile(
 
 
 def _looked_up(builder: Any, context: Any, code: Any, table: Any, indices: Any) -> Any:
-    """code[index] in every lane."""
+    """code[index] in every lane, of an index's lowest four bits."""
     _, _, features = context.codegen().magic_tuple()
     if "+avx512f" in features:
         return instruction(builder, "llvm.x86.avx512.permvar.sf.512", VECTOR, [table, indices])
+    indices = builder.and_(indices, ir.Constant(WORDS, [15] * LANES))
     if "+avx2" in features:
         return _looked_up_by_eights(builder, table, indices)
     found = ir.Constant(VECTOR, ir.Undefined)
