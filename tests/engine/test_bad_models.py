@@ -282,14 +282,6 @@ def test_a_bad_checkpoint_is_refused_in_a_sentence(case: str, tmp_path: Path) ->
     assert str(tmp_path) in message
 
 
-def test_a_draft_with_another_tokenizer_is_refused(tmp_path: Path) -> None:
-    target = checkpoint(tmp_path / "target")
-    draft = checkpoint(tmp_path / "draft", special=["<|end|>", "<|user|>", "<|system|>", "<|assistant|>"])
-    message = refusal(pair(target, draft))
-    assert "tokenizer differs" in message
-    assert str(draft) in message
-
-
 def test_a_draft_padded_to_another_vocabulary_size_works(tmp_path: Path) -> None:
     target = checkpoint(tmp_path / "target", tie_word_embeddings=False)
     for name, size in (("small", 260), ("large", 320)):
@@ -329,7 +321,7 @@ def test_a_draft_smaller_than_its_own_tokenizer_is_refused(tmp_path: Path) -> No
 def test_the_two_published_tokenizers_of_512_pieces_are_told_apart(shared_data: Path, tmp_path: Path) -> None:
     stories = shared_data / "checkpoints" / "stories260K"
     draft = checkpoint(tmp_path / "draft", special=[*SPECIAL, *(f"<extra{i}>" for i in range(252))], vocab_size=512)
-    assert "tokenizer differs" in refusal(pair(stories, draft))
+    assert "the draft's tokens differ" in load(pair(stories, draft), lambda _: None).info.note
 
 
 def test_a_pair_without_a_draft_says_so_when_asked_to_draft(tmp_path: Path) -> None:

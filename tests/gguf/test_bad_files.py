@@ -15,7 +15,6 @@ from specchat.engine.gguf import library, trial
 from specchat.engine.gguf.file import parts, whole
 from specchat.engine.loading import load
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
-from tests.engine.tiny import checkpoint
 from tests.gguf.conftest import loaded, pair
 
 needs_llama = pytest.mark.needs_llama
@@ -136,13 +135,6 @@ def test_a_file_of_any_name_may_be_one(files: tuple[Path, Path], tmp_path: Path)
     """Ollama names its files by their hashes."""
     (tmp_path / "sha256-0123").write_bytes(files[0].read_bytes())
     assert loaded(tmp_path / "sha256-0123", tmp_path / "sha256-0123").info.strategy("draft").available
-
-
-@needs_llama
-def test_a_draft_of_another_vocabulary_is_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
-    other = checkpoint(tmp_path / "other")
-    with pytest.raises(ModelError, match="its tokenizer differs from the target's"):
-        loaded(files[0], other)
 
 
 @needs_llama

@@ -224,11 +224,6 @@ def test_pickled_weights(folders: tuple[Path, Path], tmp_path: Path) -> None:
     assert "holds pickled weights, which can run code" in refusal(pair(folder))
 
 
-def test_a_draft_of_another_tokenizer(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    other = checkpoint(tmp_path / "other", special=["<|end|>", "<|user|>", "<|system|>", "<|assistant|>"])
-    assert "its tokenizer differs from the target's" in refusal(pair(folders[0], other))
-
-
 @pytest.mark.parametrize("quant", ["nf4", "int8"])
 def test_a_package_that_is_missing(folders: tuple[Path, Path], quant: Quant, monkeypatch: pytest.MonkeyPatch) -> None:
     module = f"transformers.quantizers.quantizer_bnb_{'4' if quant == 'nf4' else '8'}bit"

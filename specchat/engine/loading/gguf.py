@@ -17,14 +17,16 @@ from specchat.engine.gguf.proof import Proof, prove
 from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.trial import attempt
 from specchat.engine.hub import locate, locate_file
+from specchat.engine.loading.drafting import dictionary_of, words_of
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.plan import DEFAULT_CONTEXT
-from specchat.engine.model.tokenizer import mismatch
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
 from specchat.engine.runners.host import About, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.strategies import plain_only
 from specchat.engine.threads import CORES, leave_one_core
+from specchat.engine.translation.dictionary import Dictionary
+from specchat.engine.translation.model import translated
 
 ALL_LAYERS = 9999
 RUNNING = "it keeps a running state, of which llama.cpp takes nothing back"
@@ -50,20 +52,19 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     target = _model(pair, pair.target, path, progress, 0.1)
     tokenizer, ends = tokenizer_of(target.file)
     draft: HostModel | None = None
+    dictionary: Dictionary | None = None
     if pair.draft is not None:
         if small is not None:
-            draft = _model(pair, pair.draft, small, progress, 0.5)
-            other = tokenizer_of(draft.file)[0]
-            if draft.file.running:
+            draft = drafting = _model(pair, pair.draft, small, progress, 0.5)
+            other = tokenizer_of(drafting.file)[0]
+            if drafting.file.running:
                 raise ModelError(f"{pair.draft.label} cannot draft: {RUNNING}. Leave the draft out, or take another.")
         elif checkpoint is not None:
             other = checkpoint.tokenizer()
             progress(Loading(f"reading {pair.draft.label}", 0.5))
             draft = host_model(checkpoint, target.context, checkpoint.kept(pair.draft.quant), drafting=True)
-        if reason := mismatch(tokenizer, other):
-            raise ModelError(
-                f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
-            )
+        dictionary = dictionary_of(pair, tokenizer, other)
+        draft = None if draft is None else translated(draft, dictionary, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)
     target.padding, target.alone = proof.padding, proof.alone
@@ -79,7 +80,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         guard=_guard(target, proof),
     )
     progress(Loading("measuring plain speed", 0.9))
-    session = Session(pair, tokenizer, assembled(target, draft, about), started)
+    session = Session(pair, tokenizer, assembled(target, draft, about), started, words_of(dictionary))
     warning = "" if pair.draft_vocabulary is None else f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair."
     session.info = replace(session.info, warning=warning)
     return session

@@ -15,17 +15,19 @@ from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import Proof, prove
 from specchat.engine.hub import locate
+from specchat.engine.loading.drafting import dictionary_of, noted, words_of
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import DEFAULT_CONTEXT, Place
-from specchat.engine.model.tokenizer import mismatch
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import About, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.strategies import plain_only
 from specchat.engine.threads import leave_one_core
+from specchat.engine.translation.dictionary import Dictionary
+from specchat.engine.translation.model import translated
 
 SPARE = 1 << 30
 """Bytes that are left for caches and for what a pass takes."""
@@ -41,12 +43,10 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     files = HfFiles.open(locate(pair.target, progress), trusted)
     tokenizer = files.tokenizer()
     small: HfFiles | Checkpoint | None = None
+    dictionary: Dictionary | None = None
     if pair.draft is not None:
         small = _opened(pair.draft, progress, trusted)
-        if reason := mismatch(tokenizer, small.tokenizer()):
-            raise ModelError(
-                f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
-            )
+        dictionary = dictionary_of(pair, tokenizer, small.tokenizer())
     for source, found in ((pair.target, files), (pair.draft, small)):
         if source is not None and isinstance(found, HfFiles):
             found.check("cpu" if source.device == "cpu" or not torch.cuda.is_available() else "cuda", source.quant)
@@ -58,11 +58,12 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     draft = None
     if pair.draft is not None and small is not None:
         progress(Loading(f"reading {pair.draft.label}", 0.5))
-        draft = _draft(pair.draft, small, context, place)
+        draft = translated(_draft(pair.draft, small, context, place), dictionary, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)
     if files.own_programs or (isinstance(small, HfFiles) and small.own_programs):
-        note = "; ".join(part for part in (note, "programs of the checkpoint are run (trust_remote_code)") if part)
+        note = noted(note, "programs of the checkpoint are run (trust_remote_code)")
+    note = noted(note, words_of(dictionary))
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, about(target, proof, place)), started, note)
     if pair.draft_vocabulary is not None:

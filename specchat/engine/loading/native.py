@@ -8,19 +8,21 @@ from time import perf_counter
 
 from specchat.engine.api import Loading
 from specchat.engine.cpu import compiled
-from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.errors import EngineError
 from specchat.engine.gpu_failure import GpuLost, first_line, is_one
 from specchat.engine.hub import locate
+from specchat.engine.loading.drafting import dictionary_of, noted, on_the_host, unrestricted, words_of
 from specchat.engine.model import draft_vocabulary
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import place
 from specchat.engine.model.plan import DEFAULT_CONTEXT, Plan
-from specchat.engine.model.tokenizer import Tokenizer, mismatch
+from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
 from specchat.engine.threads import leave_one_core
+from specchat.engine.translation.dictionary import Dictionary
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:
@@ -28,14 +30,15 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     started = perf_counter()
     leave_one_core()
     target, draft, warning = Checkpoint.open(locate(pair.target, progress)), None, ""
+    dictionary: Dictionary | None = None
     tokenizer = target.tokenizer()
     if pair.draft is not None:
         draft = Checkpoint.open(locate(pair.draft, progress))
-        if reason := mismatch(tokenizer, draft.tokenizer()):
-            raise ModelError(
-                f"{pair.draft.label} cannot draft for {pair.target.label}: {reason}. Use a draft of the same family."
-            )
-        draft, warning = _restricted(pair, draft, tokenizer, target.config.eos | tokenizer.eos)
+        dictionary = dictionary_of(pair, tokenizer, draft.tokenizer())
+        if dictionary is None:
+            draft, warning = _restricted(pair, draft, tokenizer, target.config.eos | tokenizer.eos)
+        else:
+            pair, warning = on_the_host(pair), unrestricted(pair)
     make_room()
     progress(Loading(f"reading {pair.target.label}", 0.1))
     placement = place(pair, target, draft, pair.context or DEFAULT_CONTEXT)
@@ -47,10 +50,10 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             progress(Loading(f"reading {pair.draft.label}", 0.5))
 
     def loaded(plan: Plan, note: str) -> Session:
-        runner = load_runner(pair, target, draft, plan, about_draft)
+        runner = load_runner(pair, target, draft, plan, about_draft, dictionary)
         runner.prepare(lambda part: progress(Loading(f"preparing the GPU: {part}", 0.8)))
         progress(Loading("measuring plain speed", 0.9))
-        session = Session(pair, tokenizer, runner, started, note)
+        session = Session(pair, tokenizer, runner, started, noted(note, words_of(dictionary)))
         drafts = draft.drafts if draft is not None else None
         session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None, warning=warning)
         return session

@@ -21,6 +21,7 @@ from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.registry import DraftModel, drafters_for
 from specchat.engine.kernels.products import as_with, processors
 from specchat.engine.runners.runner import Runner
+from specchat.engine.translation.model import refused_by
 
 
 def device_runner(
@@ -47,8 +48,9 @@ def device_runner(
     elif "draft" in cached:
         drafting = DraftModel(cached["draft"], executor, ahead=True)
     earlier, fences = Earlier(), Fences()
+    refused = refused_by(draft)
     drafters, statuses = drafters_for(
-        cached["target"], target.config.layers, executor, drafting, earlier, executor.costs, fences
+        cached["target"], target.config.layers, executor, drafting, earlier, executor.costs, fences, refused
     )
 
     def ready(told: Callable[[str], None]) -> None:

@@ -20,6 +20,7 @@ from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import Place
 from specchat.engine.pair import Quant
 from specchat.engine.runners.runner import Runner
+from specchat.engine.translation.model import refused_by
 
 
 class OwnModel(HostModel, Protocol):
@@ -76,8 +77,8 @@ def host_model(
     return CpuDecoder(checkpoint, context, quant)
 
 
-def host_runner(target: OwnModel, draft: OwnModel | None) -> Runner:
-    """Models of our own on the processor, and the drafters that go with them."""
+def host_runner(target: OwnModel, draft: HostModel | None) -> Runner:
+    """A target of our own on the processor, and the drafters that go with it."""
     words = f"cpu, {target.threads} thread{'s' * (target.threads != 1)}, {torch.backends.cpu.get_cpu_capability()}"
     return assembled(target, draft, About(target.config.layers, target.config.eos, words, target.exactness))
 
@@ -90,8 +91,9 @@ def assembled(target: HostModel, draft: HostModel | None, about: About) -> Runne
     executor = HostExecutor(cached, about.guard, about.trees)
     drafting = DraftModel(cached["draft"], executor, ahead=False) if draft is not None else None
     earlier, fences = Earlier(), Fences()
+    refused = {**refused_by(draft), **about.refused}
     drafters, statuses = drafters_for(
-        cached["target"], about.layers, executor, drafting, earlier, executor.costs, fences, about.refused
+        cached["target"], about.layers, executor, drafting, earlier, executor.costs, fences, refused
     )
     return Runner(
         target=cached["target"],

@@ -4,18 +4,28 @@ from collections.abc import Callable
 
 import torch
 
+from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.plan import Model, Plan
 from specchat.engine.pair import PairSpec
-from specchat.engine.runners.host import OwnModel, host_model, host_runner
+from specchat.engine.runners.host import host_model, host_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.translation.dictionary import Dictionary
+from specchat.engine.translation.model import translated
 
 
 def load_runner(
-    pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, plan: Plan, about_draft: Callable[[], None]
+    pair: PairSpec,
+    target: Checkpoint,
+    draft: Checkpoint | None,
+    plan: Plan,
+    about_draft: Callable[[], None],
+    dictionary: Dictionary | None,
 ) -> Runner:
     """Load the models as `plan` says; `about_draft` is called between the two.
+
+    With a `dictionary`, for a draft on the host whose tokens are not the target's.
 
     Raises:
         EngineError: weights that cannot be used, or a draft on the GPU for a target on the CPU.
@@ -27,20 +37,33 @@ def load_runner(
                 f"{pair.id}: the draft is to run on the GPU and the target on the CPU. Give the target device = "
                 '"cuda" too, or the draft device = "cpu".',
             )
-        return _on_host(target, draft, plan, about_draft)
-    return _on_gpu(target, draft, plan, about_draft)
+        return _on_host(target, draft, plan, about_draft, dictionary)
+    return _on_gpu(target, draft, plan, about_draft, dictionary)
 
 
-def _on_host(target: Checkpoint, draft: Checkpoint | None, plan: Plan, about_draft: Callable[[], None]) -> Runner:
+def _on_host(
+    target: Checkpoint,
+    draft: Checkpoint | None,
+    plan: Plan,
+    about_draft: Callable[[], None],
+    dictionary: Dictionary | None,
+) -> Runner:
     big = host_model(target, plan.context, plan.target.quant)
-    small = None
+    small: HostModel | None = None
     if draft is not None and plan.draft is not None:
         about_draft()
-        small = host_model(draft, plan.context, plan.draft.quant, drafting=True)
+        drafting = host_model(draft, plan.context, plan.draft.quant, drafting=True)
+        small = translated(drafting, dictionary, big.vocab)
     return host_runner(big, small)
 
 
-def _on_gpu(target: Checkpoint, draft: Checkpoint | None, plan: Plan, about_draft: Callable[[], None]) -> Runner:
+def _on_gpu(
+    target: Checkpoint,
+    draft: Checkpoint | None,
+    plan: Plan,
+    about_draft: Callable[[], None],
+    dictionary: Dictionary | None,
+) -> Runner:
     # Only here: Triton and the kernels take a while to import, and are not there on every system.
     from specchat.engine.device.decoder import DeviceDecoder
     from specchat.engine.device.weights import load
@@ -54,11 +77,14 @@ def _on_gpu(target: Checkpoint, draft: Checkpoint | None, plan: Plan, about_draf
         return DeviceDecoder(chosen.config, weights, plan.context, device, dtype)
 
     big = model(target, plan.target)
-    small: DeviceDecoder | OwnModel | None = None
+    small: DeviceDecoder | HostModel | None = None
     if draft is not None and plan.draft is not None:
         about_draft()
-        on_gpu = plan.draft.place == "cuda"
-        small = model(draft, plan.draft) if on_gpu else host_model(draft, plan.context, plan.draft.quant, True)
+        if plan.draft.place == "cuda":
+            small = model(draft, plan.draft)
+        else:
+            drafting = host_model(draft, plan.context, plan.draft.quant, True)
+            small = translated(drafting, dictionary, big.config.vocab)
     return device_runner(big, small, big.config.vocab, device)
 
 

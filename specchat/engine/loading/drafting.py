@@ -1,0 +1,62 @@
+"""What a draft needs to draft for a target whose tokens may be others."""
+
+from dataclasses import replace
+
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.model.tokenizer import Tokenizer, mismatch
+from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.translation.dictionary import Dictionary
+
+
+def dictionary_of(pair: PairSpec, target: Tokenizer, draft: Tokenizer) -> Dictionary | None:
+    """How the tokens of a pair's models translate; None where they are the same.
+
+    Raises:
+        ModelError: they have none in common.
+    """
+    if mismatch(target, draft) is None:
+        return None
+    dictionary = Dictionary.of(target, draft)
+    if not dictionary.said:
+        assert pair.draft is not None
+        raise ModelError(
+            f"{pair.draft.label} cannot draft for {pair.target.label}: no token of its own says anything in the "
+            "target's. Use a draft of the same family, or none."
+        )
+    return dictionary
+
+
+def on_the_host(pair: PairSpec) -> PairSpec:
+    """`pair` with its draft on the host, where tokens are translated.
+
+    Raises:
+        EngineError: "config": the draft is to run on the GPU.
+    """
+    assert pair.draft is not None
+    draft: ModelSource = pair.draft
+    if draft.device == "cuda":
+        raise EngineError(
+            "config",
+            f'{draft.label} asks for device = "cuda", but its tokens differ from the target\'s and are translated '
+            'on the CPU. Say device = "cpu" for the draft, or take a draft of the same family.',
+        )
+    return replace(pair, draft=replace(draft, device="cpu"))
+
+
+def unrestricted(pair: PairSpec) -> str:
+    """That a draft vocabulary is not used, in a sentence; empty where there is none."""
+    return (
+        ""
+        if pair.draft_vocabulary is None
+        else (f"{pair.id} drafts with its whole vocabulary: the draft's tokens differ from the target's.")
+    )
+
+
+def words_of(dictionary: Dictionary | None) -> str:
+    """What is told of tokens that differ."""
+    return "" if dictionary is None else dictionary.words
+
+
+def noted(*notes: str) -> str:
+    """Notes as one."""
+    return "; ".join(note for note in notes if note)

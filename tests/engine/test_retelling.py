@@ -1,0 +1,169 @@
+"""What tokens stand for, and a text of one tokenizer's tokens in those of another."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers
+
+from measure.other_drafts import cut, permuted
+from specchat.config.paths import demo_model
+from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.options import Message
+from specchat.engine.translation.dictionary import Dictionary
+from specchat.engine.translation.retelling import LONGEST, Retelling
+from specchat.engine.translation.spelling import ALPHABET, Splitter, spellings
+from tests.engine.tiny import SPECIAL, byte_fallback, checkpoint
+
+TEXT = "The fox’s lamp 😀 costs 12.50 €,\n\n    and  so on: naïve 東京 \t x = [1, 2]\nThe end"
+
+
+@pytest.fixture(scope="module")
+def demo() -> Tokenizer:
+    return Tokenizer.read(demo_model("target"))
+
+
+@pytest.fixture(scope="module")
+def fewer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """The demo's tokenizer with fewer of its words."""
+    return Tokenizer.read(cut(tmp_path_factory.mktemp("fewer"), demo_model("draft"), 900))
+
+
+def words() -> Library:
+    """Whole words, some beginning in the middle of one, as BERT's."""
+    vocab = {"[UNK]": 0, "the": 1, "fox": 2, "##es": 3, "lamp": 4}
+    backend = Library(models.WordPiece(vocab=vocab, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.decoder = decoders.WordPiece(cleanup=False)
+    backend.add_special_tokens(SPECIAL)
+    return backend
+
+
+def read(folder: Path, backend: Library) -> Tokenizer:
+    return Tokenizer.read(checkpoint(folder, backend=backend))
+
+
+def test_the_alphabet_of_byte_level_tokenizers() -> None:
+    assert (ALPHABET["A"], ALPHABET["Ġ"], ALPHABET["Ċ"], ALPHABET["ð"]) == (65, 32, 10, 0xF0)
+    assert sorted(ALPHABET.values()) == list(range(256))
+
+
+def test_tokens_stand_for_their_bytes(demo: Tokenizer, tmp_path: Path) -> None:
+    spelt = spellings(demo)
+    for text in (TEXT, " the the"):
+        assert b"".join(spelt[token] for token in demo.encode(text)) == text.encode()
+    assert not set(spelt) & set(demo.backend.get_added_tokens_decoder())
+    pieces = read(tmp_path / "pieces", byte_fallback())
+    spelt = spellings(pieces)
+    assert (spelt[0], spelt[2], spelt[3 + 0xF0]) == (b" ", b" a", b"\xf0")
+    assert b"".join(spelt[token] for token in pieces.encode(TEXT)) == b" " + TEXT.encode()
+    bert = spellings(read(tmp_path / "words", words()))
+    assert (bert[1], bert[3]) == (b" the", b"es")
+
+
+@pytest.mark.parametrize("build", [None, byte_fallback])
+def test_the_middle_of_a_text_is_split_without_a_space_before(
+    demo: Tokenizer, tmp_path: Path, build: Callable[[], Library] | None
+) -> None:
+    tokenizer = read(tmp_path / "other", build()) if build else demo
+    spelt = spellings(tokenizer)
+    splitter = Splitter(tokenizer, spelt)
+    for text in (b"amp", b" a fox", b"\na", TEXT.encode(), "😀".encode()[:3], b"a\xf0\x9f \x80b"):
+        assert b"".join(spelt[token] for token in splitter.split(text)) == text
+
+
+def test_vocabularies_translate(demo: Tokenizer, fewer: Tokenizer) -> None:
+    known = Dictionary.of(demo, fewer)
+    mine, own = spellings(demo), spellings(fewer)
+    assert "it has 894 of the target's 3,066" in known.words
+    assert known.marks == {token: (token,) for token in range(6)}, "special tokens of the same name"
+    for path, token in known.whole.items():
+        assert b"".join(own[one] for one in path) == mine[token]
+        assert all(path[end] in known.following[path[:end]] for end in range(1, len(path)))
+    assert len(known.whole) == 3066 - 894
+    assert all(mine[first] == own[token] for token, (first,) in known.said.items() if token > 5)
+    back = Dictionary.of(fewer, demo)
+    assert not back.whole
+    longer = {token: path for token, path in back.said.items() if len(path) > 1}
+    assert len(longer) == 3066 - 894
+    assert all(b"".join(own[one] for one in path) == mine[token] for token, path in longer.items())
+
+
+def test_ends_stand_for_each_other_and_other_marks_are_plain_text(tmp_path: Path, demo: Tokenizer) -> None:
+    other = checkpoint(tmp_path / "other", special=["<|end|>", "<|begin|>"])
+    config = other / "tokenizer_config.json"
+    config.write_text(config.read_text().replace('"eos_token": "<|end|>"', '"eos_token": "<|begin|>"'))
+    tokenizer = Tokenizer.read(other)
+    known = Dictionary.of(demo, tokenizer)
+    assert known.marks[1] == (256,), "the same name goes before the same meaning"
+    spelt = spellings(tokenizer)
+    assert b"".join(spelt[token] for token in known.marks[3]) == b"<|user|>"
+    assert known.said[257] == (1,), "the other end means the target's"
+
+
+def check_growth(dictionary: Dictionary, own: dict[int, bytes], tokens: list[int]) -> None:
+    """However a text grows and shrinks, its own tokens are those of the whole text and spell it."""
+    draw = random.Random(3)
+    telling, text = Retelling(dictionary), list[int]()
+    for _ in range(120):
+        start = draw.randrange(max(0, len(text) - 6), len(text) + 1) if draw.random() < 0.4 else len(text)
+        begin = draw.randrange(len(tokens))
+        new = tokens[begin : begin + draw.randrange(1, 7)]
+        before = list(telling.own)
+        kept = telling.put(new, start)
+        text = text[:start] + new
+        assert telling.own[:kept] == before[:kept]
+        afresh = Retelling(dictionary)
+        afresh.put(text, 0)
+        assert telling.own == afresh.own
+        assert telling.settled <= len(telling.own)
+        told = b"".join(own.get(token, b"") for token in telling.own)
+        assert told == b"".join(dictionary.texts.get(token, b"") for token in text)
+
+
+def test_a_text_that_grows_and_shrinks_is_told_as_if_at_once(demo: Tokenizer, fewer: Tokenizer) -> None:
+    for target, draft in ((demo, fewer), (fewer, demo)):
+        tokens = target.prompt([Message("user", TEXT), Message("assistant", TEXT)])
+        check_growth(Dictionary.of(target, draft), spellings(draft), tokens)
+
+
+def test_words_are_split_as_the_draft_splits_them(demo: Tokenizer, fewer: Tokenizer) -> None:
+    telling = Retelling(Dictionary.of(fewer, demo))
+    text = "The story of the little fox and the speculative decoding lamp."
+    for place, token in enumerate(fewer.encode(text)):
+        telling.put([token], place)
+    assert telling.own == demo.encode(text)
+
+
+def test_what_has_no_spaces_is_cut_somewhere(demo: Tokenizer, fewer: Tokenizer) -> None:
+    telling = Retelling(Dictionary.of(demo, fewer))
+    telling.put(demo.encode("x" * 40 * LONGEST), 0)
+    assert telling.put([demo.encode("x")[0]], len(demo.encode("x" * 40 * LONGEST))) > 30 * LONGEST
+
+
+def test_the_same_tokens_by_other_numbers_are_taken_one_by_one(demo: Tokenizer, tmp_path: Path) -> None:
+    other = Tokenizer.read(permuted(tmp_path / "other", demo_model("draft")))
+    known = Dictionary.of(demo, other)
+    assert not known.following
+    # No tokenizer would split a text so.
+    tokens = [demo.encode("x")[0]] * 3 + [demo.encode("😀")[0], 0, 3, 1]
+    telling = Retelling(known)
+    telling.put(tokens, 0)
+    spelt = spellings(other)
+    assert [spelt.get(token, token) for token in telling.own] == [known.texts.get(token, token) for token in tokens]
+
+
+def test_published_tokenizers_translate(shared_data: Path) -> None:
+    """Most of their tokens are the same, for both come from one list of words."""
+    llama, qwen = (Tokenizer.read(shared_data / "tokenizers" / name) for name in ("llama3_hf", "qwen2.5_hf"))
+    known = Dictionary.of(llama, qwen)
+    shared = [token for token, path in known.said.items() if len(path) == 1]
+    assert len(shared) > 100_000
+    own = spellings(qwen)
+    check_growth(known, own, llama.encode(TEXT * 2))
+    telling = Retelling(known)
+    telling.put(llama.encode("Numbers such as 123456 are split otherwise."), 0)
+    assert telling.own == qwen.encode("Numbers such as 123456 are split otherwise.")
+    assert not any(token in known.marks for token in known.texts)
