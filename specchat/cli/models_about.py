@@ -142,5 +142,5 @@ def _as_json(offer: "Offer") -> dict[str, Any]:
         "architecture": target.architecture if target else None,
         "parameters": target.parameters if target else None,
         "quant": target.quant if target else None,
-        "drafts": [{"name": p.name, "here": p.about is not None} for p in offer.drafts.proposals],
+        "drafts": [{"name": p.name, "here": p.about is not None, "cost": p.cost} for p in offer.drafts.proposals],
     }

@@ -46,6 +46,8 @@ def add(models: Path | None, model: str, file: str | None, draft: str | None, id
     out.write(f"{as_toml(written.table)}Written to {known.file}.\n")
     if drafting is None:
         _propose(out, known, target)
+    elif written.cost:
+        out.write(f"{Path(drafting.label).name} drafts, but {written.cost}.\n")
     if any(not _is_here(known, source) for source in (target, drafting) if source):
         out.write(f"specchat models pull {written.table['id']} downloads it.\n")
 
@@ -59,7 +61,8 @@ def _propose(out: Output, known: Here, target: "ModelSource") -> None:
         return
     drafts = drafts_for(found.about, known.library)
     for proposal in drafts.proposals[:3]:
-        out.write(f"{proposal.name} could draft for it: --draft {proposal.source.label}\n")
+        cost = f", but {proposal.cost}" if proposal.cost else ""
+        out.write(f"{proposal.name} could draft for it{cost}: --draft {proposal.source.label}\n")
     for reason in drafts.refused[:3]:
         out.write(f"{reason}\n")
 

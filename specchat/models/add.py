@@ -22,9 +22,9 @@ def add(
     """
     title = _title(*target)
     name = title + (f" + {_title(*draft)}" if draft else "")
-    pair = checked_pair(hub, target[0], draft[0] if draft else None, name, machine)
+    pair, cost = checked_pair(hub, target[0], draft[0] if draft else None, name, machine)
     table = as_table(pair, id_ or free_id(title, taken))
-    return Added(table, file, add_pair(file, table))
+    return Added(table, file, add_pair(file, table), cost)
 
 
 def _title(source: ModelSource, named: str) -> str:

@@ -12,20 +12,23 @@ from specchat.engine.fetch.listing import Listing, look_up, needed
 from specchat.engine.fetch.source import Hub
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.files import read_json
-from specchat.engine.model.tokenizer import Tokenizer, mismatch
+from specchat.engine.model.tokenizer import Tokenizer, same_tokens
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.models.about import About, about_folder, about_gguf
+from specchat.models.drafts import OTHER_TOKENS, cost
 from specchat.models.fit import fit
 from specchat.models.machine import Machine
 
 
-def checked_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name: str, machine: Machine) -> Pair:
-    """The pair of these models, quantised where it fits no other way; see `which.chosen` for GGUF files.
+def checked_pair(
+    hub: Hub, target: ModelSource, draft: ModelSource | None, name: str, machine: Machine
+) -> tuple[Pair, str]:
+    """The pair of these models, quantised where it fits no other way, and what its draft costs, in words.
 
-    Of a repository of safetensors that is not here the settings and the tokenizer are fetched, some MB.
+    See `which.chosen` for GGUF files. Of a repository of safetensors that is not here the settings and the tokenizer are fetched, some MB.
 
     Raises:
-        ModelError: a damaged file, or tokens that differ.
+        ModelError: a damaged file.
         EngineError: "download": a repository is not to be had.
     """
     if target.is_gguf:
@@ -35,11 +38,10 @@ def checked_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name:
     folders = [_settings(hub, source) for source in (target, draft) if source is not None]
     abouts = [_about(folder) for folder, _ in folders]
     tokenizers = [Tokenizer.read(folder) for folder, _ in folders]
-    if draft is not None and (reason := mismatch(*tokenizers)):
-        raise ModelError(f"{draft.label} cannot draft for {target.label}: {reason}. Use a draft of the same family.")
+    differs = draft is not None and not same_tokens(*tokenizers)
     backend = HF_BACKEND if any(about.foreign for about in abouts) else DEFAULT_BACKEND
     pair = Pair(PairSpec("pair", name, target, draft, backend=backend), licence=folders[0][1])
-    return pair if backend == HF_BACKEND else _fitting(pair, abouts, machine)
+    return pair if backend == HF_BACKEND else _fitting(pair, abouts, machine), OTHER_TOKENS if differs else ""
 
 
 def _fitting(pair: Pair, abouts: list[About], machine: Machine) -> Pair:
@@ -87,18 +89,18 @@ def _settings(hub: Hub, source: ModelSource) -> tuple[Path, str]:
     return Download(hub, listing, files).run(), listing.licence
 
 
-def _gguf_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name: str) -> Pair:
+def _gguf_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name: str) -> tuple[Pair, str]:
     """A pair of a GGUF file. Tokens are compared where both files are here, and anyway when the two are loaded."""
     about, licence = _gguf_about(hub, target)
+    words = ""
     if draft is not None and draft.is_gguf:
         other, _ = _gguf_about(hub, draft)
-        if about is not None and other is not None and other.tokens != about.tokens:
-            raise ModelError(f"{draft.label} cannot draft for {target.label}: its tokens are others.")
+        words = cost(about, other) if about is not None and other is not None else ""
     elif draft is not None and _about(_settings(hub, draft)[0]).foreign:
         raise ModelError(
             f"{draft.label} cannot draft for {target.label}: specchat's own decoder does not run it. Take a GGUF file."
         )
-    return Pair(PairSpec("pair", name, target, draft, backend=GGUF_BACKEND), licence=licence)
+    return Pair(PairSpec("pair", name, target, draft, backend=GGUF_BACKEND), licence=licence), words
 
 
 def _gguf_about(hub: Hub, source: ModelSource) -> tuple[About | None, str]:

@@ -24,11 +24,12 @@ Named = tuple[ModelSource, str]
 
 @dataclass(frozen=True)
 class Added:
-    """The `[[pair]]` that was written to `file`, and all pairs there are then."""
+    """The `[[pair]]` that was written to `file`, all pairs there are then, and what its draft is worse at, if anything."""
 
     table: Table
     file: Path
     catalog: Catalog
+    cost: str = ""
 
 
 def add_pair(path: Path, table: Table) -> Catalog:

@@ -1,4 +1,7 @@
-"""Which smaller models could draft for a model: those that are here, a small one to fetch, and why others cannot."""
+"""Which smaller models could draft for a model: those that are here, a small one to fetch, and why others cannot.
+
+One with the same tokens is better than one whose tokens are translated.
+"""
 
 import json
 from collections.abc import Iterator
@@ -21,21 +24,26 @@ SMALL: dict[tuple[str, int], tuple[str, int]] = {
     ("llama", 49152): ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008),
 }
 """The smallest published model of a family, by architecture and vocabulary, with its weights."""
+OTHER_TOKENS = "its tokens are others, so that fewer of its drafts are kept"
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A model that could draft; `about` is None where it has to be fetched first."""
+    """A model that could draft; `about` is None where it has to be fetched first, `cost` says what it is worse at."""
 
     name: str
     source: ModelSource
     parameters: int
     about: About | None
+    cost: str = ""
 
 
 @dataclass(frozen=True)
 class Drafts:
-    """Proposals, those here first and small ones before large, and sentences about models that cannot draft."""
+    """Proposals and sentences about models that cannot draft.
+
+    Of the proposals those with the target's tokens come first, of these the ones that are here, small before large.
+    """
 
     proposals: tuple[Proposal, ...]
     refused: tuple[str, ...]
@@ -47,16 +55,19 @@ def drafts_for(target: About, library: Library) -> Drafts:
     refused: list[str] = []
     for found in library.models:
         about = found.about
-        if about.place == target.place or about.format != target.format or about.architecture != target.architecture:
+        if about.place == target.place or about.format != target.format:
             continue
         if reason := lack(target, about):
-            refused.append(f"{about.name} cannot draft: {reason}.")
+            if about.architecture == target.architecture:
+                refused.append(f"{about.name} cannot draft: {reason}.")
         else:
-            here.append(Proposal(about.name, source_of(found), about.parameters, about))
+            here.append(Proposal(about.name, source_of(found), about.parameters, about, cost(target, about)))
     here.sort(key=lambda proposal: proposal.parameters)
+    alike = [proposal for proposal in here if not proposal.cost]
+    others = [proposal for proposal in here if proposal.cost]
     names = {found.repo for found in library.models}
     fetched = [proposal for proposal in _to_fetch(target) if proposal.name not in names]
-    return Drafts((*here, *fetched), tuple(refused))
+    return Drafts((*alike, *fetched, *others), tuple(refused))
 
 
 def source_of(found: Found) -> ModelSource:
@@ -74,13 +85,24 @@ def lack(target: About, draft: About) -> str:
         return f"it has {draft.parameters / 1e9:.1f} of the target's {target.parameters / 1e9:.1f} billion weights"
     if draft.why_not:
         return draft.why_not
-    if target.format == "GGUF":
-        return "" if draft.tokens == target.tokens else "its tokens are others"
     try:
-        same = _vocabulary(target.place) == _vocabulary(draft.place)
+        cost(target, draft)
     except ModelError as error:
         return error.message
-    return "" if same else "its tokens are others"
+    return ""
+
+
+def cost(target: About, draft: About) -> str:
+    """What `draft` is worse at than a model with the target's tokens, in words; empty where it has them.
+
+    Raises:
+        ModelError: a tokenizer is missing or damaged.
+    """
+    if target.format == draft.format == "GGUF":
+        same = draft.tokens == target.tokens
+    else:
+        same = _vocabulary(target.place) == _vocabulary(draft.place)
+    return "" if same else OTHER_TOKENS
 
 
 def _to_fetch(target: About) -> Iterator[Proposal]:

@@ -25,6 +25,10 @@ ALIGNMENT = 32
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
 TOKENS = "tokenizer.ggml.tokens"
+PADDING = b"[PAD"
+"""What the texts of tokens that only pad the vocabulary begin with."""
+LIST_HEAD = 12
+"""Bytes that tell the kind and the length of a list."""
 TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K",
     13: "Q5_K", 14: "Q6_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
@@ -35,7 +39,7 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Header:
-    """`values` by key without lists, of which `lengths` has the lengths. `tokens` is a hash of the list of tokens.
+    """`values` by key without lists, of which `lengths` has the lengths. `tokens` is a hash of all tokens but padding.
 
     `types` are the weights kept in each type of tensor, by its name.
     """
@@ -63,6 +67,8 @@ class _Cursor:
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data, self.at = data, 0
+        self.unpadded = 0
+        """Where the last text ended that is no padding, of the lists so far."""
 
     def take(self, size: int) -> int:
         start = self.at
@@ -94,7 +100,9 @@ class _Cursor:
             self.take(length * struct.calcsize(_SCALARS[kind]))
         elif kind == _TEXT:
             for _ in range(length):
-                self.take(self.count(LONGEST_TEXT, "letters in one text"))
+                start = self.take(self.count(LONGEST_TEXT, "letters in one text"))
+                if self.data[start : start + len(PADDING)] != PADDING:
+                    self.unpadded = self.at
         else:
             raise ValueError("it has a list of lists")
         return length
@@ -139,7 +147,7 @@ def _read(cursor: _Cursor) -> Header:
             start = cursor.at
             lengths[key] = cursor.skip_list()
             if key == TOKENS:
-                tokens = sha256(cursor.data[start : cursor.at]).hexdigest()
+                tokens = sha256(cursor.data[start + LIST_HEAD : cursor.unpadded]).hexdigest()
         else:
             values[key] = cursor.number(_SCALARS[kind])
     types: dict[str, int] = {}

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS
 from specchat.models.about import About, about_folder, about_gguf
-from specchat.models.drafts import Drafts, drafts_for, source_of
+from specchat.models.drafts import Drafts, cost, drafts_for, source_of
 from specchat.models.fit import Fit, fit
 from specchat.models.library import Found, Library
 from specchat.models.machine import Machine
@@ -23,7 +24,8 @@ _ORDER = {"GPU": 0, "CPU": 0, "?": 1, "no": 2}
 class Offer:
     """A pair to choose. `missing` are its models that have to be fetched, `size` bytes on the disk or to be fetched.
 
-    `declared` tells pairs of models.toml from models that were only found. A size that is not known is 0.
+    `declared` tells pairs of models.toml from models that were only found. A size that is not known is 0. `cost` says
+    what the draft is worse at than one with the target's tokens.
     """
 
     pair: Pair
@@ -37,6 +39,7 @@ class Offer:
     draft: About | None
     drafts: Drafts
     problem: str = ""
+    cost: str = ""
 
 
 def offers(catalog: Catalog, library: Library, machine: Machine) -> tuple[Offer, ...]:
@@ -76,6 +79,7 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
     here = sum(about.size for about in abouts if about)
     stated = int((pair.requires.disk_gib or 0) * (1 << 30))
     verdict = Fit("no", problem) if problem and not pair.unsupported else fit(pair, target, draft, machine)
+    worse = _cost(target, draft)
     drafts = drafts_for(target, library) if target and draft is None and not pair.spec.draft else Drafts((), ())
     return Offer(
         pair=pair,
@@ -83,19 +87,29 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
         missing=missing,
         size=max(stated - here, 0) if missing else here,
         fit=verdict,
-        strategies=strategies(pair, target),
+        strategies=strategies(pair, target, translated=bool(worse)),
         licence=pair.licence or (target.licence if target else ""),
         target=target,
         draft=draft,
         drafts=drafts,
         problem=problem,
+        cost=worse,
     )
 
 
-def strategies(pair: Pair, target: About | None) -> tuple[str, ...]:
-    """The strategies that a pair will have, by what is known of it."""
+def _cost(target: About | None, draft: About | None) -> str:
+    if target is None or draft is None or target.format != draft.format:
+        return ""  # loading tells
+    with suppress(ModelError):
+        return cost(target, draft)
+    return ""
+
+
+def strategies(pair: Pair, target: About | None, translated: bool = False) -> tuple[str, ...]:
+    """The strategies that a pair will have, so far as is known; `translated` where its draft's tokens are others."""
     short = target is not None and 0 < target.layers < SWIFT_LAYERS
     lacks = {*UNFIT[pair.spec.backend], *(["swift"] if short else [])}
+    lacks |= {"draft-tree"} if translated else set()
     if pair.spec.draft is None:
         lacks |= {name for name, info in STRATEGIES.items() if info.needs_draft}
     return tuple(name for name in STRATEGIES if name not in lacks)

@@ -84,10 +84,12 @@ def about(offer: Offer) -> list[tuple[str, str]]:
         rows.append(("is", ", ".join(part for part in shape if part)))
         rows.append(("context", f"{target.context:,} tokens" if target.context else "not stated"))
     rows += [("id", pair.id), ("target", pair.spec.target.label)]
-    rows.append(("draft", pair.spec.draft.label if pair.spec.draft else "no draft model"))
+    draft = pair.spec.draft.label if pair.spec.draft else "no draft model"
+    rows.append(("draft", f"{draft}, {offer.cost}" if offer.cost else draft))
     for proposal in offer.drafts.proposals[:3]:
         where = "here" if proposal.about is not None else "to download"
-        rows.append(("could draft", f"{proposal.name}, {weights(proposal.parameters)}, {where}"))
+        said = (proposal.name, weights(proposal.parameters), where, proposal.cost)
+        rows.append(("could draft", ", ".join(part for part in said if part)))
     rows += [("cannot draft", reason) for reason in offer.drafts.refused[:3]]
     return [(name, one_line(words, 400)) for name, words in rows]
 

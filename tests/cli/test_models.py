@@ -90,11 +90,13 @@ def test_a_pair_is_added_checked_and_comments_stay(run: Run, hub: LoopbackHub, h
     assert load_catalog(own(home)).find("big-2").spec.draft is None
 
 
-def test_a_draft_with_other_tokens_is_refused_and_nothing_is_written(run: Run, home: Path) -> None:
+def test_a_draft_with_other_tokens_is_added_with_what_it_costs(run: Run, home: Path) -> None:
     result = run("models", "add", BIG, "--draft", OTHER)
-    assert result.exit_code == ExitCode.UNUSABLE
-    assert f"{OTHER} cannot draft for {BIG}: its tokenizer differs" in result.stderr
-    assert not own(home).exists()
+    assert result.exit_code == 0
+    assert f"{OTHER.split('/')[1]} drafts, but its tokens are others, so that fewer of its drafts" in result.stdout
+    draft = load_catalog(own(home)).find("big").spec.draft
+    assert draft is not None
+    assert draft.repo == OTHER
 
 
 def test_an_architecture_that_transformers_runs_is_added_for_that(run: Run, tmp_path: Path, home: Path) -> None:
@@ -126,7 +128,7 @@ def test_a_folder_is_added_by_its_full_path_and_drafts_are_proposed(
     assert result.exit_code == 0, result.stderr
     assert load_catalog(own(home)).find("big").spec.target.path == str(root / "big")
     assert f"small could draft for it: --draft {root / 'small'}" in result.stdout
-    assert "other cannot draft: its tokens are others." in result.stdout
+    assert "other could draft for it, but its tokens are others, so that fewer of its drafts are kept" in result.stdout
 
 
 def test_a_mistake_in_the_users_file_is_told_and_the_file_left(run: Run, home: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
-from specchat.engine.errors import ModelError
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource
 from specchat.models.check import as_table, checked_pair
@@ -147,12 +146,13 @@ def test_a_gguf_file_drafts_only_for_another_one(run: Run, tmp_path: Path) -> No
     assert "is a GGUF file, which drafts only for a target that is one too" in result.stderr
 
 
-def test_a_gguf_pair_has_a_backend_of_its_own_and_the_same_tokens(tmp_path: Path) -> None:
+def test_a_gguf_pair_has_a_backend_of_its_own_and_other_tokens_are_told(tmp_path: Path) -> None:
     file, same = gguf(tmp_path / "m.gguf"), gguf(tmp_path / "same.gguf")
     other = gguf(tmp_path / "other.gguf", tokens=("x", "y"))
     hub, target = Hub("http://127.0.0.1:1", tmp_path), ModelSource(path=str(file))
-    pair = checked_pair(hub, target, ModelSource(path=str(same)), "m", Machine(None, None))
+    pair, cost = checked_pair(hub, target, ModelSource(path=str(same)), "m", Machine(None, None))
     table = as_table(pair, "m")
     assert (table["backend"], table["licence"], table["target"]) == ("gguf", "mit", {"path": str(file)})
-    with pytest.raises(ModelError, match="its tokens are others"):
-        checked_pair(hub, target, ModelSource(path=str(other)), "m", Machine(None, None))
+    assert cost == ""
+    _, cost = checked_pair(hub, target, ModelSource(path=str(other)), "m", Machine(None, None))
+    assert cost == "its tokens are others, so that fewer of its drafts are kept"

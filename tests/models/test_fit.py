@@ -9,8 +9,9 @@ from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.models import machine as machine_module
+from specchat.models import words
 from specchat.models.about import About, about_folder, about_gguf
-from specchat.models.drafts import drafts_for, lack
+from specchat.models.drafts import OTHER_TOKENS, cost, drafts_for, lack
 from specchat.models.fit import fit
 from specchat.models.library import Found, Library, Places, look
 from specchat.models.machine import Machine, this_machine
@@ -161,7 +162,7 @@ def library(*abouts: About) -> Library:
     return Library(tuple(Found(about, "your folder") for about in abouts), ())
 
 
-def test_drafts_are_smaller_and_have_the_same_tokens(tmp_path: Path) -> None:
+def test_drafts_are_smaller_and_those_with_the_same_tokens_come_first(tmp_path: Path) -> None:
     big = about_folder(checkpoint(tmp_path / "big", num_hidden_layers=12), "big")
     small = about_folder(checkpoint(tmp_path / "small", num_hidden_layers=1), "small")
     middle = about_folder(checkpoint(tmp_path / "middle", num_hidden_layers=2), "middle")
@@ -170,11 +171,11 @@ def test_drafts_are_smaller_and_have_the_same_tokens(tmp_path: Path) -> None:
     other = about_folder(checkpoint(tmp_path / "other", special=others, num_hidden_layers=1), "other")
     kind = about_folder(checkpoint(tmp_path / "kind", model_type="qwen2", num_hidden_layers=1), "kind")
     drafts = drafts_for(big, library(big, middle, small, large, other, kind))
-    assert [proposal.name for proposal in drafts.proposals] == ["small", "middle"]
+    assert [proposal.name for proposal in drafts.proposals] == ["small", "kind", "middle", "other"]
+    assert [proposal.cost for proposal in drafts.proposals] == ["", "", "", OTHER_TOKENS]
     assert drafts.proposals[0].source.path == str(small.place)
-    assert len(drafts.refused) == 2
-    assert drafts.refused[0].startswith("large cannot draft: it has ")
-    assert drafts.refused[1] == "other cannot draft: its tokens are others."
+    (refused,) = drafts.refused
+    assert refused.startswith("large cannot draft: it has ")
 
 
 def test_a_small_one_of_the_family_is_proposed_where_none_is_here(tiny: About) -> None:
@@ -185,11 +186,27 @@ def test_a_small_one_of_the_family_is_proposed_where_none_is_here(tiny: About) -
     assert drafts_for(replace(qwen, parameters=1_000_000_000), library()).proposals == ()
 
 
-def test_gguf_drafts_have_the_same_tokens(tmp_path: Path) -> None:
-    target = replace(about_gguf(gguf(tmp_path / "a.gguf")), parameters=10**9)
-    draft = about_gguf(gguf(tmp_path / "b.gguf"))
-    assert lack(target, draft) == ""
-    assert lack(target, about_gguf(gguf(tmp_path / "c.gguf", tokens=("x", "y")))) == "its tokens are others"
+def test_tokens_of_gguf_files_are_compared_without_their_padding(tmp_path: Path) -> None:
+    target = replace(about_gguf(gguf(tmp_path / "a.gguf", tokens=("x", "[PAD]", "y"))), parameters=10**9)
+    for tokens, same in (
+        (("x", "[PAD]", "y"), True),
+        (("x", "[PAD]", "y", "[PAD3]", "[PAD4]"), True),
+        (("x", "[PAD1]", "y"), False),
+        (("x", "y"), False),
+    ):
+        draft = about_gguf(gguf(tmp_path / "b.gguf", tokens=tokens))
+        assert lack(target, draft) == ""
+        assert cost(target, draft) == ("" if same else OTHER_TOKENS)
+
+
+def test_a_pair_whose_tokens_differ_says_so_and_has_no_trees(tmp_path: Path) -> None:
+    target = checkpoint(tmp_path / "big", num_hidden_layers=12)
+    draft = checkpoint(tmp_path / "other", special=[*SPECIAL[:-1], "<|else|>"], num_hidden_layers=1)
+    pairs = [pair(target, of) for of in (draft, target)]
+    other, same = offers(Catalog(tuple(pairs), "x"), library(), ROOMY)
+    assert ("draft", f"{draft}, {OTHER_TOKENS}") in words.about(other)
+    assert ("draft", str(target)) in words.about(same)
+    assert set(same.strategies) - set(other.strategies) == {"draft-tree"}
 
 
 # Offers

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.model.tokenizer import Tokenizer, mismatch
+from specchat.engine.model.tokenizer import Tokenizer, same_tokens
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.translation.dictionary import Dictionary
 
@@ -14,7 +14,7 @@ def dictionary_of(pair: PairSpec, target: Tokenizer, draft: Tokenizer) -> Dictio
     Raises:
         ModelError: they have none in common.
     """
-    if mismatch(target, draft) is None:
+    if same_tokens(target, draft):
         return None
     dictionary = Dictionary.of(target, draft)
     if not dictionary.said:
