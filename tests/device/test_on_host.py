@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from measure.other_drafts import permuted
 from specchat.engine.device import on_host
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.on_host import DraftsOnHost
@@ -13,6 +14,8 @@ from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.translation.dictionary import Dictionary
+from specchat.engine.translation.model import translated
 from tests.device.conftest import CONTEXT, DEVICE, Folders, decoder
 from tests.device.test_clock import FakeEvent
 from tests.device.test_decoding import PROMPT, SAMPLINGS, write
@@ -36,6 +39,15 @@ def often(shallow: Folders) -> Runner:
 def always(shallow: Folders) -> Runner:
     """The target drafts for itself, on the host."""
     return device_runner(decoder(shallow.target), Decoder(Checkpoint.open(shallow.target)), VOCAB, DEVICE)
+
+
+@pytest.fixture(scope="module")
+def others(shallow: Folders, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """A draft whose tokens have other numbers."""
+    folder = permuted(tmp_path_factory.mktemp("others"), shallow.draft)
+    target, draft = Checkpoint.open(shallow.target), Checkpoint.open(folder)
+    dictionary = Dictionary.of(target.tokenizer(), draft.tokenizer())
+    return device_runner(decoder(shallow.target), translated(Decoder(draft), dictionary, VOCAB), VOCAB, DEVICE)
 
 
 class Passes:
@@ -66,6 +78,17 @@ def test_the_text_is_the_plain_one(often: Runner, name: str, monkeypatch: pytest
     passes = Passes(monkeypatch)
     assert write(often, "draft", 3, SAMPLINGS[name]) == plain
     assert passes.meanwhile
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_a_draft_of_other_tokens_changes_no_text(others: Runner, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = write(others, "plain", 0, SAMPLINGS[name])
+    passes = Passes(monkeypatch)
+    assert write(others, "draft", 3, SAMPLINGS[name]) == plain
+    assert passes.meanwhile
+    tree = next(status for status in others.statuses if status.name == "draft-tree")
+    assert (tree.available, "draft-tree" in others.drafters) == (False, False)
+    assert "tokens differ" in tree.reason
 
 
 def test_what_fits_is_the_start_of_the_next_draft(always: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
