@@ -155,6 +155,47 @@ def test_the_same_tokens_by_other_numbers_are_taken_one_by_one(demo: Tokenizer, 
     assert [spelt.get(token, token) for token in telling.own] == [known.texts.get(token, token) for token in tokens]
 
 
+CHAT = (
+    Message("system", "Be brief."),
+    Message("user", "Tell me a story about a fox."),
+    Message("assistant", "The fox saw a lamp."),
+    Message("user", "Go on."),
+)
+
+
+def test_what_templates_put_around_messages_is_the_drafts_own(demo: Tokenizer, tmp_path: Path) -> None:
+    folder = permuted(tmp_path / "other", demo_model("draft"))
+    for file in (folder / "tokenizer.json", folder / "tokenizer_config.json"):
+        file.write_text(file.read_text().replace("<|user|>", "[ask]").replace("<|end|>", "</s>"))
+    other = Tokenizer.read(folder)
+    known = Dictionary.of(demo, other)
+    for length in (1, 2, 4):
+        for each in (1, 3, 100):
+            telling, tokens = Retelling(known), demo.prompt(CHAT[-length:])
+            for start in range(0, len(tokens), each):
+                telling.put(tokens[start : start + each], start)
+            assert telling.own == other.prompt(CHAT[-length:])
+    # What only begins as a frame is told token by token.
+    marks, fox = demo.prompt(CHAT[:1])[:2], demo.encode("fox")
+    telling = Retelling(known)
+    telling.put([*marks[:1], *fox, *marks, *fox, 0], 0)
+    assert telling.own == [*marks[:1], *other.encode("fox"), *other.prompt(CHAT[:1])[:2], *other.encode("fox"), 0]
+
+
+def test_published_templates_translate(shared_data: Path) -> None:
+    """Two families' own templates, each in the words of the other."""
+    names = ("llama3_hf", "qwen2.5_hf")
+    read = [Tokenizer.read(shared_data / "tokenizers" / name) for name in names]
+    for target, draft in (read, read[::-1]):
+        if target.template is None or draft.template is None:
+            pytest.skip("these tokenizers have no templates")
+        telling = Retelling(Dictionary.of(target, draft))
+        tokens = target.prompt(CHAT)
+        for start in range(0, len(tokens), 3):
+            telling.put(tokens[start : start + 3], start)
+        assert telling.own == draft.prompt(CHAT)
+
+
 def test_published_tokenizers_translate(shared_data: Path) -> None:
     """Most of their tokens are the same, for both come from one list of words."""
     llama, qwen = (Tokenizer.read(shared_data / "tokenizers" / name) for name in ("llama3_hf", "qwen2.5_hf"))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.translation.framing import frames
 from specchat.engine.translation.spelling import Splitter, spellings
 
 Path = tuple[int, ...]
@@ -21,6 +22,7 @@ class Dictionary:
     Attributes:
         texts: the bytes of the target's ordinary tokens.
         marks: the draft's tokens for the target's special ones.
+        frames: those for what the target's template puts around messages.
         said: the target's tokens for each of the draft's, none where there are none.
         following: of the tokens that spell one of the target's, which may come next, after each beginning of them.
         whole: the target's token that such a path spells.
@@ -31,6 +33,7 @@ class Dictionary:
 
     texts: Mapping[int, bytes]
     marks: Mapping[int, Path]
+    frames: Mapping[Path, Path]
     said: Mapping[int, Path]
     following: Mapping[Path, list[int]]
     whole: Mapping[Path, int]
@@ -58,6 +61,7 @@ class Dictionary:
         return cls(
             texts=mine,
             marks=_marks(target, draft, splitter),
+            frames=frames(target, draft),
             said=said | _marks(draft, target, None),
             following={path: sorted(nexts) for path, nexts in following.items()},
             whole=whole,

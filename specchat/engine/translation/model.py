@@ -54,11 +54,15 @@ class TranslatedModel:
         self._promised: tuple[int, Path] = 0, ()
         """Tokens of the target that are said next where the text has this length and goes on with the first of them."""
         said = {token: tokens[0] for token, tokens in dictionary.said.items() if tokens and token < model.vocab}
-        self._from_own = torch.tensor(list(said), dtype=torch.int64)
-        self._to = torch.tensor(list(said.values()), dtype=torch.int64)
-        once = torch.bincount(self._to, minlength=vocab)[self._to] == 1
-        self._only, self._only_to = self._from_own[once], self._to[once]
-        self._many, self._many_to = self._from_own[~once], self._to[~once]
+        own = torch.tensor(list(said), dtype=torch.int64)
+        to = torch.tensor(list(said.values()), dtype=torch.int64)
+        self._source = torch.zeros(vocab, dtype=torch.int64).index_copy_(0, to, own)
+        """The draft's token for each of the target's, any one where there are none or several."""
+        counts = torch.bincount(to, minlength=vocab)
+        self._lacking = counts == 0
+        self._lacks = bool(self._lacking.any())
+        many = counts[to] > 1
+        self._many, self._many_to = own[many], to[many]
 
     @property
     def block(self) -> int:
@@ -157,8 +161,9 @@ class TranslatedModel:
 
     def _carried(self, row: Tensor) -> Tensor:
         """Its own scores as the target's; one that several begin with has the chances of all."""
-        law = torch.full((self.vocab,), -torch.inf)
-        law[self._only_to] = row[self._only]
+        law = row.index_select(0, self._source)
+        if self._lacks:
+            law.masked_fill_(self._lacking, -torch.inf)
         if len(self._many):
             most = row.max()
             chances = torch.zeros(self.vocab).index_add_(0, self._many_to, (row[self._many] - most).exp())

@@ -1,10 +1,11 @@
 """The text of a target's tokens in a draft's own tokens, which grows and shrinks with it.
 
 A word is split as the draft would split it; as its tokens come one by one the split of the last word may change, and
-that of the others stays.
+that of the others stays. What a chat template puts around messages counts as a word, for which the draft has its own.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from specchat.engine.translation.dictionary import Dictionary
 
@@ -24,6 +25,7 @@ class Retelling:
         self._words: list[tuple[int, int]] = []
         """Where each word begins: among the target's tokens and among its own."""
         self._known: dict[bytes, list[int]] = {}
+        self._beginnings = {frame[:end] for frame in dictionary.frames for end in range(1, len(frame) + 1)}
 
     @property
     def settled(self) -> int:
@@ -39,7 +41,7 @@ class Retelling:
         del self._text[first:], self.own[kept:]
         word: list[int] = []
         for token in waiting:
-            if word and (len(word) == LONGEST or self._begins(token, word[-1])):
+            if word and not self._joins(word, token):
                 self._add(word)
                 word = []
             word.append(token)
@@ -47,13 +49,15 @@ class Retelling:
             self._add(word)
         return kept
 
-    def _begins(self, token: int, before: int) -> bool:
-        """Whether a word begins: where nothing else comes before a space."""
+    def _joins(self, word: list[int], token: int) -> bool:
+        """Whether a token goes on with a word, which ends before a single space, or with what may become a frame."""
         known = self._dictionary
-        if known.alike or token not in known.texts or before not in known.texts:
+        if (*word, token) in self._beginnings:
             return True
+        if known.alike or len(word) == LONGEST or not known.texts.keys() >= {word[0], token}:
+            return False
         text = known.texts[token]
-        return text[:1] == b" " and not text[1:2].isspace() and not known.texts[before][-1:].isspace()
+        return text[:1] != b" " or text[1:2].isspace() or known.texts[word[-1]][-1:].isspace()
 
     def _add(self, word: list[int]) -> None:
         self._words.append((len(self._text), len(self.own)))
@@ -62,13 +66,21 @@ class Retelling:
 
     def _split(self, word: list[int]) -> Sequence[int]:
         known = self._dictionary
-        if word[0] in known.alike:
-            return [known.alike[word[0]]]
-        if word[0] not in known.texts:
-            return known.marks.get(word[0], ())
-        text = b"".join(known.texts[token] for token in word)
+        if (frame := known.frames.get(tuple(word))) is not None:
+            return frame
+        own: list[int] = []
+        for plain, run in groupby(word, known.texts.__contains__):
+            if not plain:
+                own += (token for mark in run for token in known.marks.get(mark, ()))
+            elif known.alike:
+                own += (known.alike[token] for token in run)
+            else:
+                own += self._remembered(b"".join(known.texts[token] for token in run))
+        return own
+
+    def _remembered(self, text: bytes) -> Sequence[int]:
         if text not in self._known:
             if len(self._known) == REMEMBERED:
                 self._known.clear()
-            self._known[text] = known.splitter.split(text)
+            self._known[text] = self._dictionary.splitter.split(text)
         return self._known[text]

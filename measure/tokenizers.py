@@ -1,0 +1,124 @@
+"""What a draft costs whose tokens are not the target's, beside plain decoding in the same run.
+
+    python -m measure.tokenizers [--prompts 40] [--temperature 0] [--strategy draft] [--entries 1024 8192]
+                                 [--steps 2500] [--drafts FOLDER]
+
+The target is the demo pair's. Its own draft is measured as it is and with other ids for the same tokens, which is what
+the way to its tokens and back costs. Other tokenizers need drafts of their own: small models are trained on the corpus,
+one with the target's tokenizer and one with each number of `--entries`, all by the same recipe. `--drafts` keeps them
+from run to run. Each is also measured with nothing but the tokens that both have.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from measure.other_drafts import permuted, trained
+from specchat.bench.contender import Prompt, Run
+from specchat.bench.interleaved import measure
+from specchat.bench.ours import Ours
+from specchat.bench.summary import Spread
+from specchat.cli.prompts import read_prompts, shipped_prompts, spread
+from specchat.config.paths import demo_model
+from specchat.engine.loading import load
+from specchat.engine.options import Sampling, Speculation
+from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.session import Session
+from specchat.engine.threads import leave_one_core
+from specchat.engine.translation.model import TranslatedModel
+
+TOKENS = 96
+PLAIN, SHIPPED = "plain", "shipped draft"
+
+
+def drafts(folder: Path, entries: Sequence[int], steps: int) -> dict[str, Path]:
+    """Folders of drafts by what to call them; trained where they are not there yet."""
+    found = {SHIPPED: demo_model("draft"), "its ids moved": permuted(folder / "permuted", demo_model("draft"))}
+    for count in (None, *entries):
+        name = "trained, the target's" if count is None else f"trained, {count} entries"
+        place = folder / f"{count or 'own'}-{steps}"
+        found[name] = place if (place / "model.safetensors").exists() else trained(place, count, steps)
+    return found
+
+
+def session(draft: Path) -> Session:
+    """The demo's target with this draft."""
+    target, small = (ModelSource(path=str(folder), device="cpu") for folder in (demo_model("target"), draft))
+    return load(PairSpec("demo", "Demo", target, small), lambda _: None)
+
+
+def shared_alone(made: Session) -> Session:
+    """A session whose draft proposes only tokens that both have."""
+    assert made.runner.draft is not None
+    model = made.runner.draft.model
+    assert isinstance(model, TranslatedModel)
+    shared = {token: path for token, path in model.dictionary.said.items() if len(path) == 1}
+    narrow = replace(model.dictionary, said=shared, following={}, whole={})
+    made.runner.draft.model = TranslatedModel(model.model, narrow, model.vocab)
+    return made
+
+
+def run(folders: Mapping[str, Path], prompts: int, strategy: str, temperature: float) -> None:
+    """Answer the prompts by all, in turn, and print a line for each."""
+    sampling = Sampling(0, temperature=temperature)
+    first = session(folders[SHIPPED])
+    contenders = [Ours(first, Speculation(), sampling), Ours(first, Speculation.of(strategy), sampling)]
+    contenders[0].name, contenders[1].name = PLAIN, SHIPPED
+    for name, folder in folders.items():
+        if name == SHIPPED:
+            continue
+        contenders.append(Ours(session(folder), Speculation.of(strategy), sampling))
+        contenders[-1].name = name
+        if "entries" in name:
+            contenders.append(Ours(shared_alone(session(folder)), Speculation.of(strategy), sampling))
+            contenders[-1].name = f"{name}, shared alone"
+    chats = [
+        Prompt(chat.id, chat.category, chat.messages, tuple(first.tokenizer.prompt(chat.messages)))
+        for chat in spread(read_prompts(shipped_prompts("demo")), prompts)
+    ]
+    runs: dict[str, list[Run]] = {contender.name: [] for contender in contenders}
+    for sample in measure(contenders, chats, 2, TOKENS, lambda _: None, lambda *_: None):
+        runs[sample.contender].append(sample.run)
+    print(f"{strategy}, temperature {temperature}, {len(chats)} prompts, two replies each of up to {TOKENS} tokens")
+    for name, made in runs.items():
+        print(_line(name, made, runs[PLAIN]), flush=True)
+
+
+def _line(name: str, made: Sequence[Run], plain: Sequence[Run]) -> str:
+    faster = Spread.of(
+        [(one.whole_speed or 1.0) / (base.whole_speed or 1.0) for one, base in zip(made, plain, strict=True)]
+    )
+    same = sum(one.tokens == base.tokens for one, base in zip(made, plain, strict=True))
+    stats = [one.stats for one in made if one.stats is not None and one.stats.num_draft_tokens]
+    line = f"{name:>34}: same text {same} of {len(made)}"
+    if faster is not None:
+        line += f", tokens/s {faster.median:.2f} ({faster.low:.2f}-{faster.high:.2f}) of plain"
+    if stats:
+        accepted = sum(one.num_accepted_draft_tokens for one in stats)
+        line += f", {1 + accepted / sum(one.num_spec_steps for one in stats):.2f} tokens a step"
+        line += f", kept {accepted / sum(one.num_tested_draft_tokens for one in stats):.0%} of judged"
+        line += f", {median(one.draft_ms / one.num_draft_tokens for one in stats):.2f} ms a drafted token"
+    return line
+
+
+def main() -> None:
+    """Read the options."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=40)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--strategy", default="draft")
+    parser.add_argument("--entries", type=int, nargs="*", default=[1024, 8192])
+    parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--drafts", type=Path)
+    options = parser.parse_args()
+    leave_one_core()
+    with TemporaryDirectory() as folder:
+        made = drafts(options.drafts or Path(folder), options.entries, options.steps)
+        run(made, options.prompts, options.strategy, options.temperature)
+
+
+if __name__ == "__main__":
+    main()
