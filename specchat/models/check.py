@@ -25,7 +25,8 @@ def checked_pair(
 ) -> tuple[Pair, str]:
     """The pair of these models, quantised where it fits no other way, and what its draft costs, in words.
 
-    See `which.chosen` for GGUF files. Of a repository of safetensors that is not here the settings and the tokenizer are fetched, some MB.
+    See `which.chosen` for GGUF files. Of a repository of safetensors that is not here the settings and the tokenizer
+    are fetched, some MB.
 
     Raises:
         ModelError: a damaged file.

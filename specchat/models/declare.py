@@ -24,7 +24,7 @@ Named = tuple[ModelSource, str]
 
 @dataclass(frozen=True)
 class Added:
-    """The `[[pair]]` that was written to `file`, all pairs there are then, and what its draft is worse at, if anything."""
+    """The `[[pair]]` that was written to `file`, all pairs there are then, and what its draft is worse at."""
 
     table: Table
     file: Path

@@ -16,8 +16,10 @@ from specchat.engine.api import Finished, Generate, Started, Step
 from specchat.engine.check_ratio import chi_square, exact_law
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.loading import load
+from specchat.engine.loading import load, native
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.devices import Placement, place
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import ACCEPTANCES, Acceptance, Limits, Message, Sampling, Speculation
@@ -90,24 +92,13 @@ def other(request: pytest.FixtureRequest) -> Session:
 
 def drafted(session: Session, prompt: str, sampling: Sampling, acceptance: Acceptance) -> list[tuple[object, ...]]:
     """Each step's drafts with their probabilities, and the reply's tokens."""
+    drafting = Speculation("draft", 5, acceptance)
     session.runner.executor.stops.off = True
-    events = [
-        *session.generate(
-            Generate(
-                7,
-                (Message("user", prompt),),
-                sampling,
-                Limits(60),
-                Speculation("draft", 5, acceptance),
-                cold=True,
-            )
-        )
-    ]
+    request = Generate(7, (Message("user", prompt),), sampling, Limits(60), drafting, cold=True)
+    events = list(session.generate(request))
     session.runner.executor.stops.off = False
-    return [
-        *((step.drafts, step.accepted) for step in events if isinstance(step, Step)),
-        finished(events).token_ids,
-    ]
+    steps = [(step.drafts, step.accepted) for step in events if isinstance(step, Step)]
+    return [*steps, finished(events).token_ids]
 
 
 @pytest.mark.parametrize("acceptance", ACCEPTANCES)
@@ -279,6 +270,22 @@ def test_a_draft_vocabulary_and_a_gpu_for_the_draft_are_not_to_be_had(folders: d
     with pytest.raises(EngineError, match="its tokens differ from the target's and are translated on the CPU") as error:
         load(replace(spec, draft=replace(spec.draft, device="cuda")), lambda _: None)
     assert error.value.kind == "config"
+
+
+def test_the_draft_stays_on_the_host_wherever_the_target_is(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[PairSpec] = []
+
+    def watched(pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, context: int) -> Placement:
+        asked.append(pair)
+        return place(pair, target, draft, context)
+
+    monkeypatch.setattr(native, "place", watched)
+    spec = pair(demo_model("target"), folders["finer"])
+    assert spec.draft is not None
+    load(replace(spec, draft=replace(spec.draft, device="auto")), lambda _: None)
+    assert [one.draft and one.draft.device for one in asked] == ["cpu"]
 
 
 def test_tokens_that_mean_nothing_to_each_other_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
