@@ -112,6 +112,7 @@ def test_other_numbers_for_the_same_tokens_change_no_draft(
 
 def test_words_that_only_the_draft_has_are_said_by_one_pass(coarser: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = watched(of(coarser).model, monkeypatch)
+    monkeypatch.setattr(coarser.runner.executor.stops, "off", True)
     last = finished(reply(coarser, STORY, Sampling(), Limits(120), Speculation("draft", 8)))
     assert last.stats.num_accepted_draft_tokens > 10
     assert len(passes) < last.stats.num_draft_tokens

@@ -12,7 +12,7 @@ from specchat.engine.model.decoder import NOTHING, Decoder, Skip
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import TranslatedModel
+from specchat.engine.translation.model import TRIALS, TranslatedModel
 from tests.engine.tiny import checkpoint
 
 
@@ -106,3 +106,17 @@ def test_a_model_of_other_tokens_drafts_chains_alone(tokenizers: tuple[Tokenizer
         model.forward([1], 0, Skip(frozenset({0})))
     with pytest.raises(ValueError, match="chains"):
         model.keep([0], 0)
+
+
+def test_a_beginning_that_hardly_ever_goes_on_is_not_looked_at(tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
+    longer, single = tokenizers
+    x, t, h, a = (single.encode(char)[0] for char in "xtha")
+    script = Scripted({(x,): {t: 1.0}, (x, t): {a: 0.9, h: 0.1}})
+    model = TranslatedModel(script, Dictionary.of(longer, single), 260)
+    for _ in range(TRIALS):
+        script.read = 0
+        assert chances_of(model, [x], 0) == {t: 1.0}
+        model.forward([a], 0)
+    script.read = 0
+    assert chances_of(model, [x], 0) == {t: 1.0}
+    assert script.read == 1

@@ -12,6 +12,7 @@ What it is asked after is the law of the target's next token. The draft gives th
 What is drafted is drawn from the law that comes of this, whatever it is worth: so all tests of drafts stay exact.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -28,6 +29,8 @@ DEEPEST = 16
 UNBOUNDED = 1 << 30
 FEW = 8
 """Tokens of a pass that makes logits for each; of more all but the last are read before."""
+TRIALS, OFTEN = 2, 0.5
+"""A path is gone on along so many times at first, then while this share of them has spelt more of a token."""
 TREES = "the draft's tokens differ from the target's: what follows a place is found by going on from it"
 """Why there are no trees."""
 
@@ -51,6 +54,8 @@ class TranslatedModel:
         self._from = 0
         self._rows: dict[int, Tensor] = {}
         """Its own logits after so many of its tokens in the cache."""
+        self._looked, self._found = Counter[Path](), Counter[Path]()
+        """How often it was gone on along a path, and how often that spelt more of a token."""
         self._promised: tuple[int, Path] = 0, ()
         """Tokens of the target that are said next where the text has this length and goes on with the first of them."""
         said = {token: tokens[0] for token, tokens in dictionary.said.items() if tokens and token < model.vocab}
@@ -151,13 +156,18 @@ class TranslatedModel:
         self._rows = {len(own): row}
         likeliest = int(row.argmax())
         path: Path = (likeliest,)
-        if path in self.dictionary.following:
+        if self._worth(path):
             return self._spelt(own, row, path)
         law = self._carried(row)
         said = self.dictionary.said.get(likeliest, ())
         if len(said) > 1 and float((row[likeliest] - law[said[0]]).exp()) > 0.5:
             self._promised = length, said
         return law
+
+    def _worth(self, path: Path) -> bool:
+        """Whether to go on along a path that may spell a token: most words are the beginning of rare others."""
+        looked, found = self._looked[path], self._found[path]
+        return path in self.dictionary.following and (looked < TRIALS or found >= OFTEN * looked)
 
     def _carried(self, row: Tensor) -> Tensor:
         """Its own scores as the target's; one that several begin with has the chances of all."""
@@ -183,12 +193,14 @@ class TranslatedModel:
             if token is not None and share > 0:
                 law[token] = torch.logaddexp(law[token], total + torch.tensor(share).log())
 
-        while path in known.following and len(path) < DEEPEST:
+        while len(path) < DEEPEST and self._worth(path):
             shares = self._row([*own, *path]).softmax(0)
             nexts = known.following[path]
             longer = shares[nexts]
             add(chance * max(0.0, 1.0 - float(longer.sum())))
             likeliest = int(shares.argmax())
+            self._looked[path] += 1
+            self._found[path] += likeliest in nexts
             if likeliest not in nexts:
                 return law
             chance *= float(shares[likeliest])
