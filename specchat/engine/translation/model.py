@@ -154,7 +154,7 @@ class TranslatedModel:
         own = self._told.own[self._from :] or [0]
         row = self._row(own)
         self._rows = {len(own): row}
-        likeliest = int(row.argmax())
+        likeliest = int(row.numpy().argmax())
         path: Path = (likeliest,)
         if self._worth(path):
             return self._spelt(own, row, path)
@@ -166,8 +166,10 @@ class TranslatedModel:
 
     def _worth(self, path: Path) -> bool:
         """Whether to go on along a path that may spell a token: most words are the beginning of rare others."""
-        looked, found = self._looked[path], self._found[path]
-        return path in self.dictionary.following and (looked < TRIALS or found >= OFTEN * looked)
+        if path not in self.dictionary.following:
+            return False
+        looked = self._looked[path]
+        return looked < TRIALS or self._found[path] >= OFTEN * looked
 
     def _carried(self, row: Tensor) -> Tensor:
         """Its own scores as the target's; one that several begin with has the chances of all."""
