@@ -10,7 +10,6 @@ from specchat.engine import measure
 from specchat.engine.hf import proof
 from specchat.engine.hf.model import HfModel
 from specchat.engine.loading import load
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
@@ -53,11 +52,11 @@ def test_every_strategy_and_length_writes_what_plain_writes(session: Session, na
     check_all_lengths(session, name, ["draft", "cascade", "auto"])
 
 
-def test_what_is_told_of_the_pair(session: Session) -> None:
+def test_what_is_told_of_the_pair(session: Session, request: pytest.FixtureRequest) -> None:
     assert session.runner.draft is not None
     model = session.runner.draft.model
     assert isinstance(model, TranslatedModel)
-    assert isinstance(model.model, HfModel | Decoder)
+    assert isinstance(model.model, HfModel) == ("our own decoder" not in request.node.name)
     assert "the draft's tokens differ: it has 256 of the target's 256" in session.info.note
     assert session.info.strategy("draft-tree").reason == "transformers' caches hold chains of tokens, no trees"
 

@@ -59,15 +59,14 @@ class TranslatedModel:
         self._promised: tuple[int, Path] = 0, ()
         """Tokens of the target that are said next where the text has this length and goes on with the first of them."""
         said = {token: tokens[0] for token, tokens in dictionary.said.items() if tokens and token < model.vocab}
-        own = torch.tensor(list(said), dtype=torch.int64)
-        to = torch.tensor(list(said.values()), dtype=torch.int64)
-        self._source = torch.zeros(vocab, dtype=torch.int64).index_copy_(0, to, own)
+        self._own = torch.tensor(list(said), dtype=torch.int64)
+        self._to = torch.tensor(list(said.values()), dtype=torch.int64)
+        """The target's token that each of these of its own begins with."""
+        self._source = torch.zeros(vocab, dtype=torch.int64).index_copy_(0, self._to, self._own)
         """The draft's token for each of the target's, any one where there are none or several."""
-        counts = torch.bincount(to, minlength=vocab)
+        counts = torch.bincount(self._to, minlength=vocab)
         self._lacking = counts == 0
-        self._lacks = bool(self._lacking.any())
-        many = counts[to] > 1
-        self._many, self._many_to = own[many], to[many]
+        self._lacks, self._merges = bool(self._lacking.any()), int(counts.max()) > 1
 
     @property
     def block(self) -> int:
@@ -173,14 +172,12 @@ class TranslatedModel:
 
     def _carried(self, row: Tensor) -> Tensor:
         """Its own scores as the target's; one that several begin with has the chances of all."""
-        law = row.index_select(0, self._source)
-        if self._lacks:
-            law.masked_fill_(self._lacking, -torch.inf)
-        if len(self._many):
+        if self._merges:
             most = row.max()
-            chances = torch.zeros(self.vocab).index_add_(0, self._many_to, (row[self._many] - most).exp())
-            law[self._many_to] = chances[self._many_to].log() + most
-        return law
+            chances = (row - most).exp_().index_select(0, self._own)
+            return torch.zeros(self.vocab).index_add_(0, self._to, chances).log_().add_(most)
+        law = row.index_select(0, self._source)
+        return law.masked_fill_(self._lacking, -torch.inf) if self._lacks else law
 
     def _spelt(self, own: Sequence[int], row: Tensor, path: Path) -> Tensor:
         """The law where the likeliest token may begin a longer one of the target's."""
