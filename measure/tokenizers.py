@@ -1,12 +1,13 @@
 """What a draft costs whose tokens are not the target's, beside plain decoding in the same run.
 
     python -m measure.tokenizers [--prompts 40] [--temperature 0] [--strategy draft] [--entries 1024 8192]
-                                 [--steps 2500] [--drafts FOLDER]
+                                 [--steps 700] [--drafts FOLDER] [--length 5]
 
 The target is the demo pair's. Its own draft is measured as it is and with other ids for the same tokens, which is what
 the way to its tokens and back costs. Other tokenizers need drafts of their own: small models are trained on the corpus,
 one with the target's tokenizer and one with each number of `--entries`, all by the same recipe. `--drafts` keeps them
-from run to run. Each is also measured with nothing but the tokens that both have.
+from run to run. Each is also measured with nothing but the tokens that both have. With `--length`
+all drafts have this length, so that no figure but the times depends on the machine.
 """
 
 import argparse
@@ -44,10 +45,12 @@ def drafts(folder: Path, entries: Sequence[int], steps: int) -> dict[str, Path]:
     return found
 
 
-def session(draft: Path) -> Session:
-    """The demo's target with this draft."""
+def session(draft: Path, whole: bool) -> Session:
+    """The demo's target with this draft, whose drafts end at no other place than their limit if `whole`."""
     target, small = (ModelSource(path=str(folder), device="cpu") for folder in (demo_model("target"), draft))
-    return load(PairSpec("demo", "Demo", target, small), lambda _: None)
+    made = load(PairSpec("demo", "Demo", target, small), lambda _: None)
+    made.runner.executor.stops.off = whole
+    return made
 
 
 def shared_alone(made: Session) -> Session:
@@ -61,19 +64,20 @@ def shared_alone(made: Session) -> Session:
     return made
 
 
-def run(folders: Mapping[str, Path], prompts: int, strategy: str, temperature: float) -> None:
+def run(folders: Mapping[str, Path], prompts: int, strategy: str, temperature: float, length: int | None) -> None:
     """Answer the prompts by all, in turn, and print a line for each."""
     sampling = Sampling(0, temperature=temperature)
-    first = session(folders[SHIPPED])
-    contenders = [Ours(first, Speculation(), sampling), Ours(first, Speculation.of(strategy), sampling)]
+    drafting, whole = Speculation.of(strategy, length), length is not None
+    first = session(folders[SHIPPED], whole)
+    contenders = [Ours(first, Speculation(), sampling), Ours(first, drafting, sampling)]
     contenders[0].name, contenders[1].name = PLAIN, SHIPPED
     for name, folder in folders.items():
         if name == SHIPPED:
             continue
-        contenders.append(Ours(session(folder), Speculation.of(strategy), sampling))
+        contenders.append(Ours(session(folder, whole), drafting, sampling))
         contenders[-1].name = name
         if "entries" in name:
-            contenders.append(Ours(shared_alone(session(folder)), Speculation.of(strategy), sampling))
+            contenders.append(Ours(shared_alone(session(folder, whole)), drafting, sampling))
             contenders[-1].name = f"{name}, shared alone"
     chats = [
         Prompt(chat.id, chat.category, chat.messages, tuple(first.tokenizer.prompt(chat.messages)))
@@ -111,13 +115,14 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--strategy", default="draft")
     parser.add_argument("--entries", type=int, nargs="*", default=[1024, 8192])
-    parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--steps", type=int, default=700)
+    parser.add_argument("--length", type=int)
     parser.add_argument("--drafts", type=Path)
     options = parser.parse_args()
     leave_one_core()
     with TemporaryDirectory() as folder:
         made = drafts(options.drafts or Path(folder), options.entries, options.steps)
-        run(made, options.prompts, options.strategy, options.temperature)
+        run(made, options.prompts, options.strategy, options.temperature, options.length)
 
 
 if __name__ == "__main__":
