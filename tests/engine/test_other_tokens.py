@@ -173,10 +173,9 @@ def test_replies_end_where_plain_ones_do(ends: Session, strategy: str, name: str
 def test_a_full_context_ends_the_reply(ends: Session) -> None:
     prompt = "ab cd " * 230
     ends.eos = frozenset()
-    limits = Limits(None, context="refuse")
-    plain = finished(reply(ends, prompt, Sampling(), limits, Speculation()))
+    plain = finished(reply(ends, prompt, Sampling(), Limits(context="refuse"), Speculation()))
     for strategy in STRATEGIES:
-        last = finished(reply(ends, prompt, Sampling(), limits, Speculation.of(strategy)))
+        last = finished(reply(ends, prompt, Sampling(), Limits(context="refuse"), Speculation.of(strategy)))
         assert last.token_ids == plain.token_ids
         assert last.reason == plain.reason == "context"
 
