@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
+from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import EngineError
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
@@ -138,7 +139,7 @@ def test_a_workspace_holds_the_second_copy_of_the_largest_matrix(shape: Callable
     assert need(Model(c, "cpu"), 64).workspace >= 4 * 64 * 50_000
 
 
-@pytest.mark.parametrize("pair", REAL, ids=lambda pair: pair.id)
+@pytest.mark.parametrize("pair", [p for p in REAL if p.spec.backend == DEFAULT_BACKEND], ids=lambda pair: pair.id)
 def test_shipped_needs_agree_with_the_plan(pair: Pair, shape: Callable[..., ModelConfig]) -> None:
     assert pair.spec.draft is not None
     sources = (pair.spec.target, pair.spec.draft)
