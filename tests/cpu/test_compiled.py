@@ -48,22 +48,32 @@ def test_what_is_compiled_is_kept_and_used_again(tmp_path: Path) -> None:
     assert second[0] == "False"
     assert second[1:] == first[1:]
     assert {path: path.stat().st_mtime_ns for path in kept_in(tmp_path)} == files
-    damaged = kept_in(tmp_path)
-    for path in damaged:
-        path.write_bytes(b"no such thing")
-    third = started(tmp_path)
-    assert third.stdout.split("\n")[1:] == first[1:]
-    assert "cannot be used" in third.stderr
+    for damage in ("*passes*", "*columns*"):
+        for path in tmp_path.rglob(damage):
+            path.write_bytes(b"no such thing")
+        third = started(tmp_path)
+        assert third.stdout.split("\n")[1:] == first[1:]
+        assert "cannot be used" in third.stderr
+        assert "cannot be used" not in started(tmp_path).stderr
+
+
+def test_each_kernel_has_files_of_its_own(tmp_path: Path) -> None:
+    """numba writes an index that several functions share without a lock between processes."""
+    started(tmp_path)
+    indices = [path.name for path in tmp_path.rglob("*columns*.nbi")]
+    assert len(indices) == len(list(tmp_path.rglob("*columns*.nbc"))) > 1
 
 
 def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("not a folder")
-    assert "CpuDecoder" in started(taken / "compiled").stdout
+    found = started(taken / "compiled")
+    assert "CpuDecoder" in found.stdout
+    assert "cannot be written" in found.stderr
 
 
-@pytest.mark.parametrize("missing", ["numba", "llvmlite"])
-def test_without_the_compiler_the_plain_decoder_runs(missing: str, tmp_path: Path) -> None:
-    (tmp_path / f"{missing}.py").write_text("raise ImportError('not for this system')")
-    found = started(None, PYTHONPATH=str(tmp_path))
+@pytest.mark.parametrize(("missing", "error"), [("numba", "ImportError"), ("llvmlite", "OSError")])
+def test_without_the_compiler_the_plain_decoder_runs(missing: str, error: str, tmp_path: Path) -> None:
+    (tmp_path / f"{missing}.py").write_text(f"raise {error}('not for this system')")
+    found = started(tmp_path / "never", PYTHONPATH=str(tmp_path))
     assert "\nDecoder row-invariant products" in found.stdout

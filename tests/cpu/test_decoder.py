@@ -15,7 +15,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder, fits
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder, Skip
-from specchat.engine.model.runs import Levels, depth_first
+from specchat.engine.model.runs import Levels, Runs, depth_first
 from specchat.engine.pair import Quant
 from specchat.engine.runners.host import host_model
 from tests.engine.bnb import bnb_checkpoint
@@ -188,3 +188,16 @@ def test_too_many_tokens_are_refused(tmp_path: Path) -> None:
     decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m")), context=10)
     with pytest.raises(ValueError, match="do not fit"):
         decoder.forward(tokens(5), 6)
+    with pytest.raises(ValueError, match="rows of logits"):
+        decoder.logits(torch.zeros(129, decoder.config.hidden))
+    with pytest.raises(ValueError, match="a tree of 66 nodes"):
+        decoder.forward([1, 2], 0, runs=Runs([0], [2], [[]], 64))
+
+
+def test_rows_may_lie_anywhere_in_memory() -> None:
+    decoder = CpuDecoder(Checkpoint.open(demo_model("draft")), 64, threads=2)
+    hidden = decoder.forward(tokens(6), 0)
+    apart = torch.stack([hidden, hidden], 2)[:, :, 0]
+    assert not apart.is_contiguous()
+    expected = decoder.logits(hidden).clone()
+    assert torch.equal(decoder.logits(apart), expected)

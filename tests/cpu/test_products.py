@@ -13,6 +13,7 @@ from specchat.engine.cpu.packed import Packed, form, looked_up
 from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
 from specchat.engine.cpu.simd import LANES
 from specchat.engine.cpu.tiles import FORMS
+from specchat.engine.cpu.together import LINE
 from specchat.engine.kernels.formats import FourBit, Weight
 from specchat.engine.model.quantise import dequantised, quantise
 
@@ -55,7 +56,7 @@ def product(packed: Packed, x: NDArray[np.float32], threads: int = 1) -> NDArray
         np.float32(0),
         out,
         own,
-        np.zeros(2 * passes.LINE, np.int64),
+        np.zeros(2 * LINE, np.int64),
         0,
         threads,
     )

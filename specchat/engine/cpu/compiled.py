@@ -7,9 +7,11 @@ this processor and these sources alone; whatever is wrong with them, they are ma
 import importlib
 import logging
 import os
+import shutil
 import tempfile
 from functools import cache
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ def unavailable() -> str:
     try:
         import numba  # noqa: F401
         from llvmlite import binding
-    except ImportError as error:
+    except (ImportError, OSError, RuntimeError) as error:
         return f"numba cannot be imported ({error})"
     features = binding.get_host_cpu_features()
     missing = [name for name in NEEDED if name in features and not features[name]]
@@ -33,7 +35,7 @@ def unavailable() -> str:
     try:
         importlib.import_module(PASSES)
     except Exception:
-        anew()
+        anew("what was compiled before cannot be used")
         try:
             importlib.import_module(PASSES)
         except Exception as error:
@@ -45,17 +47,22 @@ def unavailable() -> str:
 def cold() -> bool:
     """Whether everything is to be compiled first, which takes seconds."""
     folder = os.environ.get("NUMBA_CACHE_DIR")
-    return bool(folder) and not (Path(str(folder)) / _digest()).exists()
+    return bool(folder) and find_spec("numba") is not None and not (Path(str(folder)) / _digest()).exists()
 
 
-def anew() -> None:
-    """Compile from here on without the files that there are, and keep nothing."""
-    logging.getLogger(__name__).warning("what was compiled before cannot be used", exc_info=True)
-    _temporary.append(tempfile.TemporaryDirectory(prefix="specchat-"))
-    _keep_in(_temporary[-1].name)
+def anew(why: str) -> None:
+    """Compile from here on without the files that there are: in an empty folder, that of now or a passing one."""
+    logging.getLogger(__name__).warning(why, exc_info=True)
+    now = Path(_kept_in())
+    if now.name == _digest():
+        shutil.rmtree(now, ignore_errors=True)
+        if _writable(now):
+            return
+    _passing.append(tempfile.TemporaryDirectory(prefix="specchat-"))
+    _keep_in(_passing[-1].name)
 
 
-_temporary: list[tempfile.TemporaryDirectory[str]] = []
+_passing: list[tempfile.TemporaryDirectory[str]] = []
 
 
 @cache
@@ -65,14 +72,25 @@ def use_folder() -> None:
     if not folder:
         return
     own = Path(folder) / _digest()
-    try:
-        own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=own):
-            pass
-    except OSError:
-        anew()
-    else:
+    if _writable(own):
         _keep_in(str(own))
+    else:
+        anew("the cache folder cannot be written")
+
+
+def _writable(folder: Path) -> bool:
+    """Whether the folder is there, made if need be, and takes a file."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _kept_in() -> str:
+    config: Any = importlib.import_module("numba").config
+    return str(config.CACHE_DIR)
 
 
 def _keep_in(folder: str) -> None:

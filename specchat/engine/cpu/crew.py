@@ -37,5 +37,7 @@ class Crew:
 def _work(number: int, jobs: "SimpleQueue[Job | None]", ended: threading.Semaphore) -> None:
     while (job := jobs.get()) is not None:
         function, (*arguments, threads) = job
-        function(*arguments, number, threads)
-        ended.release()
+        try:
+            function(*arguments, number, threads)
+        finally:
+            ended.release()

@@ -16,6 +16,7 @@ from specchat.engine.cpu.packed import Packed, dense, looked_up
 from specchat.engine.cpu.products import FEW, FORM, PANELS, ROWS, kernels
 from specchat.engine.cpu.simd import LANES
 from specchat.engine.cpu.tiles import FORMS
+from specchat.engine.cpu.together import LINE
 from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
@@ -69,7 +70,7 @@ class CpuDecoder:
             self._last_norm = weights.get(f"{LAST_NORM}.weight", c.hidden).numpy()
         self._tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         panels = self._packed.add(head if self._tokens is None else head[self._tokens])
-        self._embed = panels if c.tied and self._tokens is None else embed
+        self._embed = panels if c.tied and self._tokens is None else embed.clone()  # no longer the file's
         self._table, self._extras = self._packed.table, self._packed.extras
         self._norms = np.stack([layer[:2] for layer in norms])
         of_heads = [layer[2:] for layer in norms if len(layer) > 2]
@@ -104,7 +105,7 @@ class CpuDecoder:
         self._own = np.zeros((threads, 2, PREFILL_ROWS, max(c.hidden, FEW * LANES)), np.float32)
         self._scores = np.zeros((threads, self.cache.capacity + LANES + 2 * c.head_dim), np.float32)
         self._logits = np.zeros((0, LANES * int(self._table[-1, PANELS])), np.float32)
-        self._counters = np.zeros(passes.LINE * (1 + 5 * c.layers), np.int64)
+        self._counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
         """As `model.decoder.Decoder.forward`: the rows' entries go into the cache; float32 [len(tokens), hidden]."""
@@ -115,6 +116,8 @@ class CpuDecoder:
             > self.context
         ):
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
+        if runs is not None and runs.stashed + rows > STASH_ROWS:
+            raise ValueError(f"a tree of {runs.stashed + rows} nodes has more than {STASH_ROWS}")
         # A target may choose a padding token that a draft has no row for.
         known = [min(token, c.vocab - 1) for token in tokens]
         self._x[:rows] = self._embedded(known)
@@ -163,12 +166,14 @@ class CpuDecoder:
         The next call writes them over.
         """
         rows = hidden.shape[0]
+        if rows > PREFILL_ROWS:
+            raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
         if rows > len(self._logits):
             self._logits = np.zeros((rows, self._logits.shape[1]), np.float32)
-        self._counters[: 2 * passes.LINE] = 0
+        self._counters[: 2 * LINE] = 0
         self._crew.run(
             passes.head,
-            hidden.numpy(),
+            hidden.contiguous().numpy(),
             rows,
             self._table[-1],
             self._kernels,
@@ -196,8 +201,8 @@ class CpuDecoder:
         return self._crew.active
 
     def use_threads(self, count: int) -> None:
-        """Let so many work on it, of those it was made for."""
-        self._crew.active = count
+        """Let so many work on it, at most those it was made for."""
+        self._crew.active = min(max(count, 1), len(self._own))
 
     @property
     def exactness(self) -> str:

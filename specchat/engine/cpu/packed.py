@@ -45,7 +45,8 @@ class Packed:
         spans = [slice(a, b) for a, b in zip((0, *ends), (*ends, outputs), strict=True)]
         row = np.zeros(COLUMNS, np.int64)
         row[FORM], row[INPUTS], row[BIAS] = form(weight), inputs, -1
-        weights = np.concatenate([panelled(stored(weight)[span]) for span in spans])
+        numbers = stored(weight, int(row[FORM]))
+        weights = np.concatenate([panelled(numbers[span]) for span in spans])
         row[PANELS], row[ADDRESS] = len(weights), self._kept(weights)
         if bias is not None:
             row[BIAS] = self._extra(bias, spans)
@@ -99,14 +100,14 @@ def form(weight: Weight) -> int:
     return {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[weight.dtype]
 
 
-def stored(weight: Weight) -> NDArray[Any]:
-    """The numbers of a matrix, [outputs, inputs], or of pairs of inputs where they have 4 bits, the even one low."""
+def stored(weight: Weight, kind: int) -> NDArray[Any]:
+    """The numbers of a matrix of form `kind`, [outputs, inputs]; of pairs of inputs in 4 bits, the even one low."""
     if isinstance(weight, EightBit):
         return weight.values.numpy()
     if isinstance(weight, FourBit):
         packed = weight.packed.numpy()
         return (packed >> 4) | (packed << 4)
-    if (kind := form(weight)) == FLOAT16:
+    if kind == FLOAT16:
         return weight.to(torch.float16).numpy()
     if kind == BFLOAT16:
         return weight.to(torch.bfloat16).view(torch.int16).numpy()

@@ -1,7 +1,6 @@
 """A whole pass over the layers in one function, run by one thread or by several at once.
 
-The threads do every product together, taking turns at pieces of it, and wait for each other five times a layer. What a
-thread computes does not depend on who computes the rest. The function reads like `model/layers.py`, with which it is
+The threads wait for each other five times a layer. The function reads like `model/layers.py`, with which it is
 compared in the tests; what it writes differs in the last bits.
 """
 
@@ -11,136 +10,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from specchat.engine.cpu.atomics import address, relax, seen, taken, word
-from specchat.engine.cpu.products import COLUMNS, FEW, PANELS, multiply
-from specchat.engine.cpu.rowwise import added, attend, copied, gated, norm, turned
-from specchat.engine.cpu.simd import LANES, inner
+from specchat.engine.cpu.atomics import address, word
+from specchat.engine.cpu.products import COLUMNS
+from specchat.engine.cpu.rowwise import attend, copied, norm, turned
+from specchat.engine.cpu.simd import inner
+from specchat.engine.cpu.together import gates, onto, product, turn, wait
 
 QKV, OUT, GATE_UP, DOWN = range(4)
 """The products of a layer, in the table of products."""
-ARRIVED, LINE = 0, 8
-"""Counters are a cache line apart: who arrived at a barrier, then the turns at each product."""
-PIECES = 4
-"""Pieces of a product for each thread, so that a slow one holds up the others little."""
-SPINS = 2000
-"""Looks at a counter before the processor is left to others."""
-
-
-@inner
-def wait(counters: int, passed: int, threads: int) -> int:
-    """Until all threads were here, for the `passed` + 1st time; returns how often that is."""
-    if threads > 1:
-        taken(counters, ARRIVED)
-        looks = 0
-        while seen(counters) < (passed + 1) * threads:
-            looks += 1
-            if looks % SPINS == 0:
-                relax()
-    return passed + 1
-
-
-@inner
-def piece(panels: int, threads: int) -> int:
-    """Panels that a thread takes at a time."""
-    return panels if threads == 1 else max(FEW, -(-panels // (PIECES * threads) // FEW) * FEW)
-
-
-@inner
-def turn(counters: int, which: int, threads: int, alone: int) -> int:
-    """The number of the next piece that nobody took; `alone` where there is one thread."""
-    return taken(counters, LINE * (1 + which)) if threads > 1 else alone
-
-
-@inner
-def end(index: int, panels: int, size: int) -> int:
-    """The panel after piece `index`, which has what would be less than FEW after it besides; 0 for no piece."""
-    first = index * size
-    if panels - first < FEW:
-        return 0
-    return panels if panels - first - size < FEW else first + size
-
-
-@inner
-def product(
-    rows: int,
-    x: int,
-    x_row: int,
-    of: int,
-    kernels: int,
-    extras: int,
-    y: int,
-    y_row: int,
-    counters: int,
-    which: int,
-    threads: int,
-) -> None:
-    """y = x W^T + b."""
-    panels = word(of, PANELS)
-    size, index = piece(panels, threads), turn(counters, which, threads, 0)
-    last = end(index, panels, size)
-    while last:
-        multiply(rows, x, x_row, of, kernels, extras, y, y_row, index * size, last)
-        index = turn(counters, which, threads, index + 1)
-        last = end(index, panels, size)
-
-
-@inner
-def onto(
-    rows: int,
-    y: int,
-    y_row: int,
-    of: int,
-    kernels: int,
-    extras: int,
-    x: int,
-    hidden: int,
-    own: int,
-    own_row: int,
-    counters: int,
-    which: int,
-    threads: int,
-) -> None:
-    """x = x + y W^T + b, x float32 [rows, hidden]."""
-    panels = word(of, PANELS)
-    size, index = piece(panels, threads), turn(counters, which, threads, 0)
-    last = end(index, panels, size)
-    while last:
-        first = index * size
-        multiply(rows, y, y_row, of, kernels, extras, own, own_row, first, last)
-        for r in range(rows):
-            begin, stop = first * LANES, min(last * LANES, hidden)
-            added(own + 4 * (r * own_row + begin), x + 4 * (r * hidden + begin), stop - begin)
-        index = turn(counters, which, threads, index + 1)
-        last = end(index, panels, size)
-
-
-@inner
-def gates(
-    rows: int,
-    x: int,
-    x_row: int,
-    of: int,
-    kernels: int,
-    extras: int,
-    y: int,
-    y_row: int,
-    counters: int,
-    which: int,
-    threads: int,
-) -> None:
-    """The first half of y = silu(x G^T) * (x U^T), `of` being G and U one after the other."""
-    panels = word(of, PANELS) // 2
-    size, index = piece(panels, threads), turn(counters, which, threads, 0)
-    last = end(index, panels, size)
-    while last:
-        first = index * size
-        for part in (0, panels):
-            multiply(rows, x, x_row, of, kernels, extras, y, y_row, part + first, part + last)
-        for r in range(rows):
-            gate = y + 4 * (r * y_row + first * LANES)
-            gated(gate, gate + 4 * panels * LANES, (last - first) * LANES)
-        index = turn(counters, which, threads, index + 1)
-        last = end(index, panels, size)
 
 
 @inner

@@ -3,6 +3,7 @@
 How many rows and outputs go through together is a matter of speed alone: `tiles.tile` sums every output in one order.
 """
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from numba import cfunc, types
 from numba.core.registry import cpu_target
 from numpy.typing import NDArray
 
+from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
 from specchat.engine.cpu.rowwise import added, scaled
 from specchat.engine.cpu.simd import LANES, inner
@@ -43,7 +45,11 @@ def kernels(form: int) -> NDArray[np.int64]:
     y, row of y, first panel, last panel), addresses and counts of elements, and take at least FEW panels.
     """
     wide = WIDE if "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2] else NARROW
-    _made.append([_made_for(form, rows, panels) for rows, panels in wide.items()])
+    try:
+        _made.append([_made_for(form, rows, panels) for rows, panels in wide.items()])
+    except Exception:  # whatever files of an earlier start may raise, or a full disk
+        compiled.anew("what was compiled before cannot be used")
+        _made.append([_made_for(form, rows, panels) for rows, panels in wide.items()])
     addresses = np.zeros(ROWS + 1, np.int64)
     addresses[: len(wide) + 1] = len(wide), *(function.address for function in _made[-1])
     return addresses
@@ -67,7 +73,6 @@ def _made_for(form: int, rows: int, panels: int) -> Any:
 def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
     width = WIDTHS[form]
 
-    @cfunc(SIGNATURE, cache=True)
     def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int) -> None:
         inputs = word(of, INPUTS)
         panel = inputs * LANES
@@ -79,11 +84,10 @@ def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
             tile(form, rows, panels, lanes, x, x_row, w, LANES, panel, inputs, y + p * LANES * 4, y_row)
             p += panels
 
-    return columns
+    return _kept(columns, f"{form}_{rows}_{panels}_{lanes}")
 
 
 def _four_bit(rows: int, panels: int) -> Any:
-    @cfunc(SIGNATURE, cache=True)
     def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int) -> None:
         inputs, block = word(of, INPUTS), word(of, BLOCK)
         p = first
@@ -94,7 +98,13 @@ def _four_bit(rows: int, panels: int) -> Any:
             four_bit_tile(rows, panels, x, x_row, w, word(of, CODE), scales, block, inputs, y + p * LANES * 4, y_row)
             p += panels
 
-    return columns
+    return _kept(columns, f"{FOUR_BIT}_{rows}_{panels}")
+
+
+def _kept(columns: Callable[..., None], name: str) -> Any:
+    """Compiled, and kept in files of its own: numba numbers those of one name without a lock between processes."""
+    columns.__qualname__ = f"columns_{name}"
+    return cfunc(SIGNATURE, cache=True)(columns)
 
 
 @inner

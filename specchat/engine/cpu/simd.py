@@ -2,8 +2,8 @@
 
 What a compiler makes of a loop of sums depends on the loop; what is written here does not. Every sum is a fixed
 sequence of fused multiply-adds on lanes of 16 float32, whatever else is computed beside it, so that a row of a product
-comes out the same alone and among others, with any number of threads, and on any processor: one without 512-bit
-registers takes two or four instructions for a vector.
+comes out the same alone and among others, with any number of threads, and whatever vectors a processor has: one without
+512-bit registers takes two or four instructions for a vector.
 
 Arguments of what is made with this are addresses (int64) and counts, in elements unless said otherwise.
 """

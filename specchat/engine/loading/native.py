@@ -43,7 +43,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     progress(Loading(f"reading {pair.target.label}", 0.1))
     placement = place(pair, target, draft, pair.context or DEFAULT_CONTEXT)
     if placement.plan.target.place == "cpu" and compiled.cold():
-        progress(Loading("compiling for this processor, which is done once", 0.1))
+        progress(Loading("compiling for this processor", 0.1))
 
     def about_draft() -> None:
         if pair.draft is not None:
