@@ -19,6 +19,6 @@ COMMANDS = {
 def test_clean(name: str) -> None:
     program, *arguments = COMMANDS[name]
     result = subprocess.run(
-        [Path(sys.executable).parent / program, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280
+        [Path(sys.executable).parent / program, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=500
     )
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]

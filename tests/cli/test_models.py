@@ -244,14 +244,14 @@ def test_ctrl_c_stops_a_pull_and_the_same_command_goes_on(hub: LoopbackHub, tmp_
     while hub.sent.get("model.safetensors", 0) < 200_000 and monotonic() < until:
         sleep(0.01)
     running.send_signal(signal.SIGINT)
-    _, told = running.communicate(timeout=60)
+    _, told = running.communicate(timeout=300)
     assert running.returncode == ExitCode.INTERRUPTED
     assert told.endswith("Stopped. The same command goes on where it was.\n")
     hub.pace = 0
     sleep(0.1)
     hub.sent.clear()
     again = start()
-    folder, told = again.communicate(timeout=60)
+    folder, told = again.communicate(timeout=300)
     assert again.returncode == 0, told
     assert "in all; the rest is here" in told
     assert (Path(folder.strip()) / "model.safetensors").read_bytes() == hub.repos[BIG]["model.safetensors"]

@@ -28,7 +28,7 @@ def load(home: Path, endpoint: str, repo: str = "someone/tiny") -> dict[str, obj
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint}
     result = subprocess.run(
-        [sys.executable, "-c", LOAD, repo], env=environment, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", LOAD, repo], env=environment, capture_output=True, text=True, timeout=400, check=True
     )
     return dict(json.loads(result.stdout.splitlines()[-1]))
 

@@ -254,7 +254,7 @@ def test_two_programs_that_pull_the_same_model_do_it_once(hub: Hub, loopback: Lo
     loopback.pace = 0.01
     command = [sys.executable, "-c", PULL, hub.endpoint, str(hub.cache)]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    folders = {running.communicate(timeout=60)[0].strip() for running in both}
+    folders = {running.communicate(timeout=300)[0].strip() for running in both}
     assert [running.returncode for running in both] == [0, 0]
     assert len(folders) == 1
     assert (Path(folders.pop()) / "model.safetensors").read_bytes() == WEIGHTS
