@@ -39,22 +39,23 @@ def kept_in(folder: Path) -> list[Path]:
 
 
 def test_what_is_compiled_is_kept_and_used_again(tmp_path: Path) -> None:
-    first = started(tmp_path).stdout.split("\n")
+    first = started(tmp_path / "cache" / "compiled").stdout.split("\n")
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
     assert first[0] == "True"
     assert first[1] == "CpuDecoder row-invariant by construction"
     files = {path: path.stat().st_mtime_ns for path in kept_in(tmp_path)}
     assert files
-    second = started(tmp_path).stdout.split("\n")
+    second = started(tmp_path / "cache" / "compiled").stdout.split("\n")
     assert second[0] == "False"
     assert second[1:] == first[1:]
     assert {path: path.stat().st_mtime_ns for path in kept_in(tmp_path)} == files
     for damage in ("*passes*", "*columns*"):
         for path in tmp_path.rglob(damage):
             path.write_bytes(b"no such thing")
-        third = started(tmp_path)
+        third = started(tmp_path / "cache" / "compiled")
         assert third.stdout.split("\n")[1:] == first[1:]
         assert "cannot be used" in third.stderr
-        assert "cannot be used" not in started(tmp_path).stderr
+        assert "cannot be used" not in started(tmp_path / "cache" / "compiled").stderr
 
 
 def test_each_kernel_has_files_of_its_own(tmp_path: Path) -> None:

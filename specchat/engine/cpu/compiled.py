@@ -81,7 +81,8 @@ def use_folder() -> None:
 def _writable(folder: Path) -> bool:
     """Whether the folder is there, made if need be, and takes a file."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for part in (*reversed(folder.parents), folder):
+            part.mkdir(mode=0o700, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError:
