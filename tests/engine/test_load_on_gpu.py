@@ -28,11 +28,11 @@ class BrokenGpu:
     error: Exception
     places: list[str] = field(default_factory=list)
 
-    def __call__(self, pair: PairSpec, target: Any, draft: Any, plan: Any, about_draft: Any) -> Any:
+    def __call__(self, pair: PairSpec, target: Any, draft: Any, plan: Any, *others: Any) -> Any:
         self.places.append(plan.target.place)
         if plan.target.place == "cuda":
             raise self.error
-        return load_runner(pair, target, draft, plan, about_draft)
+        return load_runner(pair, target, draft, plan, *others)
 
 
 @pytest.fixture
