@@ -23,8 +23,6 @@ from tests.engine.test_decoder import reference, tokens
 from tests.engine.test_trees import PARENTS, path_to
 from tests.engine.tiny import FAMILY, checkpoint
 
-pytestmark = pytest.mark.cpu
-
 
 def whole(decoder: CpuDecoder | Decoder, ids: list[int]) -> Tensor:
     return torch.cat([decoder.logits(decoder.forward(ids[i : i + 128], i)).clone() for i in range(0, len(ids), 128)])
