@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+from measure.marks import marks, rewritten
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, UNFIT
 from specchat.engine.model.config import FAMILIES
 from specchat.engine.strategies import STRATEGIES
 
 PAGE = Path(__file__).parents[1] / "README.md"
-BEGIN, END = "<!-- below: python -m measure.backends -->\n", "<!-- above: python -m measure.backends -->\n"
+BEGIN, END = marks("backends")
 SENTENCES = {
     DEFAULT_BACKEND: "specchat's own decoder takes safetensors of {families} and costs nothing to install; "
     'its weights are as stored or in 4 or 8 bits (`quant = "nf4"`), which saves memory and time.',
@@ -36,11 +37,7 @@ def page(text: str) -> str:
     Raises:
         ValueError: a mark is missing.
     """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{PAGE} lacks its marks")
-    return f"{before}{BEGIN}{table()}{END}{after}"
+    return rewritten(text, PAGE, BEGIN, END, table())
 
 
 def _cell(strategy: str, backend: str) -> str:

@@ -4,8 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from measure.marks import marks, rewritten
+
 PAGE = Path(__file__).parents[1] / "docs" / "decide.md"
-BEGIN, END = "<!-- below: python -m measure.decide -->\n", "<!-- above: python -m measure.decide -->\n"
+BEGIN, END = marks("decide")
 
 
 def page(text: str, command: str, printed: str) -> str:
@@ -14,11 +16,7 @@ def page(text: str, command: str, printed: str) -> str:
     Raises:
         ValueError: a mark is missing.
     """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{PAGE} lacks its marks")
-    return f"{before}{BEGIN}```text\n$ {command}\n{printed.strip()}\n```\n{END}{after}"
+    return rewritten(text, PAGE, BEGIN, END, f"```text\n$ {command}\n{printed.strip()}\n```\n")
 
 
 def main(options: list[str]) -> None:

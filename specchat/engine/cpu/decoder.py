@@ -21,7 +21,7 @@ from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.decoder import NOTHING, STASH_ROWS, Skip
+from specchat.engine.model.decoder import NOTHING, STASH_ROWS, CachedDecoder, Skip
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.rope import tables
@@ -42,7 +42,7 @@ def fits(config: ModelConfig) -> bool:
     return all(size % LANES == 0 for size in (config.hidden, config.head_dim, config.intermediate))
 
 
-class CpuDecoder:
+class CpuDecoder(CachedDecoder):
     """A loaded model with its cache. Not thread-safe: one sequence at a time."""
 
     def __init__(
@@ -191,11 +191,6 @@ class CpuDecoder:
         return whole.index_copy_(1, self._tokens, logits[:, : len(self._tokens)])
 
     @property
-    def vocab(self) -> int:
-        """Columns of the logits."""
-        return self.config.vocab
-
-    @property
     def threads(self) -> int:
         """How many work on it."""
         return self._crew.active
@@ -208,34 +203,6 @@ class CpuDecoder:
     def exactness(self) -> str:
         """Why rows come out alike whatever goes with them, in words."""
         return "row-invariant by construction"
-
-    @property
-    def block(self) -> int:
-        """Most tokens of one `write`."""
-        return PREFILL_ROWS
-
-    def write(self, tokens: Sequence[int], start: int) -> None:
-        """Put the entries of `tokens` into the cache from slot `start` on."""
-        self.forward(tokens, start)
-
-    def next_logits(self, token: int, start: int) -> Tensor:
-        """Logits float32 [vocab] after `token` at slot `start`."""
-        return self.logits(self.forward([token], start))[0]
-
-    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        """The likeliest token after each of `tokens` at slots start .. without `skip`; the cache stays as it is."""
-        keys, values = (t.narrow(2, start, len(tokens)) for t in (self.cache.keys, self.cache.values))
-        kept = keys.clone(), values.clone()
-        try:
-            likeliest: list[int] = self.logits(self.forward(tokens, start, skip)).argmax(-1).tolist()
-        finally:
-            keys.copy_(kept[0])
-            values.copy_(kept[1])
-        return likeliest
-
-    def parameters(self) -> int:
-        """Number of weights, a tied head counted once."""
-        return self.config.parameters()
 
     def memory(self) -> int:
         """Bytes of weights and cache."""

@@ -86,27 +86,23 @@ def copied(typing: Any, x: Any, out: Any, size: Any) -> Any:
 @primitive
 def added(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out + x; float32 [size], a multiple of LANES."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, out, size = arguments
-
-        def one(at: Any) -> None:
-            store(builder, builder.fadd(load(builder, out, at), load(builder, x, at)), out, at)
-
-        each_vector(builder, size, one)
-
-    return emitted([], 3, emit)
+    return _joined(lambda builder, a, b: builder.fadd(a, b))
 
 
 @primitive
 def scaled(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out * x; float32 [size], a multiple of LANES."""
+    return _joined(lambda builder, a, b: builder.fmul(a, b))
+
+
+def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
+    """Of two addresses and a count: the second's elements joined with the first's."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, out, size = arguments
 
         def one(at: Any) -> None:
-            store(builder, builder.fmul(load(builder, out, at), load(builder, x, at)), out, at)
+            store(builder, join(builder, load(builder, out, at), load(builder, x, at)), out, at)
 
         each_vector(builder, size, one)
 

@@ -1,5 +1,6 @@
 """The Llama-family decoder in plain torch: Llama, Mistral, Qwen2, Qwen3 and what shares their shape."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +46,55 @@ Product = Linear | QuantisedLinear
 Layer = Block[Product, RMSNorm]
 
 
-class Decoder:
+class CachedDecoder(ABC):
+    """What decoders of our own on the processor share: all that follows from a pass and its logits."""
+
+    config: ModelConfig
+    cache: KVCache
+
+    @abstractmethod
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+        """Write the entries of `tokens` to the cache from slot `start` on; hidden states float32 [rows, hidden]."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab]."""
+
+    @property
+    def vocab(self) -> int:
+        """Columns of the logits."""
+        return self.config.vocab
+
+    @property
+    def block(self) -> int:
+        """Most tokens of one `write`."""
+        return PREFILL_ROWS
+
+    def write(self, tokens: Sequence[int], start: int) -> None:
+        """Put the entries of `tokens` into the cache from slot `start` on."""
+        self.forward(tokens, start)
+
+    def next_logits(self, token: int, start: int) -> Tensor:
+        """Logits float32 [vocab] after `token` at slot `start`."""
+        return self.logits(self.forward([token], start))[0]
+
+    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+        """The likeliest token after each of `tokens` at slots start .. without `skip`; the cache stays as it is."""
+        keys, values = (t.narrow(2, start, len(tokens)) for t in (self.cache.keys, self.cache.values))
+        kept = keys.clone(), values.clone()
+        try:
+            likeliest: list[int] = self.logits(self.forward(tokens, start, skip)).argmax(-1).tolist()
+        finally:
+            keys.copy_(kept[0])
+            values.copy_(kept[1])
+        return likeliest
+
+    def parameters(self) -> int:
+        """Number of weights, a tied head counted once."""
+        return self.config.parameters()
+
+
+class Decoder(CachedDecoder):
     """A loaded model with its cache. Not thread-safe: one sequence at a time."""
 
     def __init__(
@@ -118,39 +167,6 @@ class Decoder:
             return logits
         whole = logits.new_full((logits.shape[0], self.config.vocab), float("-inf"))
         return whole.index_copy_(1, self._tokens, logits)
-
-    @property
-    def vocab(self) -> int:
-        """Columns of the logits."""
-        return self.config.vocab
-
-    @property
-    def block(self) -> int:
-        """Most tokens of one `write`."""
-        return PREFILL_ROWS
-
-    def write(self, tokens: Sequence[int], start: int) -> None:
-        """Put the entries of `tokens` into the cache from slot `start` on."""
-        self.forward(tokens, start)
-
-    def next_logits(self, token: int, start: int) -> Tensor:
-        """Logits float32 [vocab] after `token` at slot `start`."""
-        return self.logits(self.forward([token], start))[0]
-
-    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        """The likeliest token after each of `tokens` at slots start .. without `skip`; the cache stays as it is."""
-        keys, values = (t.narrow(2, start, len(tokens)) for t in (self.cache.keys, self.cache.values))
-        kept = keys.clone(), values.clone()
-        try:
-            likeliest: list[int] = self.logits(self.forward(tokens, start, skip)).argmax(-1).tolist()
-        finally:
-            keys.copy_(kept[0])
-            values.copy_(kept[1])
-        return likeliest
-
-    def parameters(self) -> int:
-        """Number of weights, a tied head counted once."""
-        return self.config.parameters()
 
     def arrangements(self) -> set[str]:
         """Which arrangements of the products are in use; see `rows` and `quantised`."""

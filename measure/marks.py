@@ -1,0 +1,21 @@
+"""What a script writes into a page, between marks that name it."""
+
+from pathlib import Path
+
+
+def marks(script: str) -> tuple[str, str]:
+    """The lines before and after what `python -m measure.SCRIPT` writes."""
+    return f"<!-- below: python -m measure.{script} -->\n", f"<!-- above: python -m measure.{script} -->\n"
+
+
+def rewritten(text: str, page: Path, begin: str, end: str, body: str) -> str:
+    """The page `text` with `body` between two marks.
+
+    Raises:
+        ValueError: a mark is missing.
+    """
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (found and ended):
+        raise ValueError(f"{page} lacks its marks")
+    return f"{before}{begin}{body}{end}{after}"
