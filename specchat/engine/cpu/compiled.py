@@ -15,14 +15,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-PASSES = "specchat.engine.cpu.passes"
+PASSES, CHOICE = "specchat.engine.cpu.passes", "specchat.engine.cpu.choice"
+"""What is compiled when it is imported."""
 NEEDED = ("fma", "f16c")
 """What an x86 processor must have: without it, single operations become calls."""
 
 
 @cache
-def unavailable() -> str:
-    """Why models cannot run compiled here, in a sentence; empty where they can."""
+def unavailable(module: str = PASSES) -> str:
+    """Why a module, by default that of models, cannot be had compiled here, in a sentence; empty where it can."""
     try:
         import numba  # noqa: F401
         from llvmlite import binding
@@ -33,11 +34,11 @@ def unavailable() -> str:
     if missing:
         return f"the processor lacks {' and '.join(missing)}"
     try:
-        importlib.import_module(PASSES)
+        importlib.import_module(module)
     except Exception:
         anew("what was compiled before cannot be used")
         try:
-            importlib.import_module(PASSES)
+            importlib.import_module(module)
         except Exception as error:
             logging.getLogger(__name__).warning("the pass does not compile", exc_info=True)
             return f"the pass does not compile ({type(error).__name__})"

@@ -140,7 +140,7 @@ def gated(typing: Any, gate: Any, up: Any, size: Any) -> Any:
 
         def one(at: Any) -> None:
             x = load(builder, gate, at)
-            below = builder.fadd(_exponential(builder, builder.fsub(splat(0.0), x)), splat(1.0))
+            below = builder.fadd(exponential(builder, builder.fsub(splat(0.0), x)), splat(1.0))
             store(builder, builder.fmul(builder.fdiv(x, below), load(builder, up, at)), gate, at)
 
         each_vector(builder, size, one)
@@ -263,7 +263,7 @@ def _exponentials(typing: Any, x: Any, size: Any, shift: Any, scale: Any) -> Any
 
         def one(at: Any) -> None:
             moved = builder.fmul(builder.fsub(load(builder, x, at), less), times)
-            store(builder, _exponential(builder, moved), x, at)
+            store(builder, exponential(builder, moved), x, at)
 
         each_vector(builder, size, one)
         return context.get_dummy_value()
@@ -271,7 +271,7 @@ def _exponentials(typing: Any, x: Any, size: Any, shift: Any, scale: Any) -> Any
     return types.void(types.int64, types.int64, types.float32, types.float32), code
 
 
-def _exponential(builder: Any, x: Any) -> Any:
+def exponential(builder: Any, x: Any) -> Any:
     """e**x within 2 units in the last place, from e**-87 to e**88 and these beyond: Cephes' polynomial."""
     for least, bound in ((True, -87.0), (False, 88.0)):
         outside = builder.fcmp_ordered("<" if least else ">", x, splat(bound))

@@ -128,7 +128,7 @@ class HostDrafts:
         token = self.sampler.pick(scores, len(self.text) + node, stream)
         draft = self.draft
         draft.tokens.append(token)
-        draft.confidence.append(float(scores.softmax(0)[token]))
+        draft.confidence.append(self.sampler.probability(scores, token))
         if self._acceptance != "coupled":
             draft.q.append(self.sampler.probabilities(scores))
         self.history.push(token)

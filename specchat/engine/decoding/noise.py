@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from specchat.engine.kernels.streams import ACCEPT, BLOCK, FIRST, GOLDEN, LATER, RESIDUAL, SECOND, TOKEN
 
-__all__ = ["ACCEPT", "BLOCK", "LATER", "RESIDUAL", "TOKEN", "gumbel", "mix", "uniform", "words"]
+__all__ = ["ACCEPT", "BLOCK", "LATER", "RESIDUAL", "TOKEN", "WORD", "gumbel", "mix", "uniform", "words"]
 
-_MASK = (1 << 64) - 1
+WORD = (1 << 64) - 1
+"""The bits of a word."""
 
 
 def words(seed: int, position: int, stream: int, tokens: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -44,7 +45,7 @@ def _key(seed: int, position: int, stream: int) -> int:
 
 def mix(state: int) -> int:
     """SplitMix64's output function of a state."""
-    state &= _MASK
-    state = ((state ^ (state >> 30)) * FIRST) & _MASK
-    state = ((state ^ (state >> 27)) * SECOND) & _MASK
+    state &= WORD
+    state = ((state ^ (state >> 30)) * FIRST) & WORD
+    state = ((state ^ (state >> 27)) * SECOND) & WORD
     return state ^ (state >> 31)

@@ -5,14 +5,17 @@ relative to the distribution after all of them.
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specchat.engine.cpu import compiled
 from specchat.engine.decoding import noise
 from specchat.engine.errors import ModelError
 from specchat.engine.options import Sampling
@@ -45,6 +48,7 @@ class Sampler:
         self._penalised = (
             sampling.repetition_penalty != 1.0 or sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
         )
+        _fast()  # compiled now, not within a step
         self.plain_argmax = self.greedy and not self._penalised and not sampling.logit_bias
 
     def choose(self, logits: Tensor, position: int, history: History) -> int:
@@ -61,6 +65,11 @@ class Sampler:
         if self.greedy:
             return int(values.argmax())
         return gumbel_argmax(values, self.sampling.seed, position, stream)
+
+    def probability(self, scores: Tensor, token: int) -> float:
+        """Of `token` by processed `scores` float32 [vocab]."""
+        fast = _fast()
+        return fast.probability(scores.numpy(), token) if fast is not None else float(scores.softmax(0)[token])
 
     def perturbed(self, scores: Tensor, position: int) -> Tensor:
         """Processed `scores` and the noise of their position, float32 [..., vocab]: `pick` takes the largest."""
@@ -89,15 +98,13 @@ class Sampler:
         if self.plain_argmax:
             return logits
         s = self.sampling
-        scores = logits.clone()
-        if self._penalised:
+        scores = logits
+        if self._penalised or s.logit_bias:
+            scores = logits.clone()
             self._penalise(scores, history)
-        for token, bias in s.logit_bias.items():
-            if 0 <= token < scores.shape[0]:
-                scores[token] += bias
         if self.greedy:
             return scores
-        scores /= s.temperature
+        scores = scores / s.temperature
         if 0 < s.top_k < scores.shape[0]:
             scores = _at_least(scores, scores.topk(s.top_k).values[-1])
         if s.top_p < 1.0:
@@ -107,6 +114,7 @@ class Sampler:
         return scores
 
     def _penalise(self, scores: Tensor, history: History) -> None:
+        """Apply penalties and bias in place."""
         s = self.sampling
         if s.repetition_penalty != 1.0:
             seen = torch.tensor(sorted(history.prompt | history.generated.keys()), dtype=torch.int64)
@@ -116,17 +124,44 @@ class Sampler:
             tokens = sorted(history.generated)
             counts = torch.tensor([history.generated[t] for t in tokens], dtype=torch.float32)
             scores[torch.tensor(tokens)] -= s.presence_penalty + s.frequency_penalty * counts
+        for token, bias in s.logit_bias.items():
+            if 0 <= token < scores.shape[0]:
+                scores[token] += bias
 
 
-def gumbel_argmax(scores: NDArray[np.float32], seed: int, position: int, stream: int) -> int:
+class _Fast(NamedTuple):
+    """`cpu/choice.py`, where it can be compiled."""
+
+    drawn: Callable[[NDArray[Any], int, int, int], int]
+    probability: Callable[[NDArray[np.float32], int], float]
+
+
+@cache
+def _fast() -> _Fast | None:
+    if compiled.unavailable(compiled.CHOICE):
+        return None
+    choice = import_module(compiled.CHOICE)
+    return _Fast(choice.drawn, choice.probability)
+
+
+def gumbel_argmax(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: int) -> int:
     """argmax over tokens of scores + noise, scores being log-probabilities up to a constant; -inf is never taken.
 
     Raises:
         ModelError: there is nothing but -inf and NaN.
     """
+    fast = _fast()
+    token = (fast.drawn if fast is not None else _drawn)(scores, seed & noise.WORD, position, stream)
+    if token < 0:
+        raise ModelError("A model gives scores that are no numbers. Its weights or config.json are damaged.")
+    return token
+
+
+def _drawn(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: int) -> int:
+    """As `cpu/choice.py` in plain numpy."""
     tokens = np.flatnonzero(scores > -np.inf)
     if not len(tokens):
-        raise ModelError("A model gives scores that are no numbers. Its weights or config.json are damaged.")
+        return -1
     perturbed = scores[tokens].astype(np.float64) + noise.gumbel(seed, position, stream, tokens)
     return int(tokens[perturbed.argmax()])
 

@@ -1,0 +1,98 @@
+"""The choice of a token from a row of scores, and how probable it was, each in one go over the row.
+
+What `decoding/noise.py` computes for every token is computed here for those alone that can still be chosen.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+
+from specchat.engine.cpu.atomics import address
+from specchat.engine.cpu.rowwise import exponential
+from specchat.engine.cpu.simd import LANES, VECTOR, constant, each_vector, folded, inner, load, primitive, splat, spread
+from specchat.engine.kernels.streams import FIRST, GOLDEN, SECOND
+
+MOST_NOISE = 36.75
+"""More than the noise of any token: -log(-log(1 - 2**-53))."""
+
+
+@inner
+def _mixed(state: np.uint64) -> np.uint64:
+    """SplitMix64's output function of a state."""
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(FIRST)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(SECOND)
+    return state ^ (state >> np.uint64(31))
+
+
+@inner
+def _below(key: np.uint64, token: int) -> float:
+    """1 - u of a token whose noise is -log(-log(u)): an odd number of 2**-53."""
+    bits = _mixed((np.uint64(token) + np.uint64(1)) * np.uint64(GOLDEN) + key)
+    return (float(np.int64(bits >> np.uint64(12))) + 0.5) * 2.0**-52
+
+
+@njit(
+    ["i8(f4[::1], u8, i8, i8)", "i8(f8[::1], u8, i8, i8)"],
+    nogil=True,
+    error_model="numpy",
+    cache=True,
+)
+def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
+    """argmax of scores + Gumbel noise of (seed, position, stream); -1 if all scores are -inf or NaN.
+
+    Logarithms are taken where the noise can lift a token to the best one so far: noise above d has the chance e**-d at
+    most, and e**d is above the first terms of its series.
+    """
+    top, best = -np.inf, -1
+    for token in range(len(scores)):
+        if scores[token] > top:
+            top, best = float(scores[token]), token
+    if best < 0:
+        return -1
+    key = _mixed(np.uint64(seed) + np.uint64(GOLDEN))
+    key = _mixed(key + np.uint64(position) * np.uint64(GOLDEN) + np.uint64(1))
+    key = _mixed(key + np.uint64(stream) * np.uint64(GOLDEN) + np.uint64(2))
+    most = top - math.log(-math.log(1.0 - _below(key, best)))
+    for token in range(len(scores)):
+        score = float(scores[token])
+        less = most - score
+        if less < MOST_NOISE:
+            below = _below(key, token)
+            if less > 0.0 and below * (1.0 + less * (1.0 + less * (0.5 + less / 6.0))) > 1.0:
+                continue
+            noisy = score - math.log(-math.log(1.0 - below))
+            if noisy > most:
+                most, best = noisy, token
+    return best
+
+
+@primitive
+def _weights(typing: Any, x: Any, vectors: Any, peak: Any) -> Any:
+    """The sum of e**(x - peak) over so many vectors."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, vectors, peak = arguments
+        slot, less = cgutils.alloca_once(builder, VECTOR), spread(builder, peak)
+        builder.store(splat(0.0), slot)
+
+        def one(at: Any) -> None:
+            power = exponential(builder, builder.fsub(load(builder, x, at), less))
+            builder.store(builder.fadd(builder.load(slot), power), slot)
+
+        each_vector(builder, builder.mul(vectors, constant(LANES)), one)
+        return folded(builder, builder.load(slot), builder.fadd)
+
+    return types.float32(types.int64, types.int64, types.float32), code
+
+
+@njit("f8(f4[::1], i8)", nogil=True, error_model="numpy", cache=True)
+def probability(scores: Any, token: int) -> float:
+    """softmax(scores)[token], within 1e-5 of it."""
+    vectors = len(scores) // LANES
+    total = float(_weights(address(scores), vectors, scores[token]))
+    for other in range(vectors * LANES, len(scores)):
+        total += math.exp(scores[other] - scores[token])
+    return 1.0 / total

@@ -1,0 +1,73 @@
+"""A token chosen by compiled code is the one that plain numpy chooses."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from specchat.engine.cpu import compiled
+from specchat.engine.decoding import sampler
+from specchat.engine.decoding.noise import TOKEN, gumbel
+
+pytestmark = pytest.mark.cpu
+choice = pytest.importorskip(compiled.CHOICE)
+
+
+def rows(count: int, scale: float) -> NDArray[np.float32]:
+    return (np.random.default_rng(count).standard_normal((60, count)) * scale).astype(np.float32)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.1, 1.0, 5.0, 40.0, 1000.0])
+@pytest.mark.parametrize("count", [1, 2, 17, 3072, 50_000])
+def test_the_token_is_that_of_numpy(count: int, scale: float) -> None:
+    for i, scores in enumerate(rows(count, scale)):
+        if i % 3 == 0:
+            scores[np.random.default_rng(i).random(count) < 0.9] = -np.inf
+        seed = (i * 0x9E3779B97F4A7C15) % 2**64
+        for kind in (np.float32, np.float64):
+            values = scores.astype(kind)
+            assert choice.drawn(values, seed, i, i % 9) == sampler._drawn(values, seed, i, i % 9)
+
+
+def test_a_token_far_below_wins_where_its_noise_is_the_largest() -> None:
+    noise = gumbel(0, 5, TOKEN, np.arange(1_000_000))
+    luckiest = int(noise.argmax())
+    scores = np.zeros(1_000_000, np.float32)
+    for margin, wins in ((0.01, True), (-0.01, False)):
+        second = np.delete(noise, luckiest).max()
+        scores[luckiest] = second - noise[luckiest] + margin
+        assert (choice.drawn(scores, 0, 5, TOKEN) == luckiest) is wins
+
+
+@pytest.mark.parametrize("scores", [[np.nan, 1.0, np.nan], [np.nan, -np.inf], [-np.inf, np.inf, np.inf], []])
+def test_scores_that_are_no_numbers_are_never_chosen(scores: list[float]) -> None:
+    values = np.array(scores, np.float32)
+    with np.errstate(invalid="ignore"):
+        assert choice.drawn(values, 1, 2, 3) == sampler._drawn(values, 1, 2, 3)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 3071])
+def test_the_probability_is_that_of_softmax(count: int, scale: float) -> None:
+    for scores in rows(count, scale):
+        scores[1 : count // 2] = -np.inf
+        shares = torch.from_numpy(scores).double().softmax(0)
+        for token in (0, count - 1):
+            assert choice.probability(scores, token) == pytest.approx(float(shares[token]), abs=1e-5)
+
+
+def test_without_a_compiler_the_same_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen() -> list[tuple[int, float]]:
+        sampler._fast.cache_clear()
+        one = sampler.Sampler(sampler.Sampling(temperature=0.8, seed=-3))
+        scores = [torch.from_numpy(row) for row in rows(300, 2.0)]
+        tokens = [one.pick(row, at) for at, row in enumerate(scores)]
+        return [(token, one.probability(row, token)) for token, row in zip(tokens, scores, strict=True)]
+
+    fast = chosen()
+    monkeypatch.setattr(compiled, "unavailable", lambda _: "there is no compiler")
+    slow = chosen()
+    monkeypatch.undo()
+    sampler._fast.cache_clear()
+    assert [token for token, _ in fast] == [token for token, _ in slow]
+    assert [share for _, share in fast] == pytest.approx([share for _, share in slow], abs=1e-5)
