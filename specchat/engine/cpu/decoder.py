@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -99,6 +100,7 @@ class CpuDecoder(CachedDecoder):
         c = self.config
         self.cache = KVCache(c.layers, c.kv_heads, c.head_dim, self.context)
         self._stashes = np.zeros((2, c.layers, 0, c.kv_heads, c.head_dim), np.float32)
+        self._keys, self._values = self.cache.keys.numpy(), self.cache.values.numpy()
         self._cos, self._sin = (table.numpy() for table in tables(c, self.cache.capacity))
         self._x = np.zeros((PREFILL_ROWS, c.hidden), np.float32)
         self._wide = np.zeros((PREFILL_ROWS, LANES * int(self._table[:-1, PANELS].max())), np.float32)
@@ -106,48 +108,41 @@ class CpuDecoder(CachedDecoder):
         self._scores = np.zeros((threads, self.cache.capacity + LANES + 2 * c.head_dim), np.float32)
         self._logits = np.zeros((0, LANES * int(self._table[-1, PANELS])), np.float32)
         self._counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
+        self._chains: dict[int, _Layout] = {}
+        self._all = np.ones((c.layers, 2), np.bool_)
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
         """As `model.decoder.Decoder.forward`: the rows' entries go into the cache; float32 [len(tokens), hidden]."""
         rows, c = len(tokens), self.config
-        shape = chain(rows) if runs is None else runs
-        if (
-            start + max(depth + length for depth, length in zip(shape.depths, shape.lengths, strict=True))
-            > self.context
-        ):
+        layout = self._chain(rows) if runs is None else _laid_out(runs)
+        if start + layout.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if runs is not None and runs.stashed + rows > STASH_ROWS:
             raise ValueError(f"a tree of {runs.stashed + rows} nodes has more than {STASH_ROWS}")
         # A target may choose a padding token that a draft has no row for.
-        known = [min(token, c.vocab - 1) for token in tokens]
-        self._x[:rows] = self._embedded(known)
-        ends = list(accumulate(map(len, shape.before), initial=0))
-        spans = zip(shape.depths, shape.lengths, ends, ends[1:], strict=False)
-        parts = np.ones((c.layers, 2), np.bool_)
-        parts[list(skip.attention), 0] = False
-        parts[list(skip.mlp), 1] = False
+        self._x[:rows] = self._embedded([min(token, c.vocab - 1) for token in tokens])
         self._counters[:] = 0
         self._crew.run(
             passes.layers,
             self._x,
             rows,
             start,
-            np.array(list(spans), np.int64),
-            np.array([row for before in shape.before for row in before], np.int64),
+            layout.spans,
+            layout.before,
             self._stashes if runs is None else self._stash(),
-            -1 if runs is None else shape.stashed,
+            -1 if runs is None else runs.stashed,
             self._table,
             self._kernels,
             self._extras,
             self._norms,
             self._head_norms,
-            np.float32(c.norm_eps),
-            self.cache.keys.numpy(),
-            self.cache.values.numpy(),
+            c.norm_eps,
+            self._keys,
+            self._values,
             self._cos,
             self._sin,
             c.heads,
-            parts,
+            self._parts(skip),
             self._wide,
             self._own,
             self._scores,
@@ -157,8 +152,8 @@ class CpuDecoder(CachedDecoder):
 
     def keep(self, rows: Sequence[int], start: int) -> None:
         """Put the entries of these rows of the stash, a path of a tree, into the cache from slot `start` on."""
-        for kept, cached in zip(self._stash(), (self.cache.keys, self.cache.values), strict=True):
-            cached.numpy()[:, :, start : start + len(rows)] = kept[:, list(rows)].transpose(0, 2, 1, 3)
+        for kept, cached in zip(self._stash(), (self._keys, self._values), strict=True):
+            cached[:, :, start : start + len(rows)] = kept[:, list(rows)].transpose(0, 2, 1, 3)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab], -inf outside a draft vocabulary.
@@ -179,7 +174,7 @@ class CpuDecoder(CachedDecoder):
             self._kernels,
             self._extras,
             self._last_norm,
-            np.float32(self.config.norm_eps),
+            self.config.norm_eps,
             self._logits,
             self._own,
             self._counters,
@@ -214,12 +209,43 @@ class CpuDecoder(CachedDecoder):
             return embedding(torch.tensor(tokens), self._embed).float().numpy()
         return looked_up(self._embed, tokens)
 
+    def _chain(self, rows: int) -> "_Layout":
+        """That of rows one after another, kept: it is wanted at every step."""
+        if rows not in self._chains:
+            self._chains[rows] = _laid_out(chain(rows))
+        return self._chains[rows]
+
+    def _parts(self, skip: Skip) -> NDArray[np.bool_]:
+        """Which attentions and MLPs take part, bool [layers, 2]."""
+        if skip is NOTHING:
+            return self._all
+        parts = self._all.copy()
+        parts[list(skip.attention), 0] = False
+        parts[list(skip.mlp), 1] = False
+        return parts
+
     def _stash(self) -> Floats:
         """Keys and values of a tree's nodes, made when needed."""
         if not self._stashes.size:
             c = self.config
             self._stashes = np.zeros((2, c.layers, STASH_ROWS, c.kv_heads, c.head_dim), np.float32)
         return self._stashes
+
+
+class _Layout(NamedTuple):
+    """How rows follow each other, as `passes.layers` takes it; they end `reach` slots after the start."""
+
+    spans: NDArray[np.int64]
+    before: NDArray[np.int64]
+    reach: int
+
+
+def _laid_out(runs: Runs) -> _Layout:
+    ends = list(accumulate(map(len, runs.before), initial=0))
+    spans = zip(runs.depths, runs.lengths, ends, ends[1:], strict=False)
+    before = [row for rows in runs.before for row in rows]
+    reach = max(depth + length for depth, length in zip(runs.depths, runs.lengths, strict=True))
+    return _Layout(np.array(list(spans), np.int64), np.array(before, np.int64), reach)
 
 
 def _add_layer(packed: Packed, weights: Weights, c: ModelConfig, index: int, quant: Quant | None) -> list[Floats]:
