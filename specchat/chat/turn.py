@@ -134,6 +134,7 @@ class Reply:
         self.speculation = event.speculation
         self._record = Record(event.speculation)
         self.dropped, self.prompt_ms = event.dropped, event.prompt_ms
+        self.plain_tokens_per_second = event.plain_tokens_per_second or self.plain_tokens_per_second
         if event.prefill:
             self._raw.append(event.prefill)
             self._parts.append(clean(event.prefill))

@@ -122,7 +122,8 @@ class Started:
     """The prompt is in the cache: `reused` of its tokens were there already.
 
     The reply begins with the text `prefill`, whose tokens count as the prompt's; no step brings it. `dropped` messages
-    of the chat were left out, as the context policy says; reading it took `prompt_ms` milliseconds.
+    of the chat were left out, as the context policy says; reading it took `prompt_ms` milliseconds. Plain decoding
+    would write `plain_tokens_per_second` now, by what was measured and by how slow the machine is; 0 when unknown.
     """
 
     id: int
@@ -133,6 +134,7 @@ class Started:
     prefill: str = ""
     dropped: int = 0
     prompt_ms: float = 0.0
+    plain_tokens_per_second: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,7 @@ from statistics import median
 from time import perf_counter
 
 from specchat.engine.api import Cancel, Event, Finished, Generate
-from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import Stops
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.runners.runner import Runner
 
@@ -65,19 +63,14 @@ def reply_speed(generate: Callable[[Generate, Deadline], Iterator[Event]], tempe
     return median(speeds) if speeds else None
 
 
-def learn_costs(generate: Callable[[Generate, Deadline], Iterator[Event]], costs: StepCosts, stops: Stops) -> None:
-    """Let `auto` see what steps cost here: it keeps that from reply to reply.
-
-    The first steps of a model take several times what later ones do, so that a reply goes before that does not count.
+def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]]) -> None:
+    """Let `auto` write a reply: what steps of its kinds cost is then known, for it is kept from reply to reply.
 
     Raises:
         EngineError: as `reply_speed`.
     """
-    for _ in range(2):
-        costs.forget()
-        stops.forget()
-        for _event in generate(replace(REPLY, speculation=Speculation.of("auto")), Deadline()):
-            pass
+    for _event in generate(replace(REPLY, speculation=Speculation.of("auto")), Deadline()):
+        pass
 
 
 def plain_speed(runner: Runner) -> float:

@@ -27,7 +27,7 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
-from specchat.engine.measure import REPLY_TOKENS, draft_cost, learn_costs, plain_speed, reply_speed
+from specchat.engine.measure import REPLY_TOKENS, draft_cost, plain_speed, rehearse, reply_speed
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairInfo, PairSpec
@@ -36,7 +36,6 @@ from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
 from specchat.engine.step_tree import PENDING
 from specchat.engine.strategies import JOINT, MAX_DRAFT_LENGTH
-from specchat.engine.tally import Tally
 
 
 class Session:
@@ -76,13 +75,17 @@ class Session:
 
         Bare steps go before: a GPU compiles and captures what they launch at its first use.
         """
-        bare = plain_speed(self.runner)
+        bare, executor = plain_speed(self.runner), self.runner.executor
         with suppress(EngineError):
+            rehearse(self.generate)
+            # A model's first steps take several times what later ones do.
+            executor.costs.forget()
+            executor.stops.forget()
             for temperature in (0.0, DRAWN):
                 if (speed := reply_speed(self.generate, temperature)) is None:
                     break
                 self._plain(temperature > 0, speed)
-            learn_costs(self.generate, self.runner.executor.costs, self.runner.executor.stops)
+            rehearse(self.generate)
         self.forget()
         if not self.info.plain_tokens_per_second:
             self._plain(False, bare)
@@ -139,6 +142,7 @@ class Session:
             request.prefill,
             dropped,
             1e3 * (perf_counter() - started),
+            self._plain_now(request.sampling),
         )
         if cancelled:
             yield Finished(request.id, "cancelled", request.prefill, (), Meter(len(prompt), reused).stats(0.0))
@@ -212,12 +216,12 @@ class Session:
                 drafts=self._drafts(stepped),
                 again=stepped.again,
             )
-            meter.tally.add(step)
+            meter.add(step, self.runner.executor.costs.slowness.value)
             yield step
             if reason is None:
                 yield from changes
         if meter.tally.steps and not meter.tally.drafted:
-            self._plain_seen(meter.tally, request.sampling)
+            self._plain_seen(meter, request.sampling)
         stats = meter.stats(self.info.plain_speed(request.sampling))
         yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), stats)
 
@@ -266,10 +270,14 @@ class Session:
                 "request", f"Strategy {status.name!r} cannot be used with {self.info.name}: {status.reason}."
             )
 
-    def _plain_seen(self, tally: Tally, sampling: Sampling) -> None:
+    def _plain_now(self, sampling: Sampling) -> float:
+        """What plain replies would have now, in tokens per second; 0 when unknown."""
+        return self.info.plain_speed(sampling) / self.runner.executor.costs.slowness.value
+
+    def _plain_seen(self, meter: Meter, sampling: Sampling) -> None:
         """Keep the yardstick current: plain replies are measured anyway."""
-        if tally.tokens >= REPLY_TOKENS:
-            seen, known = tally.tokens_per_second, self.info.plain_speed(sampling)
+        if meter.tally.tokens >= REPLY_TOKENS:
+            seen, known = meter.tally.tokens_per_second * meter.slowness, self.info.plain_speed(sampling)
             self._plain(not sampling.greedy, known + PLAIN_WEIGHT * (seen - known) if known else seen)
 
 

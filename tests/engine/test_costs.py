@@ -1,14 +1,12 @@
 """What the parts of a step cost, by measurements that lie, jump and grow old."""
 
-from collections.abc import Iterator
+import random
+from statistics import fmean
 
 import pytest
 
-from specchat.engine.api import Event
 from specchat.engine.decoding.costs import KEPT, CheckCosts, Mean, StepCosts
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import Stops
-from specchat.engine.measure import learn_costs
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 
@@ -90,25 +88,37 @@ def test_what_was_not_seen_for_very_long_can_still_be_pooled() -> None:
     assert costs.table()[8] == costs.table()[9] == 1.5
 
 
-def test_costs_are_learnt_from_warm_steps() -> None:
+def test_a_slow_machine_is_told_by_any_step() -> None:
+    """It takes three times as long for a while, and none of its steps has one row: the cost of that follows."""
     costs = StepCosts(lambda: 0.0)
-    stops = Stops(costs)
-    replies = 0
+    for drafted, ms in [(0, 1.0), (5, 2.0)] * 10:
+        costs.add("draft", step(drafted, 0.5 * drafted, ms))
+    for times in (3.0, 1.0):
+        for _ in range(60):
+            costs.add("draft", step(5, 2.5 * times, 2.0 * times))
+        assert costs.slowness.value == pytest.approx(times, rel=0.1)
+        assert costs.checks()[1] == pytest.approx(1.0 * times, rel=0.1)
+        assert costs.checks()[6] == pytest.approx(2.0 * times, rel=0.05)
+        assert costs.draft("draft") == pytest.approx(0.5 * times, rel=0.1)
 
-    def generate(*_: object) -> Iterator[Event]:
-        nonlocal replies
-        replies += 1
-        for _step in range(4):
-            stops.start()
-            stops.begin("draft", timed=True)
-            warm = step(4, 1.0, 5.0) if replies > 1 else step(4, 90.0, 500.0)
-            costs.add("draft", warm)
-            stops.observe(warm)
-        yield from ()
 
-    learn_costs(generate, costs, stops)
-    assert costs.draft("draft") == 0.25
-    assert costs.checks.table()[5] == 5.0
+def test_noise_does_not_make_a_machine_slow() -> None:
+    noise = random.Random(0)
+    costs = StepCosts(lambda: 0.0)
+    for _ in range(5000):
+        costs.add("plain", step(0, 0.0, noise.lognormvariate(0.0, 0.2)))
+    found = []
+    for _ in range(200):
+        costs.add("plain", step(0, 0.0, noise.lognormvariate(0.0, 0.2)))
+        found.append(costs.slowness.value)
+    assert fmean(found) == pytest.approx(1.0, abs=0.1)
+
+
+def test_rows_that_were_seen_once_do_not_tell_how_slow_a_machine_is() -> None:
+    costs = StepCosts(lambda: 0.0)
+    for ms in (90.0, 1.0, 1.0):
+        costs.add("draft", step(4, 1.0, ms))
+        assert costs.slowness.value == 1.0
 
 
 def test_a_step_is_taken_apart() -> None:
@@ -120,8 +130,8 @@ def test_a_step_is_taken_apart() -> None:
         costs.add("draft", step(4, 2.0, 5.0))
     assert costs.draft("draft") == pytest.approx(0.5)
     assert costs.draft("swift") == 0.0
-    assert costs.checks.table()[5] == pytest.approx(5.0)
-    assert costs.other.value == pytest.approx(3.0)
+    assert costs.checks()[5] == pytest.approx(5.0)
+    assert costs.other_ms == pytest.approx(3.0)
 
 
 def test_the_time_between_replies_belongs_to_no_step() -> None:
@@ -131,7 +141,7 @@ def test_the_time_between_replies_belongs_to_no_step() -> None:
         costs.begin()
         now += 60.0
         costs.add("plain", step(0, 0.0, 5.0))
-    assert costs.other.count == 0
+    assert costs.other_ms == 0
 
 
 def test_what_a_model_reads_after_others_drafted_is_no_cost_of_a_token() -> None:

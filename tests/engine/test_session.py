@@ -9,6 +9,7 @@ from torch import Tensor
 from specchat.engine import measure
 from specchat.engine.api import Cancel, Count, Drafted, Event, Finished, Generate, Started, Stats, Step
 from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.decoding.slowness import Slowness
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
@@ -48,6 +49,21 @@ def figures(events: list[Event]) -> list[tuple[int, int, int, tuple[Drafted, ...
 def test_a_temperature_that_draws_nothing_is_compared_with_greedy_speed(session: Session) -> None:
     info = replace(session.info, plain_tokens_per_second=2.0, plain_sampled_tokens_per_second=1.0)
     assert [info.plain_speed(Sampling(temperature=t)) for t in (0.0, 1e-6, 0.7)] == [2.0, 2.0, 1.0]
+
+
+def test_on_a_slow_machine_plain_is_slow_too(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All steps take four times what they did when the pair was loaded."""
+    monkeypatch.setattr(Slowness, "seen", lambda _, ms, __: ms)
+    monkeypatch.setattr(session.runner.executor.costs.slowness, "value", 4.0)
+    monkeypatch.setattr(session, "info", replace(session.info, plain_tokens_per_second=200.0))
+    request = Generate(1, STORY, limits=Limits(24))
+    events = list(session.generate(replace(request, speculation=Speculation.of("draft", 3))))
+    assert started(events).plain_tokens_per_second == 50.0
+    stats = finished(events).stats
+    assert stats.num_draft_tokens
+    assert stats.speedup_vs_plain == pytest.approx(stats.tokens_per_second / 50.0)
+    seen = finished(list(session.generate(request))).stats.tokens_per_second
+    assert session.info.plain_tokens_per_second == pytest.approx((200.0 + 4.0 * seen) / 2)
 
 
 # Text

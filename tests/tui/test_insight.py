@@ -17,7 +17,7 @@ from specchat.engine.options import Sampling, Speculation
 from specchat.tui.insight.costs import CheckCost, Checks
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.lookup import potential
-from specchat.tui.insight.projection import Survival, outlook, project, survival
+from specchat.tui.insight.projection import Survival, outlook, plain_speed, project, survival
 from specchat.tui.insight.replay import SPEEDS, Playback, Timeline
 from specchat.tui.screens.ledger import ledger_rows
 
@@ -252,6 +252,14 @@ def test_the_ledger_compares_with_plain() -> None:
     assert account.saved_ms == pytest.approx(500 - 10 * took)
     assert account.times == pytest.approx(500 / (10 * took))
     assert ledger.checks["demo"].rows == (6,)
+
+
+def test_a_running_reply_is_compared_with_plain_as_it_is_then() -> None:
+    reply = Reply(1, "demo", Sampling(), Speculation.of("draft"), plain_tokens_per_second=100.0)
+    reply.started(Started(1, 10, 0, 0, Speculation.of("draft")))
+    assert plain_speed(reply) == 100.0
+    reply.started(Started(1, 10, 0, 0, Speculation.of("draft"), plain_tokens_per_second=40.0))
+    assert plain_speed(reply) == 40.0
 
 
 def test_plain_replies_save_nothing_whatever_was_measured_at_load() -> None:

@@ -1,18 +1,24 @@
 """What the parts of a step cost here, measured at each step: the texts change, the machine and the pair stay.
 
 v(M) is what checking M rows takes, D what a family takes for a drafted token, o the rest of a step. What is old counts
-less, and one slow step or a jump of the clock moves little.
+less, and one slow step or a jump of the clock moves little. How slow the machine is at the time is measured apart
+(slowness.py), so that what was seen long ago compares with what was seen now.
 """
 
 from collections.abc import Callable
 from itertools import pairwise
 from time import perf_counter
 
+from specchat.engine.decoding.slowness import Slowness
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 NEWEST = 0.1
 """Weight of the newest measurement at least."""
+SEEN, FIRST = 4, 8
+"""Measurements that a mean is known by, and of checks that weigh the same."""
+LATER = 0.005
+"""Weight of the newest check after these: what slows all of them is measured apart."""
 OUTLIER = 3.0
 """Times the mean that one measurement counts as at most."""
 KEPT = 0.97
@@ -30,17 +36,27 @@ class Mean:
         self.value, self.count = 0.0, 0
 
     def add(self, value: float) -> None:
-        if self.count >= 4:
+        if self.count >= SEEN:
             value = min(value, OUTLIER * self.value)
         self.count += 1
-        self.value += (value - self.value) * max(1 / self.count, NEWEST)
+        self.value += (value - self.value) * self._weight()
+
+    def _weight(self) -> float:
+        return max(1 / self.count, NEWEST)
+
+
+class SteadyMean(Mean):
+    """Of checks of so many rows: their first ones, moved little by later ones."""
+
+    def _weight(self) -> float:
+        return 1 / self.count if self.count <= FIRST else LATER
 
 
 class CheckCosts:
     """v(M): milliseconds of checking M rows, measured where they came up and read off a line between."""
 
     def __init__(self) -> None:
-        self._means: dict[int, Mean] = {}
+        self._means: dict[int, SteadyMean] = {}
         self._weights: dict[int, float] = {}
         self._newest = 1.0
         """Weight of the last check: the newer weigh more, which is the older weighing less."""
@@ -53,8 +69,13 @@ class CheckCosts:
             self._newest = 1.0
         self._weights[rows] = self._weights.get(rows, 0.0) + self._newest
         if rows not in self._means:
-            self._means[rows] = Mean()
+            self._means[rows] = SteadyMean()
         self._means[rows].add(ms)
+
+    def known(self, rows: int) -> float:
+        """What a check of just so many rows takes; 0 where that was not seen often enough."""
+        mean = self._means.get(rows)
+        return mean.value if mean is not None and mean.count >= SEEN else 0.0
 
     def table(self) -> list[float]:
         """Milliseconds of checking 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
@@ -94,11 +115,11 @@ class StepCosts:
 
     def forget(self) -> None:
         """Know nothing."""
-        self.checks = CheckCosts()
-        self.drafts: dict[str, Mean] = {}
+        self.slowness = Slowness()
+        self._checks = CheckCosts()
+        self._drafts: dict[str, Mean] = {}
         """Of a drafted token, by family."""
-        self.other = Mean()
-        """What a step takes besides drafting and checking."""
+        self._other = Mean()
         self.begin()
 
     def begin(self) -> None:
@@ -108,18 +129,32 @@ class StepCosts:
 
     def add(self, family: str, stepped: Stepped) -> None:
         """One more step, whose draft is of `family`."""
-        now = self._clock()
-        self.checks.add(1 + stepped.drafted, stepped.verify_ms)
+        now, rows = self._clock(), 1 + stepped.drafted
+        check_ms = stepped.verify_ms / self.slowness.value
+        if known := self._checks.known(rows):
+            check_ms = self.slowness.seen(stepped.verify_ms, known)
+        self._checks.add(rows, check_ms)
+        slow = self.slowness.value
         if self._since is not None:
-            self.other.add(max(0.0, 1e3 * (now - self._since) - stepped.draft_ms - stepped.verify_ms))
+            other_ms = 1e3 * (now - self._since) - stepped.draft_ms - stepped.verify_ms
+            self._other.add(max(0.0, other_ms) / slow)
         self._since = now
         if stepped.drafted:
-            mean, ms = self.drafts.setdefault(family, Mean()), stepped.draft_ms / stepped.drafted
+            mean, ms = self._drafts.setdefault(family, Mean()), stepped.draft_ms / stepped.drafted / slow
             # After a prompt, or another family, a model read that, too: what it took is the most that it may take.
             if family == self._last or (self._last and not mean.count) or ms < mean.value:
                 mean.add(ms)
         self._last = family
 
+    def checks(self) -> list[float]:
+        """Milliseconds of checking 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
+        return [ms * self.slowness.value for ms in self._checks.table()]
+
     def draft(self, family: str) -> float:
         """Milliseconds of a drafted token; 0 while none was seen."""
-        return self.drafts[family].value if family in self.drafts else 0.0
+        return self._drafts[family].value * self.slowness.value if family in self._drafts else 0.0
+
+    @property
+    def other_ms(self) -> float:
+        """What a step takes besides drafting and checking."""
+        return self._other.value * self.slowness.value

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from specchat.engine.api import Stats
+from specchat.engine.api import Stats, Step
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.tally import Tally
 
@@ -15,6 +15,17 @@ class Meter:
     reused_tokens: int
     ttft_ms: float = 0.0
     tally: Tally = field(default_factory=Tally)
+    _slow: float = 0.0
+
+    def add(self, step: Step, slowness: float) -> None:
+        """One more step, on a machine that was so slow then."""
+        self.tally.add(step)
+        self._slow += slowness
+
+    @property
+    def slowness(self) -> float:
+        """That of the reply's steps on average; 1 without any."""
+        return self._slow / self.tally.steps if self.tally.steps else 1.0
 
     def other_ms(self, stepped: Stepped, elapsed_ms: float) -> float:
         """What of the `elapsed_ms` since the first step began went into neither drafting nor verifying, and is new.
@@ -25,9 +36,10 @@ class Meter:
         return max(0.0, elapsed_ms - self.tally.milliseconds - stepped.draft_ms - stepped.verify_ms)
 
     def stats(self, plain_tokens_per_second: float) -> Stats:
-        """The figures so far; the speed-up is over plain decoding as measured for this pair on this machine."""
+        """The figures so far. The speed-up is over plain decoding as measured for this pair on this machine, and as
+        slow as the reply's own steps were."""
         return self.tally.stats(
-            plain_tokens_per_second,
+            plain_tokens_per_second / self.slowness,
             prompt_tokens=self.prompt_tokens,
             reused_tokens=self.reused_tokens,
             ttft_ms=self.ttft_ms,

@@ -89,15 +89,15 @@ class Stop:
                 self._follow.add(before, stayed)
             before = at
         self._tokens = KEPT_STEP * self._tokens + len(stepped.tokens)
-        self._ms = KEPT_STEP * self._ms + stepped.draft_ms + stepped.verify_ms + self._costs.other.value
+        self._ms = KEPT_STEP * self._ms + stepped.draft_ms + stepped.verify_ms + self._costs.other_ms
         self._steps += 1
         if self._steps % REVIEW == 0 and self._ms:
             self._review()
 
     def _review(self) -> None:
-        checks = self._costs.checks.table()
+        checks = self._costs.checks()
         row_ms = (checks[1 + ROWS] - checks[1]) / ROWS
-        rate = max(self._tokens / self._ms, 1 / (checks[1] + self._costs.other.value))
+        rate = max(self._tokens / self._ms, 1 / (checks[1] + self._costs.other_ms))
         price = rate * (self._costs.draft(self._family) + row_ms)
         self._least = min(max(0.05, price), 0.95)
 

@@ -149,7 +149,7 @@ class AutoDrafter:
         copies = False
         if self._copied:
             found, length = self._copies[self._copied][self._kind].best(
-                len(self._guess.tokens), self._checks, self._costs.other.value
+                len(self._guess.tokens), self._checks, self._costs.other_ms
             )
             if found > best:
                 best, copies = found, True
@@ -191,7 +191,7 @@ class AutoDrafter:
         What the model must read first is paid once, for all that is still to be written.
         """
         accepted, drafted, left = model.accepted[of].value, model.drafted[of].value, self._length.value
-        promised = promise(accepted, drafted, self._costs.draft(name), self._checks, self._costs.other.value)
+        promised = promise(accepted, drafted, self._costs.draft(name), self._checks, self._costs.other_ms)
         return left / (left / promised + model.drafter.behind(text))
 
     def _try(self, text: Sequence[int], limit: int, best: float) -> bool:
@@ -203,7 +203,7 @@ class AutoDrafter:
                 tried, lost_ms = limit, self._lost_by_tree(model, model.chain, limit, best)
             else:
                 tried = limit if model.again else min(limit, TRIED)
-                trial_ms = TRIED * self._costs.draft(name) + self._checks[1 + TRIED] + self._costs.other.value
+                trial_ms = TRIED * self._costs.draft(name) + self._checks[1 + TRIED] + self._costs.other_ms
                 lost_ms = trial_ms - 1 / best
             patience = min(max(SOONEST, lost_ms * self._plain / TRIAL_SHARE), LATEST)
             reading = model.drafter.behind(text) * self._plain / TRIAL_SHARE
@@ -219,7 +219,7 @@ class AutoDrafter:
         """
         accepted, drafted = chain.accepted[self._kind].value, chain.drafted[self._kind].value
         draft_ms = drafted * self._costs.draft(chain.drafter.name)
-        ms = draft_ms + self._checks[1 + min(limit, MAX_DRAFT_LENGTH)] + self._costs.other.value
+        ms = draft_ms + self._checks[1 + min(limit, MAX_DRAFT_LENGTH)] + self._costs.other_ms
         if (1 + TREE_GAIN * accepted) / ms < best * MARGIN:
             return NEVER
         return ms - (1 + min(accepted, tree.accepted[self._kind].value)) / best
@@ -259,8 +259,8 @@ class AutoDrafter:
 
     def _look(self) -> None:
         self._due = REVIEW
-        self._checks = self._costs.checks.table()
-        self._plain = 1 / (self._checks[1] + self._costs.other.value)
+        self._checks = self._costs.checks()
+        self._plain = 1 / (self._checks[1] + self._costs.other_ms)
 
 
 def _until(stepped: Stepped, drafted: int) -> Stepped:
