@@ -1,6 +1,6 @@
-"""A random model of 209 million weights on the processor, in three formats, beside llama.cpp (the extra `gguf`).
+"""A model of random weights on the processor, in three formats, beside llama.cpp (the extra `gguf`).
 
-    python -m measure.cpu_shapes [--repeats 12]
+    python -m measure.cpu_shapes [--shape 0.2b] [--repeats 12]
 
 One thread each, in turns, 100 tokens in the cache: milliseconds of a pass with logits, and how many times faster it is
 here.
@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import TypedDict
 
 import llama_cpp
 import torch
@@ -23,20 +24,37 @@ from specchat.engine.gguf.export import Kind, export
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.pair import Quant
 
+
+class Sizes(TypedDict):
+    """What a shape differs in."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    head_dim: int
+    vocab: int
+
+
 FORMATS: tuple[tuple[Quant | None, Kind], ...] = ((None, "f16"), ("int8", "q8_0"), ("nf4", "q4_0"))
 CONTEXT, ROWS = 100, (1, 2, 4, 8)
+SHAPES = {
+    "0.2b": Sizes(hidden=1024, intermediate=3072, layers=14, head_dim=64, vocab=32000),
+    "0.6b": Sizes(hidden=1024, intermediate=3072, layers=28, head_dim=128, vocab=151936),
+    "1.7b": Sizes(hidden=2048, intermediate=6144, layers=28, head_dim=128, vocab=151936),
+}
+"""All have 16 heads over 8 of keys and values; the larger two are Qwen3's."""
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", choices=SHAPES, default="0.2b")
     parser.add_argument("--repeats", type=int, default=12)
-    repeats = parser.parse_args().repeats
+    options = parser.parse_args()
     torch.set_num_threads(1)
     small = Checkpoint.open(demo_model("target")).config
-    shape = replace(
-        small, hidden=1024, intermediate=3072, layers=14, heads=16, kv_heads=8, head_dim=64, vocab=32000, context=1024
-    )
+    shape = replace(small, heads=16, kv_heads=8, context=1024, **SHAPES[options.shape])
+    print(f"{shape.parameters() / 1e6:,.0f} million weights\n")
     print("| | rows | ms | ms, llama.cpp | times faster |\n|---|---|---|---|---|")
     with TemporaryDirectory() as folder:
         opened = Checkpoint.open(write_random(Path(folder) / "random", shape, 0))
@@ -50,7 +68,7 @@ def main() -> None:
             theirs.eval(text)
             for rows in ROWS:
                 times = []
-                for _ in range(repeats):
+                for _ in range(options.repeats):
                     theirs.n_tokens = CONTEXT
                     started = perf_counter()
                     ours.logits(ours.forward(text[:rows], CONTEXT))
