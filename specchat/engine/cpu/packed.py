@@ -101,12 +101,12 @@ def form(weight: Weight) -> int:
 
 
 def stored(weight: Weight, kind: int) -> NDArray[Any]:
-    """The numbers of a matrix of form `kind`, [outputs, inputs]; of pairs of inputs in 4 bits, the even one low."""
+    """The numbers of a matrix of form `kind`, [outputs, inputs]; of 4 bits NIBBLES together, the first one lowest."""
     if isinstance(weight, EightBit):
         return weight.values.numpy()
     if isinstance(weight, FourBit):
         packed = weight.packed.numpy()
-        return (packed >> 4) | (packed << 4)
+        return ((packed >> 4) | (packed << 4)).view("<u4")
     if kind == FLOAT16:
         return weight.to(torch.float16).numpy()
     if kind == BFLOAT16:

@@ -26,6 +26,8 @@ from specchat.engine.cpu.simd import (
 FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT = range(5)
 """How the weights of a product lie in memory."""
 FORMS = 5
+NIBBLES = 8
+"""Weights of 4 bits that an int32 holds: loaded so, they need not be spread over lanes one by one."""
 
 
 def _weights(builder: Any, form: int, address: Any, offset: Any, lanes: int) -> Any:
@@ -80,7 +82,7 @@ def tile(
             ]
             weights = [_weights(builder, form.literal_value, w, place, of_vector) for place in places]
             _add_products(builder, sums, x, x_row, loop.index, weights)
-        _put(builder, sums, y, y_row)
+        _put(builder, [[builder.load(slot) for slot in row] for row in sums], y, y_row)
 
     return emitted([form, rows, panels, lanes], 8, emit)
 
@@ -102,33 +104,38 @@ def four_bit_tile(
 ) -> Any:
     """As `tile` for weights code[nibble] * scale.
 
-    A panel's bytes hold two inputs, the even one in the low nibble; `scales` float32 [panels, inputs / block, LANES],
-    `code` float32 [16]. A weight is rounded to float32 before it is multiplied, as bitsandbytes unpacks it.
+    A panel's int32 hold NIBBLES inputs each, the first in the lowest four bits; `scales` float32 [panels, inputs /
+    block, LANES], `code` float32 [16]. A block's sum is multiplied by its scale, not each weight: that is half of the
+    multiplications.
     """
     count, wide = rows.literal_value, panels.literal_value
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, x_row, w, code, scales, block, inputs, y, y_row = arguments[2:]
-        sums = _zeros(builder, count, wide, LANES)
         table = load(builder, code, constant(0))
-        blocks, pairs = builder.sdiv(inputs, block), builder.sdiv(inputs, constant(2))
+        blocks, groups = builder.sdiv(inputs, block), builder.sdiv(inputs, constant(NIBBLES))
+        of_block = builder.sdiv(block, constant(NIBBLES))
+        _put(builder, [[splat(0.0)] * wide] * count, y, y_row)
         with cgutils.for_range(builder, blocks) as outer:
+            sums = _zeros(builder, count, wide, LANES)
+            with cgutils.for_range(builder, of_block) as loop:
+                group = builder.add(builder.mul(outer.index, of_block), loop.index)
+                places = [builder.add(builder.mul(groups, constant(p)), group) for p in range(wide)]
+                words = [load(builder, w, builder.mul(place, constant(LANES)), WORDS) for place in places]
+                first = builder.mul(group, constant(NIBBLES))
+                for nibble in range(NIBBLES):
+                    shift = ir.Constant(WORDS, [4 * nibble] * LANES)
+                    weights = [
+                        _looked_up(builder, context, code, table, builder.lshr(one, shift) if nibble else one)
+                        for one in words
+                    ]
+                    _add_products(builder, sums, x, x_row, builder.add(first, constant(nibble)), weights)
             of_panel = [builder.add(builder.mul(blocks, constant(p)), outer.index) for p in range(wide)]
             scaled = [load(builder, scales, builder.mul(at, constant(LANES))) for at in of_panel]
-            first = builder.mul(outer.index, builder.sdiv(block, constant(2)))
-            with cgutils.for_range(builder, builder.sdiv(block, constant(2))) as loop:
-                pair = builder.add(first, loop.index)
-                low, high = [], []
-                for p in range(wide):
-                    at = builder.mul(builder.add(builder.mul(pairs, constant(p)), pair), constant(LANES))
-                    both = builder.zext(load(builder, w, at, ir.VectorType(ir.IntType(8), LANES), 1), WORDS)
-                    odd = builder.lshr(both, ir.Constant(WORDS, [4] * LANES))
-                    low.append(builder.fmul(_looked_up(builder, context, code, table, both), scaled[p]))
-                    high.append(builder.fmul(_looked_up(builder, context, code, table, odd), scaled[p]))
-                k = builder.mul(pair, constant(2))
-                _add_products(builder, sums, x, x_row, k, low)
-                _add_products(builder, sums, x, x_row, builder.add(k, constant(1)), high)
-        _put(builder, sums, y, y_row)
+            for r, row in enumerate(sums):
+                for p, (slot, scale) in enumerate(zip(row, scaled, strict=True)):
+                    place = builder.add(builder.mul(y_row, constant(r)), constant(LANES * p))
+                    store(builder, fma(builder, builder.load(slot), scale, load(builder, y, place)), y, place)
 
     return emitted([rows, panels], 9, emit)
 
@@ -183,10 +190,9 @@ def _add_products(builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: An
             builder.store(fma(builder, value, weight, builder.load(slot)), slot)
 
 
-def _put(builder: Any, sums: list[list[Any]], y: Any, y_row: Any) -> None:
-    for r, row in enumerate(sums):
+def _put(builder: Any, vectors: list[list[Any]], y: Any, y_row: Any) -> None:
+    for r, row in enumerate(vectors):
         place = builder.mul(y_row, constant(r))
-        for slot in row:
-            vector = builder.load(slot)
+        for vector in row:
             store(builder, vector, y, place)
             place = builder.add(place, constant(vector.type.count))
