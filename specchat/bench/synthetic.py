@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.bench.published import Shapes
+from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
@@ -39,7 +40,9 @@ def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, 
 
 def planned(shapes: Shapes, quant: Quant | None, context: int, place: Place) -> Plan:
     """The pair with its target as `quant` says and its draft as a pair in models.toml that says nothing of it."""
-    return drafting(plan(Model(shapes.target, place, quant), Model(shapes.draft, place), context), {})
+    threads = 0 if place == "cuda" or compiled.unavailable() else torch.get_num_threads()
+    target = Model(shapes.target, place, quant, half=True, threads=threads)
+    return drafting(plan(target, Model(shapes.draft, place, half=True, threads=threads), context), {})
 
 
 def on_device(shapes: Shapes, quant: Quant | None, context: int, device: torch.device, dtype: torch.dtype) -> Runner:

@@ -45,8 +45,8 @@ def fit(pair: Pair, target: About | None, draft: About | None, machine: Machine)
 
 def _planned(pair: Pair, target: About, draft: About | None, machine: Machine) -> Fit:
     available: dict[Place, int | None] = {"cuda": machine.gpu or 0, "cpu": machine.memory}
-    big = _model(pair.spec.target, target)
-    small = _model(pair.spec.draft, draft) if pair.spec.draft and draft else None
+    big = _model(pair.spec.target, target, machine)
+    small = _model(pair.spec.draft, draft, machine) if pair.spec.draft and draft else None
     made = plan(big, small, pair.spec.context or DEFAULT_CONTEXT)
     on_gpu = drafting(made.on("cuda"), available)
     wanted = pair.spec.target.device
@@ -58,11 +58,12 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: Machine) -
     return Fit("no", nearest(made, available))
 
 
-def _model(source: ModelSource, about: About) -> Model:
+def _model(source: ModelSource, about: About, machine: Machine) -> Model:
     assert about.config is not None
     stored: Quant | None = next((quant for quant in QUANTS if quant == about.quant), None)
     asked = None if source.quant == "none" else source.quant
-    return Model(about.config, "cpu", stored or asked, fixed=stored is not None, half=about.quant in _SIXTEEN)
+    half = about.quant in _SIXTEEN
+    return Model(about.config, "cpu", stored or asked, fixed=stored is not None, half=half, threads=machine.threads)
 
 
 def _takes(made: Plan, place: Place) -> str:

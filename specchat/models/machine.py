@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
+from specchat.engine.cpu import compiled
 from specchat.engine.gguf.library import INSTALL
 from specchat.engine.gpu_counters import installed
 from specchat.engine.kernels.limits import OLDEST
@@ -23,13 +24,14 @@ class Machine:
     """Free bytes of the GPU, None where there is none for us, and of the main memory, None where that is not told.
 
     `llama_gpu` is the same for llama.cpp, which may be built without; `missing` are those of PACKAGES that are not
-    installed.
+    installed. `threads` are those that a compiled pass may have; 0 where there is none.
     """
 
     gpu: int | None
     memory: int | None
     llama_gpu: int | None = None
     missing: frozenset[str] = frozenset()
+    threads: int = 0
 
 
 def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
@@ -42,6 +44,7 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
         memory=free_memory(),
         llama_gpu=max((gpu.free for gpu in gpus if llamas), default=None),
         missing=missing_packages(),
+        threads=max(1, (os.cpu_count() or 1) // 2) if compiled.expected() else 0,
     )
 
 

@@ -58,8 +58,8 @@ class Shape:
         return layers + 3 * self.embedding + self.cache(context, 2)
 
     def on_cpu(self, context: int, quantised: bool) -> float:
-        layers = self.parameters - self.embedding * (1 if self.tied else 2)
-        weights = layers * (NF4_CPU_BYTES if quantised else 2) + self.embedding * (4 + 2)
+        kept = self.embedding * (1 if self.tied else 2)
+        weights = (self.parameters - kept) * (NF4_CPU_BYTES if quantised else 2) + kept * 2
         return weights + self.cache(context, 4)
 
 

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from specchat.config.paths import demo_model
-from specchat.engine.cpu.decoder import CpuDecoder, fits
+from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder, Skip
 from specchat.engine.model.runs import Levels, Runs, depth_first
+from specchat.engine.model.vectors import fits
 from specchat.engine.pair import Quant
 from specchat.engine.runners.host import host_model
 from tests.engine.bnb import bnb_checkpoint

@@ -11,11 +11,11 @@ from torch import Tensor
 from specchat.engine.cpu import passes
 from specchat.engine.cpu.packed import Packed, form, looked_up
 from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
-from specchat.engine.cpu.simd import LANES
 from specchat.engine.cpu.tiles import FORMS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.kernels.formats import FourBit, Weight
 from specchat.engine.model.quantise import dequantised, quantise
+from specchat.engine.model.vectors import LANES
 
 pytestmark = pytest.mark.cpu
 OUTPUTS, INPUTS = 200, 192

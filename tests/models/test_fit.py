@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from specchat.config.catalog import Catalog, Pair, Requires
+from specchat.engine.cpu import compiled as compiled_module
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.models import machine as machine_module
@@ -43,6 +44,19 @@ def test_the_planner_says_where_a_pair_fits(tiny: About) -> None:
     assert small.verdict == "no"
     assert "No setting makes it fit" in small.words
     assert fit(chosen, tiny, None, Machine(None, None)).verdict == "CPU"
+
+
+def test_what_is_compiled_needs_less(tiny: About, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tiny.config is not None
+    large = replace(tiny, config=replace(tiny.config, vocab=4_000_000))
+    chosen = pair(tiny.place)
+    plain, compiled = (
+        fit(chosen, large, None, Machine(None, 64 * GIB, threads=threads)).words.split()[1] for threads in (0, 1)
+    )
+    assert float(compiled) < 0.8 * float(plain)
+    assert this_machine({}).threads > 0
+    monkeypatch.setattr(compiled_module, "find_spec", lambda _: None)
+    assert this_machine({}).threads == 0
 
 
 def test_a_device_that_is_asked_for_is_heeded(tiny: About) -> None:

@@ -15,10 +15,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from specchat.engine.model import vectors
+
 PASSES, CHOICE = "specchat.engine.cpu.passes", "specchat.engine.cpu.choice"
 """What is compiled when it is imported."""
 NEEDED = ("fma", "f16c")
 """What an x86 processor must have: without it, single operations become calls."""
+
+
+def expected() -> bool:
+    """Whether models likely run compiled here, told at once; `unavailable` knows."""
+    return find_spec("numba") is not None
 
 
 @cache
@@ -102,5 +109,5 @@ def _keep_in(folder: str) -> None:
 
 def _digest() -> str:
     """Of the sources: numba looks at one file of those that a function is made of."""
-    sources = sorted(Path(__file__).parent.glob("*.py"))
+    sources = [*sorted(Path(__file__).parent.glob("*.py")), Path(vectors.__file__)]
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

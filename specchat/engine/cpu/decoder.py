@@ -14,8 +14,7 @@ from torch.nn.functional import embedding
 from specchat.engine.cpu import passes
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.packed import Packed, dense, looked_up
-from specchat.engine.cpu.products import FEW, FORM, PANELS, ROWS, kernels
-from specchat.engine.cpu.simd import LANES
+from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
 from specchat.engine.cpu.tiles import FORMS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.kernels.formats import Weight
@@ -28,19 +27,13 @@ from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.runs import Runs, chain
+from specchat.engine.model.vectors import FEW, LANES, workers
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 
 Floats = NDArray[np.float32]
 TRIALS = 3
 """Passes by which a number of threads is judged."""
-SMALL = 30_000_000
-"""Weights of a model whose passes are over before several threads have begun."""
-
-
-def fits(config: ModelConfig) -> bool:
-    """Whether whole vectors hold the rows of a model of this shape."""
-    return all(size % LANES == 0 for size in (config.hidden, config.head_dim, config.intermediate))
 
 
 class CpuDecoder(CachedDecoder):
@@ -49,7 +42,7 @@ class CpuDecoder(CachedDecoder):
     def __init__(
         self, checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None, threads: int = 0
     ) -> None:
-        """Read the weights; `context` and `quant` as in `model.decoder.Decoder`, for a shape that `fits` takes.
+        """Read the weights; `context` and `quant` as in `model.decoder.Decoder`, for a shape that `vectors.fits` takes.
 
         `threads` is the most that may work on it; 0 as many as torch uses, and one for a small model.
 
@@ -57,7 +50,7 @@ class CpuDecoder(CachedDecoder):
             ModelError: weights missing, damaged or of other shapes.
         """
         self.config = c = checkpoint.config
-        threads = threads or (torch.get_num_threads() if c.parameters() > SMALL else 1)
+        threads = threads or workers(c, torch.get_num_threads())
         self.context = min(c.context, context or c.context)
         self._crew = Crew(threads)
         self._packed = Packed()
@@ -202,7 +195,8 @@ class CpuDecoder(CachedDecoder):
     def memory(self) -> int:
         """Bytes of weights and cache."""
         embed = self._embed.numel() * self._embed.element_size() if isinstance(self._embed, Tensor) else 0
-        return self._packed.memory() + embed + self.cache.memory() + self._norms.nbytes
+        norms = sum(norms.nbytes for norms in (self._norms, self._head_norms, self._last_norm))
+        return self._packed.memory() + embed + self.cache.memory() + norms
 
     def _embedded(self, tokens: Sequence[int]) -> Floats:
         if isinstance(self._embed, Tensor):

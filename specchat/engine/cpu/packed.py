@@ -21,10 +21,10 @@ from specchat.engine.cpu.products import (
     SCALES,
     panelled,
 )
-from specchat.engine.cpu.simd import LANES
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.model.quantise import block_scales, dequantised
+from specchat.engine.model.vectors import LANES
 
 
 @dataclass
@@ -33,8 +33,8 @@ class Packed:
 
     _rows: list[NDArray[np.int64]] = field(default_factory=list)
     _held: list[NDArray[Any]] = field(default_factory=list)
-    _extras: list[NDArray[np.float32]] = field(default_factory=list)
-    _used: int = 0
+    _extras: list[NDArray[np.float32]] = field(default_factory=lambda: [np.zeros(1, np.float32)])
+    _used: int = 1
 
     def add(self, weight: Weight, bias: Tensor | None = None, ends: Sequence[int] = ()) -> NDArray[Any]:
         """Add a product and return its packed weights; `ends` are outputs after which a vector is to begin.
@@ -46,7 +46,7 @@ class Packed:
         row = np.zeros(COLUMNS, np.int64)
         row[FORM], row[INPUTS], row[BIAS] = form(weight), inputs, -1
         numbers = stored(weight, int(row[FORM]))
-        weights = np.concatenate([panelled(numbers[span]) for span in spans])
+        weights = joined([panelled(numbers[span]) for span in spans])
         row[PANELS], row[ADDRESS] = len(weights), self._kept(weights)
         if bias is not None:
             row[BIAS] = self._extra(bias, spans)
@@ -54,7 +54,7 @@ class Packed:
             row[SCALES] = self._extra(weight.scales, spans)
         elif isinstance(weight, FourBit):
             scales = block_scales(weight).numpy()
-            row[SCALES] = self._kept(np.concatenate([panelled(scales[span]) for span in spans]))
+            row[SCALES] = self._kept(joined([panelled(scales[span]) for span in spans]))
             row[CODE], row[BLOCK] = self._kept(weight.code.float().numpy()), weight.block
         self._rows.append(row)
         return weights
@@ -66,8 +66,9 @@ class Packed:
 
     @property
     def extras(self) -> NDArray[np.float32]:
-        """Biases and scales of outputs."""
-        return np.concatenate([*self._extras, np.zeros(1, np.float32)])
+        """Biases and scales of outputs, after a zero, so that there is always something."""
+        self._extras = [joined(self._extras)]
+        return self._extras[0]
 
     def memory(self) -> int:
         """Bytes held."""
@@ -84,6 +85,11 @@ class Packed:
         self._extras += parts
         self._used += sum(map(len, parts))
         return first
+
+
+def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays one after another; one alone as it is, for it may be large."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def form(weight: Weight) -> int:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
 from specchat.engine.cpu.rowwise import added, scaled
-from specchat.engine.cpu.simd import LANES, inner
+from specchat.engine.cpu.simd import inner
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, four_bit_tile, tile
+from specchat.engine.model.vectors import FEW, LANES, panels_for
 
 ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK = range(8)
 """Columns of a table of products, int64. Address of the packed weights; how they lie; vectors of outputs; inputs;
@@ -28,8 +29,6 @@ WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
 """Bytes of a weight."""
 ROWS = 8
 """Most rows of a tile on any processor."""
-FEW = 8
-"""The least panels at a time; of many rows also the most, which a core's cache holds meanwhile."""
 
 WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
 """Panels of a tile by its rows, for 32 vector registers of 512 bits."""
@@ -143,8 +142,8 @@ def multiply(
 def panelled(weights: NDArray[Any]) -> NDArray[Any]:
     """Weights [outputs, inputs] as they are multiplied: [panels, inputs, LANES], with zeros for what is missing."""
     outputs, inputs = weights.shape
-    whole, panels = outputs // LANES, max(FEW, -(-outputs // LANES))
-    packed = np.zeros((panels, inputs, LANES), weights.dtype)
+    whole = outputs // LANES
+    packed = np.zeros((panels_for(outputs), inputs, LANES), weights.dtype)
     packed[:whole] = weights[: whole * LANES].reshape(whole, LANES, inputs).transpose(0, 2, 1)
     if outputs % LANES:
         packed[whole, :, : outputs % LANES] = weights[whole * LANES :].T

@@ -10,7 +10,6 @@ from numba.core import cgutils
 from specchat.engine.cpu.simd import (
     F32,
     I32,
-    LANES,
     VECTOR,
     WORDS,
     constant,
@@ -26,6 +25,7 @@ from specchat.engine.cpu.simd import (
     store,
 )
 from specchat.engine.cpu.tiles import FLOAT32, tile
+from specchat.engine.model.vectors import LANES
 
 TOGETHER = 4
 """Keys that are multiplied at a time: their sums end in one vector."""

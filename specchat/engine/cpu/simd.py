@@ -17,10 +17,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from specchat.engine.cpu.compiled import use_folder
+from specchat.engine.model.vectors import LANES
 
 use_folder()  # before anything is made that is kept there
 
-LANES = 16
 F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 VECTOR = ir.VectorType(F32, LANES)
 WORDS = ir.VectorType(I32, LANES)

@@ -9,7 +9,6 @@ from specchat.engine.cpu.simd import (
     F32,
     I32,
     I64,
-    LANES,
     VECTOR,
     WORDS,
     constant,
@@ -22,6 +21,7 @@ from specchat.engine.cpu.simd import (
     spread,
     store,
 )
+from specchat.engine.model.vectors import LANES
 
 FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT = range(5)
 """How the weights of a product lie in memory."""

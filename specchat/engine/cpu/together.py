@@ -4,9 +4,10 @@ What a thread computes does not depend on who computes the rest.
 """
 
 from specchat.engine.cpu.atomics import relax, seen, taken, word
-from specchat.engine.cpu.products import FEW, PANELS, multiply
+from specchat.engine.cpu.products import PANELS, multiply
 from specchat.engine.cpu.rowwise import added, gated
-from specchat.engine.cpu.simd import LANES, inner
+from specchat.engine.cpu.simd import inner
+from specchat.engine.model.vectors import FEW, LANES
 
 ARRIVED, LINE = 0, 8
 """Counters are a cache line apart: who arrived at a barrier, then the turns at each product."""

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
+import torch
+
 from specchat.engine.api import Loading
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError
@@ -41,9 +43,14 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             pair, warning = on_the_host(pair), unrestricted(pair)
     make_room()
     progress(Loading(f"reading {pair.target.label}", 0.1))
-    placement = place(pair, target, draft, pair.context or DEFAULT_CONTEXT)
-    if placement.plan.target.place == "cpu" and compiled.cold():
-        progress(Loading("compiling for this processor", 0.1))
+    context = pair.context or DEFAULT_CONTEXT
+    threads = torch.get_num_threads() if compiled.expected() else 0
+    placement = place(pair, target, draft, context, threads=threads)
+    if any(model.compiled for model in placement.plan.models):
+        if compiled.cold():
+            progress(Loading("compiling for this processor", 0.1))
+        if compiled.unavailable():
+            placement = place(pair, target, draft, context)
 
     def about_draft() -> None:
         if pair.draft is not None:

@@ -51,9 +51,16 @@ def this_machine(pair: PairSpec) -> Machine:
 
 
 def place(
-    pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, context: int, machine: Machine | None = None
+    pair: PairSpec,
+    target: Checkpoint,
+    draft: Checkpoint | None,
+    context: int,
+    machine: Machine | None = None,
+    threads: int = 0,
 ) -> Placement:
     """Decide where `target` and `draft` run, with at most `context` tokens of cache.
+
+    `threads` are those that a compiled pass on the CPU may have; 0 where there is none.
 
     "auto" is the GPU where there is one and the pair fits it, otherwise the CPU; a draft on "auto" follows the target.
 
@@ -71,7 +78,7 @@ def place(
             raise EngineError(
                 "config", f'{source.label} asks for device = "cuda": {machine.gpu}. Say device = "auto" or "cpu".'
             )
-    models = [_model(source, checkpoint) for source, checkpoint in sources]
+    models = [_model(source, checkpoint, threads) for source, checkpoint in sources]
 
     beyond = next((words for model in models if (words := beyond_the_kernels(model.config))), "")
 
@@ -111,7 +118,7 @@ def _placed(device: Device, otherwise: Place) -> Place:
     return otherwise if device == "auto" else device
 
 
-def _model(source: ModelSource, checkpoint: Checkpoint) -> Model:
+def _model(source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
     quant, fixed = checkpoint.kept(source.quant), checkpoint.quant is not None
     if quant is not None and not fixed and find_spec("bitsandbytes") is None:
         raise ModelError(
@@ -119,10 +126,10 @@ def _model(source: ModelSource, checkpoint: Checkpoint) -> Model:
             "Install it, or leave quant out."
         )
     rows = None if checkpoint.drafts is None else len(checkpoint.drafts)
-    half = half_on_cpu(checkpoint)
-    return Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, half, head_rows=rows)
+    model = Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, head_rows=rows, threads=threads)
+    return replace(model, half=half_on_cpu(checkpoint, model.compiled))
 
 
-def half_on_cpu(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint has 16 bits a weight and this torch multiplies those on the CPU."""
-    return checkpoint.dtype in (torch.float16, torch.bfloat16) and half_works()
+def half_on_cpu(checkpoint: Checkpoint, compiled: bool) -> bool:
+    """Whether a checkpoint has 16 bits a weight and is multiplied so on the CPU, by a compiled pass or this torch."""
+    return checkpoint.dtype in (torch.float16, torch.bfloat16) and (compiled or half_works())

@@ -9,7 +9,10 @@ from specchat.engine.errors import EngineError
 from specchat.engine.kernels.tiles import PROCESSORS, SPLIT, tiling
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.host_need import CACHE_BLOCK, VERIFY_ROWS, buffers, packing_workspace, plain_workspace
 from specchat.engine.model.parts import Matrix, block, head_of
+from specchat.engine.model.vectors import LANES, panels_for
+from specchat.engine.model.vectors import fits as fills_vectors
 from specchat.engine.pair import Quant
 
 Place = Literal["cpu", "cuda"]
@@ -22,11 +25,8 @@ LEAST_CONTEXT = 1024
 """No smaller context is proposed: too little of a chat would fit."""
 CONTEXT_STEP = 256
 
-CPU_ROWS, GPU_ROWS, VERIFY_ROWS = 128, 64, 16
-"""Rows of a prefill pass on either device, and rows that get logits."""
-CACHE_BLOCK = 64
-CPU_HEAP = 64 << 20
-"""What the heap keeps of the pieces that loading takes and gives back (measured: 50 to 100 MB)."""
+GPU_ROWS = 64
+"""Rows of a prefill pass on a GPU."""
 GPU_SCORES = 4
 """Arrays of 4 bytes a row and token that verifying keeps on a GPU: scores and candidates, of target and draft."""
 GPU_TOKEN = 9
@@ -43,10 +43,10 @@ class Model:
     """One model as it is to be loaded; `fixed` says that the checkpoint itself is quantised so.
 
     `nested` tells whether the scales of 4-bit weights are quantised themselves; on the CPU they never are. `half` says
-    that the CPU multiplies with the dense weights as float16, which a checkpoint of 16 bits a weight allows. `head` is
-    how the head is kept on a GPU, beside a dense embedding; None is dense, as every target's is. `chosen` says that
-    nobody asked for `quant`, which then is for a GPU alone. `head_rows` are the rows of the head where not
-    each token has one.
+    that the CPU keeps the dense weights in 16 bits, as the checkpoint has them. `head` is how the head is kept on a
+    GPU, beside a dense embedding; None is dense, as every target's is. `chosen` says that nobody asked for `quant`,
+    which then is for a GPU alone. `head_rows` are the rows of the head where not each token has one. `threads` are
+    those that a compiled pass on the CPU may have; 0 where there is none.
     """
 
     config: ModelConfig
@@ -58,6 +58,12 @@ class Model:
     head: Quant | None = None
     chosen: bool = False
     head_rows: int | None = None
+    threads: int = 0
+
+    @property
+    def compiled(self) -> bool:
+        """Whether a compiled pass runs the model; on the CPU it is the decoder in plain torch otherwise."""
+        return self.place == "cpu" and self.threads > 0 and fills_vectors(self.config)
 
     @property
     def head_shape(self) -> ModelConfig:
@@ -67,11 +73,15 @@ class Model:
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes of one model. `workspace` is what a step takes besides, or loading the largest matrix if that is more."""
+    """Bytes of one model. `workspace` is what a step takes besides, or loading the largest matrix if that is more.
+
+    `shared` is the part of it that models on one device use in turn.
+    """
 
     weights: int
     cache: int
     workspace: int
+    shared: int = 0
 
     @property
     def total(self) -> int:
@@ -98,11 +108,11 @@ class Plan:
         """The memory of all models on `place`."""
         needs = [need(model, self.context, self.processors) for model in self.models if model.place == place]
         weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
-        # On the CPU they take turns in one workspace; on a GPU each has buffers of its own.
+        own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
         if place == "cpu":
-            return Need(weights, cache, max([0, *(n.workspace for n in needs)]))
+            return Need(weights, cache, own + shared, shared)
         verifying = _gpu_verifying(self.target.config) if self.target.place == "cuda" else 0
-        return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + sum(n.workspace for n in needs))
+        return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 
     def on(self, place: Place) -> "Plan":
         """The same with both models on `place`."""
@@ -123,8 +133,14 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     context = min(context, c.context)
     capacity = _rounded(context if on_cpu else context + GPU_ROWS, CACHE_BLOCK)
     entries = 2 * c.layers * c.kv_heads * c.head_dim * capacity
-    workspace = _cpu_workspace(model, capacity) if on_cpu else _gpu_workspace(model, capacity, processors)
-    return Need(_weights(model), entries * (4 if on_cpu else 2), workspace)
+    if not on_cpu:
+        return Need(_weights(model), entries * 2, _gpu_workspace(model, capacity, processors))
+    if not model.compiled:
+        passing = plain_workspace(c, capacity)
+        return Need(_weights(model), entries * 4, passing, passing)
+    passing = packing_workspace(c, "quantised" if model.quant else "half" if model.half else "whole")
+    kept = buffers(c, model.head_shape.vocab, model.threads, capacity)
+    return Need(_weights(model), entries * 4, kept + passing, passing)
 
 
 def fits(plan: Plan, available: Mapping[Place, int | None]) -> bool:
@@ -203,18 +219,22 @@ def _kept(quant: Quant | None, inputs: int) -> Quant | None:
 
 def _weights(model: Model) -> int:
     c, on_cpu = model.config, model.place == "cpu"
-    dense = 4 if on_cpu else 2
-    layer = sum(_matrix(model, m) + (4 * sum(m.outputs) if m.bias else 0) for m in block(c).products)
+    layer = sum(_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0) for m in block(c).products)
     norms = 4 * sum(norm.size for norm in block(c).norms)
-    # The CPU looks a tied table up as it is and multiplies with a copy that is laid out for that.
-    shared = not on_cpu and c.tied and model.head is None and model.head_rows is None
-    of_head = replace(model, quant=None if on_cpu else model.head)
-    head = 0 if shared else _matrix(of_head, head_of(model.head_shape))
-    return c.layers * (layer + norms) + 4 * c.hidden + dense * c.vocab * c.hidden + head
+    head = _matrix(replace(model, quant=None if on_cpu else model.head), head_of(model.head_shape))
+    # Plain torch looks a tied table up as it is and multiplies with a copy that is laid out for that.
+    shared = c.tied and model.head_rows is None and (model.compiled if on_cpu else model.head is None)
+    table = 0 if shared else (2 if not on_cpu or (model.compiled and model.half) else 4) * c.vocab * c.hidden
+    return c.layers * (layer + norms) + 4 * c.hidden + table + head
+
+
+def _outputs(model: Model, matrix: Matrix) -> int:
+    """Outputs that there are weights for: the compiled pass fills its vectors up."""
+    return LANES * panels_for(sum(matrix.outputs)) if model.compiled else sum(matrix.outputs)
 
 
 def _matrix(model: Model, matrix: Matrix) -> int:
-    outputs, inputs, on_cpu = sum(matrix.outputs), matrix.inputs, model.place == "cpu"
+    outputs, inputs, on_cpu = _outputs(model, matrix), matrix.inputs, model.place == "cpu"
     quant = _kept(model.quant, inputs)
     if quant is None:
         return outputs * inputs * (4 if on_cpu and not model.half else 2)
@@ -227,15 +247,6 @@ def _matrix(model: Model, matrix: Matrix) -> int:
     if on_cpu or not model.nested or not aligned:
         return packed + 4 * scales
     return packed + scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
-
-
-def _cpu_workspace(model: Model, capacity: int) -> int:
-    c = model.config
-    wide = max(2 * c.intermediate, (c.heads + 2 * c.kv_heads) * c.head_dim)
-    passing = CPU_ROWS * (3 * wide + 4 * c.hidden) + 3 * VERIFY_ROWS * c.vocab
-    fixed = capacity * (2 * c.head_dim + CACHE_BLOCK)
-    largest = max(c.vocab * c.hidden, *(sum(m.outputs) * m.inputs for m in block(c).products))
-    return CPU_HEAP + 4 * max(passing + fixed, largest)
 
 
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:

@@ -18,6 +18,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import Place
+from specchat.engine.model.vectors import fits
 from specchat.engine.pair import Quant
 from specchat.engine.runners.runner import Runner
 from specchat.engine.translation.model import refused_by
@@ -68,12 +69,10 @@ def host_model(
     Raises:
         ModelError: weights missing, damaged or of other shapes.
     """
-    if compiled.unavailable():
+    if not fits(checkpoint.config) or compiled.unavailable():
         return Decoder(checkpoint, context, quant, drafting)
-    from specchat.engine.cpu.decoder import CpuDecoder, fits
+    from specchat.engine.cpu.decoder import CpuDecoder
 
-    if not fits(checkpoint.config):
-        return Decoder(checkpoint, context, quant, drafting)
     return CpuDecoder(checkpoint, context, quant)
 
 

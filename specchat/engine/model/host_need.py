@@ -1,0 +1,44 @@
+"""What a model on the host's processor takes beside its weights and its cache, in bytes."""
+
+from typing import Literal
+
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.parts import block
+from specchat.engine.model.vectors import FEW, LANES, panels_for, workers
+
+ROWS, VERIFY_ROWS, TREE_ROWS = 128, 16, 64
+"""Rows of a prefill pass, rows that get logits, and nodes of a tree."""
+CACHE_BLOCK = 64
+HEAP = 64 << 20
+"""What the heap keeps of the pieces that loading takes and gives back (measured: 50 to 100 MB)."""
+ReadAs = Literal["quantised", "half", "whole"]
+PACKING: dict[ReadAs, int] = {"quantised": 7, "half": 3, "whole": 6}
+"""Bytes a weight that packing a layer's matrix takes beside the result, by what it is read as (measured)."""
+
+
+def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
+    """What a compiled pass keeps, as `cpu.decoder` makes it, with the nodes of a tree and rows of logits."""
+    widest = LANES * max(panels_for(sum(m.outputs)) for m in block(c).products)
+    own = workers(c, threads) * (2 * ROWS * max(c.hidden, FEW * LANES) + capacity + LANES + 2 * c.head_dim)
+    tree = 2 * c.layers * TREE_ROWS * c.kv_heads * c.head_dim
+    logits = VERIFY_ROWS * LANES * panels_for(head_rows)
+    return 4 * (2 * capacity * c.head_dim + ROWS * (c.hidden + widest) + own + tree + logits)
+
+
+def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
+    """What loading for the compiled pass takes meanwhile, or choosing a step's tokens if that is more."""
+    passing = 4 * (ROWS * 2 * c.hidden + VERIFY_ROWS * 2 * c.vocab)
+    return HEAP + max(passing, PACKING[read_as] * _largest(c), 2 * c.vocab * c.hidden)
+
+
+def plain_workspace(c: ModelConfig, capacity: int) -> int:
+    """What a step of the decoder in plain torch takes, or loading its largest matrix if that is more."""
+    wide = max(2 * c.intermediate, (c.heads + 2 * c.kv_heads) * c.head_dim)
+    passing = ROWS * (3 * wide + 4 * c.hidden) + 3 * VERIFY_ROWS * c.vocab
+    fixed = capacity * (2 * c.head_dim + CACHE_BLOCK)
+    return HEAP + 4 * max(passing + fixed, c.vocab * c.hidden, _largest(c))
+
+
+def _largest(c: ModelConfig) -> int:
+    """Weights of the largest matrix of a layer."""
+    return max(sum(m.outputs) * m.inputs for m in block(c).products)

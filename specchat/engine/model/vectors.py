@@ -1,0 +1,25 @@
+"""How a model's rows fill the vectors of the compiled pass; here without numba, so that plans can do without."""
+
+from specchat.engine.model.config import ModelConfig
+
+LANES = 16
+"""float32 numbers of a vector."""
+FEW = 8
+"""The least panels, vectors of outputs, at a time; of many rows also the most, which a core's cache holds meanwhile."""
+SMALL = 30_000_000
+"""Weights of a model whose passes are over before several threads have begun."""
+
+
+def fits(config: ModelConfig) -> bool:
+    """Whether whole vectors hold the rows of a model of this shape."""
+    return all(size % LANES == 0 for size in (config.hidden, config.head_dim, config.intermediate))
+
+
+def panels_for(outputs: int) -> int:
+    """Vectors that hold so many outputs, or weights for them."""
+    return max(FEW, -(-outputs // LANES))
+
+
+def workers(config: ModelConfig, most: int) -> int:
+    """The most threads that are of use to a pass of a model of this shape, where there are `most`."""
+    return most if config.parameters() > SMALL else 1
