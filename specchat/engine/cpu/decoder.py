@@ -1,6 +1,6 @@
 """The Llama-family decoder as one compiled pass: what `model/decoder.py` computes, in a fraction of the time."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from time import perf_counter
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from specchat.engine.cpu import passes
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.packed import Packed, dense, looked_up
 from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
+from specchat.engine.cpu.threads import Threads, choices
 from specchat.engine.cpu.tiles import FORMS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.kernels.formats import Weight
@@ -25,7 +26,7 @@ from specchat.engine.model.decoder import NOTHING, STASH_ROWS, CachedDecoder, Sk
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.rope import tables
-from specchat.engine.model.rows import PREFILL_ROWS
+from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.runs import Runs, chain
 from specchat.engine.model.vectors import FEW, LANES, workers
 from specchat.engine.model.weights import Weights
@@ -33,24 +34,31 @@ from specchat.engine.pair import Quant
 
 Floats = NDArray[np.float32]
 TRIALS = 3
-"""Passes by which a number of threads is judged."""
+"""Passes by which a number of threads is judged while loading."""
 
 
 class CpuDecoder(CachedDecoder):
     """A loaded model with its cache. Not thread-safe: one sequence at a time."""
 
     def __init__(
-        self, checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None, threads: int = 0
+        self,
+        checkpoint: Checkpoint,
+        context: int | None = None,
+        quant: Quant | None = None,
+        threads: int = 0,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         """Read the weights; `context` and `quant` as in `model.decoder.Decoder`, for a shape that `vectors.fits` takes.
 
-        `threads` is the most that may work on it; 0 as many as torch uses, and one for a small model.
+        `threads` is the most that may work on it; 0 as many as torch uses, and one for a small model. `clock`, in
+        seconds, tells how many of them are best.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
         """
         self.config = c = checkpoint.config
         threads = threads or workers(c, torch.get_num_threads())
+        self._clock = clock
         self.context = min(c.context, context or c.context)
         self._crew = Crew(threads)
         self._packed = Packed()
@@ -73,21 +81,21 @@ class CpuDecoder(CachedDecoder):
         for form in set(self._table[:, FORM].tolist()):
             self._kernels[form] = kernels(form)
         self._make_buffers(threads)
+        self._threads = Threads([1])
         if threads > 1:
-            self._choose_threads(threads)
+            counts = choices(threads)
+            times = {count: self._timed(count) for count in counts}
+            self._threads = Threads(counts, min(counts, key=times.__getitem__))
 
-    def _choose_threads(self, most: int) -> None:
-        """Work with as many threads as read a token fastest."""
-        times = {}
-        for count in {1, *range(2, most, 2), most}:
-            self._crew.active = count
-            times[count] = min(self._timed() for _ in range(TRIALS))
-        self._crew.active = min(times, key=times.__getitem__)
-
-    def _timed(self) -> float:
-        started = perf_counter()
-        self.forward([0], 0)
-        return perf_counter() - started
+    def _timed(self, count: int) -> float:
+        """Seconds in which so many threads read a token."""
+        self.use_threads(count)
+        times = []
+        for _ in range(TRIALS):
+            started = self._clock()
+            self.forward([0], 0)
+            times.append(self._clock() - started)
+        return min(times)
 
     def _make_buffers(self, threads: int) -> None:
         c = self.config
@@ -115,6 +123,9 @@ class CpuDecoder(CachedDecoder):
         # A target may choose a padding token that a draft has no row for.
         self._x[:rows] = self._embedded([min(token, c.vocab - 1) for token in tokens])
         self._counters[:] = 0
+        learning = rows <= TILE and skip == NOTHING
+        self._crew.active = self._threads.next if learning else self._threads.settled
+        started = self._clock()
         self._crew.run(
             passes.layers,
             self._x,
@@ -141,6 +152,8 @@ class CpuDecoder(CachedDecoder):
             self._scores,
             self._counters,
         )
+        if learning:
+            self._threads.took(rows, self._clock() - started)
         return torch.from_numpy(self._x[:rows].copy())
 
     def keep(self, rows: Sequence[int], start: int) -> None:
@@ -180,12 +193,17 @@ class CpuDecoder(CachedDecoder):
 
     @property
     def threads(self) -> int:
-        """How many work on it."""
+        """The most that work on it."""
+        return self._threads.most
+
+    @property
+    def working(self) -> int:
+        """How many worked on the last pass."""
         return self._crew.active
 
     def use_threads(self, count: int) -> None:
-        """Let so many work on it, at most those it was made for."""
-        self._crew.active = min(max(count, 1), len(self._own))
+        """Let so many work on it from here on, at most those it was made for."""
+        self._threads = Threads([min(max(count, 1), len(self._own))])
 
     @property
     def exactness(self) -> str:

@@ -174,7 +174,7 @@ class Decoder(CachedDecoder):
 
     @property
     def threads(self) -> int:
-        """How many work on it."""
+        """The most that work on it."""
         return torch.get_num_threads()
 
     @property

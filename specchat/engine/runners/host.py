@@ -34,7 +34,7 @@ class OwnModel(HostModel, Protocol):
 
     @property
     def threads(self) -> int:
-        """How many work on it."""
+        """The most that work on it."""
         ...
 
     @property
@@ -78,7 +78,8 @@ def host_model(
 
 def host_runner(target: OwnModel, draft: HostModel | None) -> Runner:
     """A target of our own on the processor, and the drafters that go with it."""
-    words = f"cpu, {target.threads} thread{'s' * (target.threads != 1)}, {torch.backends.cpu.get_cpu_capability()}"
+    threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
+    words = f"cpu, {threads}, {torch.backends.cpu.get_cpu_capability()}"
     return assembled(target, draft, About(target.config.layers, target.config.eos, words, target.exactness))
 
 
