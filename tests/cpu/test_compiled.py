@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,24 +11,26 @@ import pytest
 from specchat.config.paths import demo_model
 
 LOGITS = """
-import logging, sys
+import logging, os, sys
 from pathlib import Path
 logging.basicConfig(level="INFO", stream=sys.stderr)
 from specchat.engine.cpu import compiled
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.runners.host import host_model
-print(compiled.cold())
-model = host_model(Checkpoint.open(Path(sys.argv[1])), 64)
+told = []
+with compiled.telling(lambda: told.append(1)):
+    model = host_model(Checkpoint.open(Path(sys.argv[1])), 64, sys.argv[2] or None)
+print(bool(told))
 print(type(model).__name__, model.exactness)
-print(model.logits(model.forward([5, 6, 7], 0))[-1].argmax().item())
+print(model.logits(model.forward([5, 6, 7], 0))[-1].argmax().item(), flush=True)
+os._exit(0)  # as the engine process ends
 """
 
 
-def started(folder: Path | None, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    kept = {} if folder is None else {"NUMBA_CACHE_DIR": str(folder)}
+def started(folder: Path, quant: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments, "-c", LOGITS, str(demo_model("draft"))],
-        env=os.environ | kept | environ,
+        [sys.executable, "-c", LOGITS, str(demo_model("draft")), quant],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(folder)} | environ,
         check=True,
         capture_output=True,
         text=True,
@@ -51,6 +54,9 @@ def test_what_is_compiled_is_kept_and_used_again(tmp_path: Path) -> None:
     assert second[0] == "False"
     assert second[1:] == first[1:]
     assert {path: path.stat().st_mtime_ns for path in kept_in(tmp_path)} == files
+    if find_spec("bitsandbytes"):
+        other = [started(tmp_path / "cache" / "compiled", "int8").stdout.split("\n")[0] for _ in range(2)]
+        assert other == ["True", "False"], "what a pair needs besides is told too, once"
     for damage in ("*passes*", "*columns*"):
         for path in tmp_path.rglob(damage):
             path.write_bytes(b"no such thing")
@@ -63,9 +69,12 @@ def test_what_is_compiled_is_kept_and_used_again(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("not a folder")
-    found = started(taken / "compiled")
-    assert "CpuDecoder" in found.stdout
+    passing = tmp_path / "passing"
+    passing.mkdir()
+    found = started(taken / "compiled", TMPDIR=str(passing))
+    assert found.stdout.startswith("True\nCpuDecoder")
     assert "cannot be written" in found.stderr
+    assert not list(passing.iterdir()), "nothing is left behind"
 
 
 @pytest.mark.parametrize(("missing", "error"), [("numba", "ImportError"), ("llvmlite", "OSError")])

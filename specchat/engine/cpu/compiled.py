@@ -9,6 +9,8 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -52,25 +54,44 @@ def unavailable(module: str = PASSES) -> str:
     return ""
 
 
-def cold() -> bool:
-    """Whether everything is to be compiled first, which takes seconds."""
-    folder = os.environ.get("NUMBA_CACHE_DIR")
-    return bool(folder) and find_spec("numba") is not None and not (Path(str(folder)) / _digest()).exists()
+@contextmanager
+def telling(told: Callable[[], None]) -> Iterator[None]:
+    """Call `told` whenever a part of a compilation begins, of which there are hundreds in seconds; files are none."""
+    try:
+        event: Any = importlib.import_module("numba.core.event")
+    except (ImportError, OSError, RuntimeError):
+        yield
+        return
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: object) -> None:
+            told()
+
+        def on_end(self, event: object) -> None:
+            pass
+
+    with event.install_listener("numba:run_pass", Listener()):
+        yield
 
 
 def anew(why: str) -> None:
-    """Compile from here on without the files that there are: in an empty folder, that of now or a passing one."""
+    """Compile from here on without the files that there are: in an empty folder, or keeping nothing."""
     logging.getLogger(__name__).warning(why, exc_info=True)
     now = Path(_kept_in())
     if now.name == _digest():
         shutil.rmtree(now, ignore_errors=True)
         if _writable(now):
             return
-    _passing.append(tempfile.TemporaryDirectory(prefix="specchat-"))
-    _keep_in(_passing[-1].name)
+    _lost.append(why)
 
 
-_passing: list[tempfile.TemporaryDirectory[str]] = []
+def keeping() -> bool:
+    """Whether what is compiled from here on is kept in files."""
+    return not _lost
+
+
+_lost: list[str] = []
+"""Why nothing can be kept."""
 
 
 @cache

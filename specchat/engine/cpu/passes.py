@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from specchat.engine.cpu.atomics import address, word
+from specchat.engine.cpu.compiled import keeping
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.cpu.rowwise import attend, copied, norm, turned
 from specchat.engine.cpu.simd import inner
@@ -90,7 +91,7 @@ def attention(
     "f4[:,:,:,::1], f4[:,::1], i8[::1], i8, i8)",
     nogil=True,
     error_model="numpy",
-    cache=True,
+    cache=keeping(),
 )
 def layers(
     x: Any,
@@ -198,7 +199,7 @@ def layers(
     "void(f4[:,::1], i8, i8[::1], i8[:,::1], f4[::1], f4[::1], f4, f4[:,::1], f4[:,:,:,::1], i8[::1], i8, i8)",
     nogil=True,
     error_model="numpy",
-    cache=True,
+    cache=keeping(),
 )
 def head(
     x: Any,

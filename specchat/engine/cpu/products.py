@@ -103,7 +103,7 @@ def _four_bit(rows: int, panels: int) -> Any:
 def _kept(columns: Callable[..., None], name: str) -> Any:
     """Compiled, and kept in files of its own: numba numbers those of one name without a lock between processes."""
     columns.__qualname__ = f"columns_{name}"
-    return cfunc(SIGNATURE, cache=True)(columns)
+    return cfunc(SIGNATURE, cache=compiled.keeping())(columns)
 
 
 @inner

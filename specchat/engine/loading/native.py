@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -42,24 +43,37 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         else:
             pair, warning = on_the_host(pair), unrestricted(pair)
     make_room()
-    progress(Loading(f"reading {pair.target.label}", 0.1))
+    shown = Loading("", 0.1)
+
+    def show(words: str, part: float) -> None:
+        nonlocal shown
+        if words != shown.what:
+            shown = Loading(words, part)
+            progress(shown)
+
+    def telling(plan: Plan) -> AbstractContextManager[None]:
+        if not any(model.compiled for model in plan.models):
+            return nullcontext()
+        return compiled.telling(lambda: show("compiling for this processor", shown.fraction or 0.0))
+
+    show(f"reading {pair.target.label}", 0.1)
     context = pair.context or DEFAULT_CONTEXT
     threads = torch.get_num_threads() if compiled.expected() else 0
     placement = place(pair, target, draft, context, threads=threads)
-    if any(model.compiled for model in placement.plan.models):
-        if compiled.cold():
-            progress(Loading("compiling for this processor", 0.1))
-        if compiled.unavailable():
+    with telling(placement.plan):
+        if any(model.compiled for model in placement.plan.models) and compiled.unavailable():
             placement = place(pair, target, draft, context)
+    show(f"reading {pair.target.label}", 0.1)
 
     def about_draft() -> None:
         if pair.draft is not None:
-            progress(Loading(f"reading {pair.draft.label}", 0.5))
+            show(f"reading {pair.draft.label}", 0.5)
 
     def loaded(plan: Plan, note: str) -> Session:
-        runner = load_runner(pair, target, draft, plan, about_draft, dictionary)
-        runner.prepare(lambda part: progress(Loading(f"preparing the GPU: {part}", 0.8)))
-        progress(Loading("measuring plain speed", 0.9))
+        with telling(plan):
+            runner = load_runner(pair, target, draft, plan, about_draft, dictionary)
+        runner.prepare(lambda part: show(f"preparing the GPU: {part}", 0.8))
+        show("measuring plain speed", 0.9)
         session = Session(pair, tokenizer, runner, started, noted(note, words_of(dictionary)))
         drafts = draft.drafts if draft is not None else None
         session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None, warning=warning)
@@ -76,7 +90,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         first = first_line(error)
         if is_one(error):
             raise GpuLost(pair, first) from None
-    progress(Loading("the GPU failed; going to the CPU", 0.1))
+    show("the GPU failed; going to the CPU", 0.1)
     return loaded(placement.otherwise, f"the GPU failed: {first}")
 
 

@@ -1,0 +1,61 @@
+"""What is told, and what is planned, while a pair is loaded for the processor."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from specchat.engine.api import Loading
+from specchat.engine.cpu import compiled
+from specchat.engine.loading import load, native
+from specchat.engine.model.devices import Placement, place
+from specchat.engine.pair import PairSpec
+from tests.engine.tiny import checkpoint, on_cpu, perturbed
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> PairSpec:
+    target = checkpoint(tmp_path / "t")
+    return PairSpec("t", "T", on_cpu(target), on_cpu(perturbed(tmp_path / "d", target, 0.05)))
+
+
+def test_compiling_is_told_when_it_begins_and_reading_when_it_goes_on(
+    pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def compiling(told: Callable[[], None]) -> Iterator[None]:
+        told()
+        told()
+        yield
+
+    monkeypatch.setattr(compiled, "telling", compiling)
+    said: list[Loading] = []
+    load(pair, said.append)
+    words = [loading.what.partition(" ")[0] for loading in said]
+    assert words == ["reading", "compiling", "reading", "compiling", "reading", "measuring"]
+    parts = [loading.fraction or 0 for loading in said]
+    assert parts == sorted(parts)
+
+
+def test_nothing_of_compiling_is_told_where_all_is_there(pair: PairSpec) -> None:
+    load(pair, lambda _: None)
+    said: list[Loading] = []
+    load(pair, said.append)
+    assert not any(loading.what.startswith("compiling") for loading in said)
+
+
+def test_where_nothing_can_be_compiled_the_pair_is_placed_by_the_plain_decoders_needs(
+    pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[Placement] = []
+
+    def placed(*arguments: object, **options: object) -> Placement:
+        plans.append(place(*arguments, **options))  # type: ignore[arg-type]
+        return plans[-1]
+
+    monkeypatch.setattr(native, "place", placed)
+    monkeypatch.setattr(compiled, "unavailable", lambda: "numba is broken")
+    session = load(pair, lambda _: None)
+    assert "products" in session.info.exactness
+    assert [one.plan.target.compiled for one in plans] == [True, False]
