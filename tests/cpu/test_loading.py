@@ -55,7 +55,7 @@ def test_where_nothing_can_be_compiled_the_pair_is_placed_by_the_plain_decoders_
         return plans[-1]
 
     monkeypatch.setattr(native, "place", placed)
-    monkeypatch.setattr(compiled, "unavailable", lambda: "numba is broken")
+    monkeypatch.setattr(compiled, "unavailable", lambda *_: "numba is broken")
     session = load(pair, lambda _: None)
     assert "products" in session.info.exactness
     assert [one.plan.target.compiled for one in plans] == [True, False]

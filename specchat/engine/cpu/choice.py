@@ -11,9 +11,11 @@ from numba import njit, types
 from numba.core import cgutils
 
 from specchat.engine.cpu.atomics import address
+from specchat.engine.cpu.compiled import keeping
 from specchat.engine.cpu.rowwise import exponential
-from specchat.engine.cpu.simd import LANES, VECTOR, constant, each_vector, folded, inner, load, primitive, splat, spread
+from specchat.engine.cpu.simd import VECTOR, constant, each_vector, folded, inner, load, primitive, splat, spread
 from specchat.engine.kernels.streams import FIRST, GOLDEN, SECOND
+from specchat.engine.model.vectors import LANES
 
 MOST_NOISE = 36.75
 """More than the noise of any token: -log(-log(1 - 2**-53))."""
@@ -38,7 +40,7 @@ def _below(key: np.uint64, token: int) -> float:
     ["i8(f4[::1], u8, i8, i8)", "i8(f8[::1], u8, i8, i8)"],
     nogil=True,
     error_model="numpy",
-    cache=True,
+    cache=keeping(),
 )
 def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
     """argmax of scores + Gumbel noise of (seed, position, stream); -1 if all scores are -inf or NaN.
@@ -88,7 +90,7 @@ def _weights(typing: Any, x: Any, vectors: Any, peak: Any) -> Any:
     return types.float32(types.int64, types.int64, types.float32), code
 
 
-@njit("f8(f4[::1], i8)", nogil=True, error_model="numpy", cache=True)
+@njit("f8(f4[::1], i8)", nogil=True, error_model="numpy", cache=keeping())
 def probability(scores: Any, token: int) -> float:
     """softmax(scores)[token], within 1e-5 of it."""
     vectors = len(scores) // LANES

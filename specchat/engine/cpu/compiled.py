@@ -56,7 +56,7 @@ def unavailable(module: str = PASSES) -> str:
 
 @contextmanager
 def telling(told: Callable[[], None]) -> Iterator[None]:
-    """Call `told` whenever a part of a compilation begins, of which there are hundreds in seconds; files are none."""
+    """Call `told` at each part of a compilation within, hundreds in a few seconds; reading what was kept is none."""
     try:
         event: Any = importlib.import_module("numba.core.event")
     except (ImportError, OSError, RuntimeError):

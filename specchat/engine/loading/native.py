@@ -61,8 +61,10 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     threads = torch.get_num_threads() if compiled.expected() else 0
     placement = place(pair, target, draft, context, threads=threads)
     with telling(placement.plan):
-        if any(model.compiled for model in placement.plan.models) and compiled.unavailable():
-            placement = place(pair, target, draft, context)
+        if any(model.compiled for model in placement.plan.models):
+            if compiled.unavailable():
+                placement = place(pair, target, draft, context)
+            compiled.unavailable(compiled.CHOICE)  # made here rather than in the first reply
     show(f"reading {pair.target.label}", 0.1)
 
     def about_draft() -> None:
