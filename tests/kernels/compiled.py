@@ -4,7 +4,9 @@ Runs in a process of its own, without the interpreter: `python -m tests.kernels.
 module's `CASES` (a list of `Case`) and prints one JSON object a case and architecture.
 """
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import re
@@ -22,6 +24,9 @@ ARCHITECTURES = pytest.mark.parametrize(
     "architectures", [(80, 90, 120), pytest.param((86, 89), marks=pytest.mark.slow)]
 )
 """One of each kind of tensor cores; 86 and 89 take the code of 80, in less shared memory."""
+
+BFLOAT16_MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+"""The tensor cores' product of bfloat16, in PTX."""
 
 SHARED_LIMIT = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 """Bytes of shared memory that one block may use."""
@@ -49,7 +54,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Report:
-    """What the compiler made of a case for one architecture; `loop` is the longest loop in SASS instructions."""
+    """What the compiler made of a case for one architecture.
+
+    `loop` is the longest loop in SASS instructions, 0 for a case without weights; `tensor_cores` are the PTX
+    instructions for them.
+    """
 
     name: str
     architecture: int
@@ -67,6 +76,7 @@ class Report:
 def compile_case(case: Case, architecture: int) -> Report:
     """Compile one case for compute capability `architecture` (86 is 8.6); no GPU or driver is asked."""
     import triton
+    from triton import knobs
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
@@ -78,31 +88,28 @@ def compile_case(case: Case, architecture: int) -> Report:
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in case.aligned},
     )
     options = {"num_warps": case.num_warps, "num_stages": case.num_stages, "enable_fp_fusion": True, **case.options}
-    made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
+    # A kernel from Triton's cache would have no log of the assembler, which tells of spills.
+    knobs.compilation.always_compile = knobs.nvidia.dump_ptxas_log = True
+    with contextlib.redirect_stdout(io.StringIO()) as log:
+        made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
     with tempfile.TemporaryDirectory() as folder:
-        cubin, ptx = Path(folder, "k.cubin"), Path(folder, "k.ptx")
+        cubin = Path(folder, "k.cubin")
         cubin.write_bytes(made.asm["cubin"])
-        ptx.write_text(made.asm["ptx"])
         usage = _tool("cuobjdump", "-res-usage", str(cubin))
-        sass = _tool("cuobjdump", "-sass", str(cubin))
-        assembler = "ptxas-blackwell" if architecture >= 100 else "ptxas"
-        target = re.search(r"\.target (\S+)", ptx.read_text()) or sys.exit("no target in the PTX")
-        verbose = _tool(assembler, f"--gpu-name={target[1].rstrip(',')}", "-v", str(ptx), "-o", "/dev/null")
-    loop = longest_loop(sass)
+        loop = longest_loop(_tool("cuobjdump", "-sass", str(cubin))) if case.weights else 0
     threads = 32 * case.num_warps
-    kinds = [kind for kind in ("HGMMA", "HMMA", "IMMA", "UTCMMA") if kind in sass]
     return Report(
         name=case.name,
         architecture=architecture,
         registers=_number(r"REG:(\d+)", usage),
         stack=_number(r"STACK:(\d+)", usage),
-        spill_stores=_number(r"(\d+) bytes spill stores", verbose),
-        spill_loads=_number(r"(\d+) bytes spill loads", verbose),
+        spill_stores=_number(r"(\d+) bytes spill stores", log.getvalue()),
+        spill_loads=_number(r"(\d+) bytes spill loads", log.getvalue()),
         shared=made.metadata.shared,
         threads=threads,
         loop=loop,
         instructions_a_weight=round(loop * threads / case.weights, 2) if case.weights else 0.0,
-        tensor_cores=" ".join(kinds),
+        tensor_cores=" ".join(sorted(set(re.findall(r"\b(?:wg|tcgen05\.)?mma\.\S+", made.asm["ptx"])))),
     )
 
 
@@ -144,10 +151,13 @@ def reports(module: str, architectures: tuple[int, ...]) -> list[Report]:
     return [Report(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-def check_limits(report: Report, registers: int, shared: int) -> None:
-    """Assert what every kernel must keep: no spills, memory and registers that let it launch, and its own ceilings."""
+def check_limits(report: Report, registers: int, shared: int, spilled: int = 0) -> None:
+    """Assert what every kernel must keep: memory and registers that let it launch, and its own ceilings.
+
+    `spilled` is how many bytes may go to memory and come back, each.
+    """
     where = f"{report.name} for sm_{report.architecture}: {report}"
-    assert report.spill_stores == report.spill_loads == 0, where
+    assert max(report.spill_stores, report.spill_loads) <= spilled, where
     assert report.shared <= SHARED_LIMIT[report.architecture], where
     assert report.registers * report.threads <= 65_536, where
     assert report.registers <= registers, where

@@ -259,4 +259,4 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         registers, shared, instructions = ceilings[report.name]
         compiled.check_limits(report, registers, shared)
         assert report.instructions_a_weight <= instructions, report
-        assert report.tensor_cores == ("" if report.name.startswith("combine") else "HMMA"), report
+        assert report.tensor_cores == ("" if report.name.startswith("combine") else compiled.BFLOAT16_MMA), report

@@ -204,6 +204,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     assert {r.name for r in found} == set(ceilings)
     for report in found:
         registers, shared, instructions = ceilings[report.name]
-        compiled.check_limits(report, registers, shared)
+        spilled = 8 if (report.name, report.architecture) == ("nf4 nested, 64 rows", 120) else 0
+        compiled.check_limits(report, registers, shared, spilled)
         assert report.instructions_a_weight <= instructions, report
-        assert report.tensor_cores == "HMMA", report
+        assert report.tensor_cores == compiled.BFLOAT16_MMA, report
