@@ -49,9 +49,8 @@ async def test_the_cursor_stays_on_the_token_when_the_width_changes() -> None:
         token = app.chat.transcript.token
         for width in (60, 140):
             await pilot.resize_terminal(width, 30)
-            await pilot.pause(0.1)
+            await wait_until(pilot, lambda: app.chat.transcript.cursor in token_rows(app))
             assert app.chat.transcript.token == token
-            assert app.chat.transcript.cursor in token_rows(app)
 
 
 async def test_nothing_is_told_of_a_token_that_is_not_shown_any_more() -> None:

@@ -41,8 +41,7 @@ async def test_the_text_is_in_the_middle_of_a_wide_window_above_the_prompt() -> 
         assert prompt.x == begin
         assert abs((app.chat.query_one("#column").region.width - prompt.width) // 2 - begin) <= 1
         await pilot.resize_terminal(80, 24)
-        await pilot.pause()
-        assert any(row.startswith(" word") for row in screen_text(app).split("\n"))
+        await wait_until(pilot, lambda: any(row.startswith(" word") for row in screen_text(app).split("\n")))
 
 
 async def test_there_is_no_panel_before_something_was_asked() -> None:
