@@ -1,5 +1,6 @@
 """What holds for every test: where kernels run, how long tests may take, and how workers share them."""
 
+import gc
 import os
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -9,6 +10,19 @@ import pytest
 
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.so.1"))
 """What shows an NVIDIA driver, of Linux itself and of Windows below WSL2."""
+LONG = (
+    "tests/test_lint.py",
+    "tests/cpu/test_compiled.py",
+    "tests/device/test_trees.py",
+    "tests/engine/test_check.py",
+    "tests/tui/test_hostile.py",
+    "tests/tui/test_real.py",
+    "tests/engine/test_memory.py",
+    "tests/tui/test_kill.py",
+    "tests/device/test_session.py",
+    "tests/device/test_prepare.py",
+)
+"""Files whose few tests take long: who came to one of them last would end alone."""
 GPU_TEST_S = 1800
 """Seconds that a test on a GPU may take: the first one compiles every kernel."""
 
@@ -26,6 +40,12 @@ if not gpu_at_hand(os.environ, version("torch")):
 # Else every process of the tests compiles for seconds.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"))
 
+# Else every process of the tests compiles every module.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Else bitsandbytes has what it computes on a processor compiled first, for ten seconds.
+os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
+
 # Processes that each multiply with every core hold each other up at every product.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -35,11 +55,22 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A worker takes a whole file, whose fixtures it makes once; tests that measure time go one after another.
 
-    So do tests on a GPU, which has the memory for one of them.
+    So do tests on a GPU, which has the memory for one of them. Files of the most tests come first but for `LONG`.
     """
+    groups = dict[str, list[pytest.Item]]()
     for item in items:
         if item.get_closest_marker("gpu") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(GPU_TEST_S))
-        if item.get_closest_marker("xdist_group") is None:
-            alone = next((name for name in ("gpu", "timed") if item.get_closest_marker(name) is not None), None)
-            item.add_marker(pytest.mark.xdist_group(alone or item.nodeid.partition("::")[0]))
+        alone = next((name for name in ("gpu", "timed") if item.get_closest_marker(name) is not None), None)
+        group = alone or item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+        groups.setdefault(group, []).append(item)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        first = [group for group in LONG if group in groups]
+        others = sorted(groups.keys() - set(LONG), key=lambda group: (-len(groups[group]), group))
+        items[:] = [item for group in (*first, *others) for item in groups[group]]
+
+
+def pytest_collection_finish() -> None:
+    """Nothing that was imported is garbage, among which each search for some would take a second."""
+    gc.freeze()

@@ -1,0 +1,33 @@
+"""Which tests a worker takes, and when."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import LONG, pytest_collection_modifyitems
+from tests.test_gpu_tests import Item
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_files_that_take_long_are_there() -> None:
+    assert [name for name in LONG if not (ROOT / name).is_file()] == []
+
+
+def item(nodeid: str, *markers: pytest.MarkDecorator) -> Item:
+    made = Item(*markers)
+    made.nodeid = nodeid
+    return made
+
+
+def test_what_takes_long_comes_first_then_files_of_most_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, many, last = ["tests/a.py::test"], ["tests/b.py::one", "tests/b.py::two"], [f"{LONG[-1]}::test"]
+    items = [item(nodeid) for nodeid in (*one, *many, *last)]
+    items.insert(2, item("tests/b.py::timed", pytest.mark.timed))
+    in_files = [item.nodeid for item in items]
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    pytest_collection_modifyitems(items)  # type: ignore[arg-type]
+    assert [item.nodeid for item in items] == in_files
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    pytest_collection_modifyitems(items)  # type: ignore[arg-type]
+    assert [item.nodeid for item in items] == [*last, *many, *one, "tests/b.py::timed"]
