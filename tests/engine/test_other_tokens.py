@@ -277,9 +277,11 @@ def test_the_draft_stays_on_the_host_wherever_the_target_is(
 ) -> None:
     asked: list[PairSpec] = []
 
-    def watched(pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, context: int) -> Placement:
+    def watched(
+        pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, context: int, *, threads: int
+    ) -> Placement:
         asked.append(pair)
-        return place(pair, target, draft, context)
+        return place(pair, target, draft, context, threads=threads)
 
     monkeypatch.setattr(native, "place", watched)
     spec = pair(demo_model("target"), folders["finer"])

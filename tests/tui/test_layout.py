@@ -5,7 +5,7 @@ from conftest import answered, ask, loaded, make_app, screen_text, wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 from test_chat import being_answered, slow
-from textual.content import Content
+from textual.content import EMPTY_CONTENT, Content, Span
 
 from specchat.engine.fake import FakeEngine
 from specchat.tui.gauges import whole_footer
@@ -24,6 +24,13 @@ def test_wrapped_code_is_the_line_again(line: str, width: int) -> None:
     rows = wrapped(Content(line), width)
     assert "".join(text.plain + glue for _, text, glue in rows) == line.expandtabs(4)
     assert all(before.cell_length + text.cell_length <= width for before, text, _ in rows)
+
+
+def test_a_tab_before_coloured_code_takes_its_cells() -> None:
+    """Whatever was measured before: Textual keeps the width of its empty line once it was asked for."""
+    assert EMPTY_CONTENT.cell_length == 0
+    ((_, row, _),) = wrapped(Content("\t# Head", spans=[Span(1, 7, "red")]), 24)
+    assert (row.plain, row.cell_length) == ("    # Head", 10)
 
 
 def test_code_is_wrapped_between_words_with_a_mark() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len, chop_cells
 from textual.content import Content
 
-from specchat.tui.text.lines import EMPTY, styled
+from specchat.tui.text.lines import EMPTY, styled, without_tabs
 
 _PIECES = re.compile(r"\s+|\w+|[^\w\s]")
 _MARK = "↪ "
@@ -19,7 +19,7 @@ def wrapped(line: Content, width: int) -> list[tuple[Content, Content, str]]:
 
     Texts and what was between them are the line. A word is cut only where it is longer than a row.
     """
-    line = line.expand_tabs(4)
+    line = without_tabs(line)
     if line.cell_length <= width:
         return [(EMPTY, line, "")]
     plain, before, rest = line.plain, EMPTY, width

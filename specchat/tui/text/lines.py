@@ -12,6 +12,13 @@ from specchat.tui.text.heat import heat
 EMPTY = Content()
 
 
+def without_tabs(line: Content) -> Content:
+    """A line with spaces to every fourth column for its tabs."""
+    spaced = line.expand_tabs(4)
+    # Textual 8 may keep the width that a line had with its tabs.
+    return line if spaced is line else Content(spaced.plain, list(spaced.spans))
+
+
 @dataclass(eq=False, slots=True)
 class Code:
     """The contents of a code box. While it is being written, `text` grows."""

@@ -2,7 +2,7 @@
 
 from textual.content import Content
 
-from specchat.tui.text.lines import Section
+from specchat.tui.text.lines import Section, without_tabs
 
 _PATIENCE = 8
 """Screens of text that one line may fill before only its end is wrapped."""
@@ -13,7 +13,7 @@ def tail_rows(text: str, width: int, height: int) -> list[Content]:
     width = max(width, 2)
     rows: list[Content] = []
     for line in reversed(text[-_PATIENCE * width * max(height, 1) :].split("\n")):
-        rows[:0] = Content(line).expand_tabs(4).wrap(width) or [Content()]
+        rows[:0] = without_tabs(Content(line)).wrap(width) or [Content()]
         if len(rows) >= height:
             break
     return rows[len(rows) - height :] if len(rows) > height else rows

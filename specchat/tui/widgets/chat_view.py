@@ -12,7 +12,7 @@ from textual.strip import Strip
 from specchat.chat.tree import Conversation
 from specchat.tui.text.chat_rows import ChatRows, Place
 from specchat.tui.text.heat import Stretch
-from specchat.tui.text.lines import Line, joined
+from specchat.tui.text.lines import Line, joined, without_tabs
 from specchat.tui.widgets.row_painter import RowPainter
 
 WIDEST = 100
@@ -260,7 +260,7 @@ class ChatView(ScrollView, can_focus=False):
 
     def _strip(self, row: int, selection: Selection | None) -> Strip:
         line, heat = self.chat_rows.rows[row]
-        content = self.decorated(row, line.content.expand_tabs(4))
+        content = self.decorated(row, without_tabs(line.content))
         if selection is not None and (span := selection.get_span(row)) is not None:
             start, end = span
             style = self.screen.get_visual_style("screen--selection")
