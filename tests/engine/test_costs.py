@@ -114,6 +114,19 @@ def test_noise_does_not_make_a_machine_slow() -> None:
     assert fmean(found) == pytest.approx(1.0, abs=0.1)
 
 
+def test_rows_between_those_that_are_known_tell_as_well() -> None:
+    costs = StepCosts(lambda: 0.0)
+    for drafted, ms in [(0, 1.0), (8, 3.0)] * 6:
+        costs.add("draft", step(drafted, 0.5 * drafted, ms))
+    for _ in range(20):
+        costs.add("draft", step(4, 2.0 * 2, 2.0 * 2))
+    assert costs.slowness.value == pytest.approx(2.0, rel=0.05)
+    assert costs.checks()[1] == pytest.approx(2.0, rel=0.05)
+    for _ in range(20):
+        costs.add("draft", step(12, 6.0 * 3, 4.0 * 3))
+    assert costs.slowness.value < 2.7, "of more rows than any only their own first ones tell"
+
+
 def test_rows_that_were_seen_once_do_not_tell_how_slow_a_machine_is() -> None:
     costs = StepCosts(lambda: 0.0)
     for ms in (90.0, 1.0, 1.0):

@@ -39,17 +39,27 @@ class Mean:
         if self.count >= SEEN:
             value = min(value, OUTLIER * self.value)
         self.count += 1
-        self.value += (value - self.value) * self._weight()
-
-    def _weight(self) -> float:
-        return max(1 / self.count, NEWEST)
+        self.value += (value - self.value) * max(1 / self.count, NEWEST)
 
 
 class SteadyMean(Mean):
-    """Of checks of so many rows: their first ones, moved little by later ones."""
+    """Of checks of so many rows: that of their first ones, moved little by later ones.
 
-    def _weight(self) -> float:
-        return 1 / self.count if self.count <= FIRST else LATER
+    By their ratios, as slowness is: were one an arithmetic and the other a geometric mean, they would drift apart.
+    """
+
+    def __init__(self, expected: float = 0.0) -> None:
+        """What is expected by other counts of rows, if anything is."""
+        super().__init__()
+        if expected:
+            self.value, self.count = expected, FIRST
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        if self.count <= FIRST:
+            self.value += (value - self.value) / self.count
+        elif self.value and value:
+            self.value *= (value / self.value) ** LATER
 
 
 class CheckCosts:
@@ -69,13 +79,18 @@ class CheckCosts:
             self._newest = 1.0
         self._weights[rows] = self._weights.get(rows, 0.0) + self._newest
         if rows not in self._means:
-            self._means[rows] = SteadyMean()
+            self._means[rows] = SteadyMean(self.known(rows))
         self._means[rows].add(ms)
 
     def known(self, rows: int) -> float:
-        """What a check of just so many rows takes; 0 where that was not seen often enough."""
-        mean = self._means.get(rows)
-        return mean.value if mean is not None and mean.count >= SEEN else 0.0
+        """What a check of so many rows takes, by those of so many or of fewer and of more; 0 where it is not known."""
+        seen = {of: mean.value for of, mean in self._means.items() if mean.count >= SEEN}
+        fewer = max((of for of in seen if of <= rows), default=0)
+        more = min((of for of in seen if of >= rows), default=0)
+        if not fewer or not more:
+            return 0.0
+        part = (rows - fewer) / (more - fewer) if more > fewer else 0.0
+        return seen[fewer] + part * (seen[more] - seen[fewer])
 
     def table(self) -> list[float]:
         """Milliseconds of checking 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""

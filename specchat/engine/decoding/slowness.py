@@ -3,7 +3,7 @@
 So what one kind of step takes tells of all others, also of those that are not taken at the time.
 """
 
-SHARE = 0.15
+SHARE = 0.3
 """Share of a step's departure from what was expected that counts at once."""
 MOST = 2.0
 """A step counts as at most so many times what was expected, or as little."""
@@ -21,5 +21,5 @@ class Slowness:
         Whoever learns must learn from the same time, little at once: were they at odds, both would drift.
         """
         ms = min(max(ms / self.value, known / MOST), known * MOST)
-        self.value *= 1 + SHARE * (ms / known - 1)
+        self.value *= (ms / known) ** SHARE
         return ms
