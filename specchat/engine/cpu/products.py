@@ -16,7 +16,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
 from specchat.engine.cpu.rowwise import added, scaled
 from specchat.engine.cpu.simd import inner
-from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, four_bit_tile, tile
+from specchat.engine.cpu.tiles import FLOAT16, FOUR_BIT, INT8, WIDTHS, four_bit_tile, tile
 from specchat.engine.model.vectors import FEW, LANES, panels_for
 
 ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK = range(8)
@@ -25,8 +25,6 @@ where scales begin: for INT8 in `extras`, for FOUR_BIT in memory; where the bias
 address of a 4-bit code, and its block."""
 COLUMNS = 8
 
-WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
-"""Bytes of a weight."""
 ROWS = 8
 """Most rows of a tile on any processor."""
 

@@ -11,6 +11,7 @@ from specchat.engine.cpu.simd import (
     I64,
     VECTOR,
     WORDS,
+    at,
     constant,
     constants_primitive,
     emitted,
@@ -26,6 +27,10 @@ from specchat.engine.model.vectors import LANES
 FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT = range(5)
 """How the weights of a product lie in memory."""
 FORMS = 5
+WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
+"""Bytes of a weight."""
+FETCHING = 2
+"""Most rows of a product that waits for weights rather than for sums."""
 NIBBLES = 8
 """Weights of 4 bits that an int32 holds: loaded so, they need not be spread over lanes one by one."""
 
@@ -71,6 +76,7 @@ def tile(
     """
     count, wide, of_vector = rows.literal_value, panels.literal_value, lanes.literal_value
     parts = [(p, lane) for p in range(wide) for lane in range(0, LANES, of_vector)]
+    fetching = count <= FETCHING and form.literal_value != FLOAT32
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, x_row, w, step, panel, inputs, y, y_row = arguments[4:]
@@ -81,6 +87,9 @@ def tile(
                 builder.add(at, builder.add(builder.mul(panel, constant(p)), constant(lane))) for p, lane in parts
             ]
             weights = [_weights(builder, form.literal_value, w, place, of_vector) for place in places]
+            if fetching:
+                further = builder.mul(panel, constant(wide))
+                _fetch(builder, w, [builder.add(place, further) for place in places], WIDTHS[form.literal_value])
             _add_products(builder, sums, x, x_row, loop.index, weights)
         _put(builder, [[builder.load(slot) for slot in row] for row in sums], y, y_row)
 
@@ -122,6 +131,8 @@ def four_bit_tile(
                 group = builder.add(builder.mul(outer.index, of_block), loop.index)
                 places = [builder.add(builder.mul(groups, constant(p)), group) for p in range(wide)]
                 words = [load(builder, w, builder.mul(place, constant(LANES)), WORDS) for place in places]
+                further = builder.mul(groups, constant(wide))
+                _fetch(builder, w, [builder.mul(builder.add(at, further), constant(LANES)) for at in places], 4)
                 first = builder.mul(group, constant(NIBBLES))
                 for nibble in range(NIBBLES):
                     shift = ir.Constant(WORDS, [4 * nibble] * LANES)
@@ -138,6 +149,19 @@ def four_bit_tile(
                     store(builder, fma(builder, builder.load(slot), scale, load(builder, y, place)), y, place)
 
     return emitted([rows, panels], 9, emit)
+
+
+def _fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:
+    """Have what is so many elements of `width` bytes after `address` brought into the second cache.
+
+    That is what the next tile reads there. A processor fetches by itself what lies in a row, but a panel ends before
+    it has come far.
+    """
+    for offset in offsets:
+        pointer = at(builder, address, offset, ir.IntType(8), width)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(function, [pointer, *(ir.Constant(I32, flag) for flag in (0, 2, 1))])  # read, second cache, data
 
 
 def _looked_up(builder: Any, context: Any, code: Any, table: Any, indices: Any) -> Any:
