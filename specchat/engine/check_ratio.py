@@ -12,7 +12,7 @@ from specchat.engine.options import Acceptance, Limits, Message, Sampling, Specu
 from specchat.engine.session import Session
 
 CHAT = (Message("user", "Tell me a story about a fox and a lamp."),)
-BEGUN = "The fox saw a lamp and the lamp saw a fox. The fox saw a"
+BEGUN = "A fox and a lamp. A fox and"
 """What the replies begin with: it repeats itself, so that lookup drafts too."""
 SAMPLING = Sampling(temperature=2.0, top_k=4)
 """Hot, so that target and draft differ; four tokens, so that the law of two is small."""
