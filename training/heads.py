@@ -20,10 +20,13 @@ class Guide:
 
     offsets: dict[int, tuple[int, ...]]
     following: dict[int, int]
+    pointing: dict[int, int]
 
 
-TARGET_GUIDE = Guide({0: (1, 2)}, {2: 2, 4: 2})
-DRAFT_GUIDE = Guide({0: (1,)}, {1: 1})
+TARGET_GUIDE = Guide({0: (1, 2)}, {2: 2, 4: 2}, {5: 1, 6: 1})
+DRAFT_GUIDE = Guide({0: (1,)}, {1: 1}, {})
+RARE = 3
+"""A token is pointed at where the request holds it at most this often."""
 
 
 def _attention(part: Attention, x: Tensor, rope: tuple[Tensor, Tensor], heads: int) -> Tensor:
@@ -49,21 +52,38 @@ def followers(tokens: Tensor) -> Tensor:
     return same_next & same_now & torch.ones_like(same_now[0]).tril()
 
 
-def head_loss(model: Llama, guide: Guide, inputs: dict[int, Tensor], tokens: Tensor) -> Tensor:
-    """How far the chosen heads are from looking at earlier neighbours, and at what followed the same token before."""
+def pointed(tokens: Tensor, replies: Tensor) -> Tensor:
+    """For each position before a reply's token, where the request holds that token and copying does not lead to it.
+
+    Such are a word that an edit puts in, the next word after it, an answer's first word, and what a story is about.
+    Each row begins with the token that begins a dialogue, and positions of other dialogues are left out.
+    """
+    now, following = tokens[:, :-1], tokens[:, 1:]
+    dialogue = (tokens == tokens[:, :1]).cumsum(1)
+    asked = ~replies[:, None, :-1] & (dialogue[:, 1:, None] == dialogue[:, None, :-1])
+    held = (following[:, :, None] == now[:, None, :]) & asked & replies[:, 1:, None]
+    before = F.pad(now, (1, 0), value=-1)[:, :-1]
+    copied = (held & (now[:, :, None] == before[:, None, :])).any(-1, keepdim=True)
+    held = (held & ~copied).tril()
+    return held & (held.sum(-1, keepdim=True) <= RARE)
+
+
+def head_loss(model: Llama, guide: Guide, inputs: dict[int, Tensor], tokens: Tensor, replies: Tensor) -> Tensor:
+    """How far the chosen heads are from looking at earlier neighbours, at what followed the same token before, and at
+    what the reply takes from the request."""
     length = tokens.shape[1] - 1
     rope = model.rope(torch.arange(length, device=tokens.device)[None])
     losses = []
     for index, offsets in guide.offsets.items():
         found = _attention(model.attention(index), inputs[index], rope, len(offsets))
         losses += [-found[:, head].diagonal(-offset, 1, 2).mean() for head, offset in enumerate(offsets)]
-    wanted = followers(tokens)
-    rows = wanted.any(-1)
-    for index, heads in guide.following.items():
-        found = _attention(model.attention(index), inputs[index], rope, heads)
-        for head in range(heads):
-            kept = found[:, head][rows].masked_fill(~wanted[rows], -torch.inf)
-            losses.append(-kept.logsumexp(-1).mean() if len(kept) else found.new_zeros(()))
+    for chosen, wanted in ((guide.following, followers(tokens)), (guide.pointing, pointed(tokens, replies))):
+        rows = wanted.any(-1)
+        for index, heads in chosen.items():
+            found = _attention(model.attention(index), inputs[index], rope, heads)
+            for head in range(heads):
+                kept = found[:, head][rows].masked_fill(~wanted[rows], -torch.inf)
+                losses.append(-kept.logsumexp(-1).mean() if len(kept) else found.new_zeros(()))
     return torch.stack(losses).mean()
 
 
@@ -76,13 +96,13 @@ def guided_loss(guide: Guide) -> Loss:
             model.attention(index).register_forward_pre_hook(
                 lambda _, arguments, index=index: inputs.__setitem__(index, arguments[0])
             )
-            for index in (*guide.offsets, *guide.following)
+            for index in (*guide.offsets, *guide.following, *guide.pointing)
         ]
         try:
             value = weighted_loss(model, tokens, weights)
         finally:
             for hook in hooks:
                 hook.remove()
-        return value + SHARE * head_loss(model, guide, inputs, tokens)
+        return value + SHARE * head_loss(model, guide, inputs, tokens, weights >= 1)
 
     return loss

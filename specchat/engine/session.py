@@ -216,7 +216,7 @@ class Session:
                 drafts=self._drafts(stepped),
                 again=stepped.again,
             )
-            meter.add(step, self.runner.executor.costs.slowness.value)
+            meter.add(step, self.runner.executor.costs.usual_ms)
             yield step
             if reason is None:
                 yield from changes

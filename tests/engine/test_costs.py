@@ -102,6 +102,16 @@ def test_a_slow_machine_is_told_by_any_step() -> None:
         assert costs.draft("draft") == pytest.approx(0.5 * times, rel=0.1)
 
 
+def test_what_a_check_usually_takes_is_told_at_once() -> None:
+    """A machine that turns slow is known by its first slow step, while the smoothed figure still follows."""
+    costs = StepCosts(lambda: 0.0)
+    for drafted, ms in [(0, 1.0), (5, 2.0)] * 10:
+        costs.add("draft", step(drafted, 0.5 * drafted, ms))
+    costs.add("draft", step(5, 5.0, 6.0))
+    assert costs.usual_ms == pytest.approx(2.0)
+    assert costs.slowness.value < 2.0
+
+
 def test_noise_does_not_make_a_machine_slow() -> None:
     noise = random.Random(0)
     costs = StepCosts(lambda: 0.0)

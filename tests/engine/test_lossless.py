@@ -304,7 +304,7 @@ def test_speed_is_that_of_the_clock_though_steps_overlap() -> None:
     others = []
     for elapsed in (5.0, 5.5, 9.0, 12.0):
         others.append(meter.other_ms(one, elapsed))
-        meter.add(Step(1, (), 0, 0, 0, 1, 1.0, 1.0, others[-1], 6, "plain"), slowness=1.0)
+        meter.add(Step(1, (), 0, 0, 0, 1, 1.0, 1.0, others[-1], 6, "plain"), usual_ms=1.0)
     assert others == [3.0, 0.0, 0.0, 1.0]
     assert meter.stats(0.0).tokens_per_second == 1e3 * 4 / 12.0
 
@@ -313,7 +313,7 @@ def test_plain_decoding_is_as_slow_as_the_machine_was() -> None:
     """Plain wrote 500 tokens a second when it was measured; half of the reply's steps took three times as long."""
     meter = Meter(prompt_tokens=5, reused_tokens=0)
     for slowness in (1.0, 3.0):
-        meter.add(Step(1, (), 3, 3, 3, 4, 0.0, 2.0 * slowness, 0.0, 6, "lookup"), slowness)
+        meter.add(Step(1, (), 3, 3, 3, 4, 0.0, 2.0 * slowness, 0.0, 6, "lookup"), usual_ms=2.0)
     assert meter.stats(500.0).speedup_vs_plain == pytest.approx((1e3 * 8 / 8.0) / (500.0 / 2))
 
 

@@ -9,7 +9,6 @@ from torch import Tensor
 from specchat.engine import measure
 from specchat.engine.api import Cancel, Count, Drafted, Event, Finished, Generate, Started, Stats, Step
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.decoding.slowness import Slowness
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import UNSURE
 from specchat.engine.drafters.swift import SwiftDrafter
@@ -53,8 +52,9 @@ def test_a_temperature_that_draws_nothing_is_compared_with_greedy_speed(session:
 
 def test_on_a_slow_machine_plain_is_slow_too(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """All steps take four times what they did when the pair was loaded."""
-    monkeypatch.setattr(Slowness, "seen", lambda _, ms, __: ms)
-    monkeypatch.setattr(session.runner.executor.costs.slowness, "value", 4.0)
+    costs = session.runner.executor.costs
+    monkeypatch.setattr(costs.slowness, "value", 4.0)
+    monkeypatch.setattr(costs, "add", lambda _, stepped: setattr(costs, "usual_ms", stepped.verify_ms / 4.0))
     monkeypatch.setattr(session, "info", replace(session.info, plain_tokens_per_second=200.0))
     request = Generate(1, STORY, limits=Limits(24))
     events = list(session.generate(replace(request, speculation=Speculation.of("draft", 3))))

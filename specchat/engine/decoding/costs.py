@@ -131,6 +131,8 @@ class StepCosts:
     def forget(self) -> None:
         """Know nothing."""
         self.slowness = Slowness()
+        self.usual_ms = 0.0
+        """What the last check takes where the machine is not slow."""
         self._checks = CheckCosts()
         self._drafts: dict[str, Mean] = {}
         """Of a drafted token, by family."""
@@ -148,6 +150,7 @@ class StepCosts:
         check_ms = stepped.verify_ms / self.slowness.value
         if known := self._checks.known(rows):
             check_ms = self.slowness.seen(stepped.verify_ms, known)
+        self.usual_ms = known or check_ms
         self._checks.add(rows, check_ms)
         slow = self.slowness.value
         if self._since is not None:

@@ -15,17 +15,19 @@ class Meter:
     reused_tokens: int
     ttft_ms: float = 0.0
     tally: Tally = field(default_factory=Tally)
-    _slow: float = 0.0
+    _checks: float = 0.0
+    _usual: float = 0.0
 
-    def add(self, step: Step, slowness: float) -> None:
-        """One more step, on a machine that was so slow then."""
+    def add(self, step: Step, usual_ms: float) -> None:
+        """One more step, and what its check takes where the machine is not slow."""
         self.tally.add(step)
-        self._slow += slowness
+        self._checks += step.verify_ms
+        self._usual += usual_ms
 
     @property
     def slowness(self) -> float:
-        """That of the reply's steps on average; 1 without any."""
-        return self._slow / self.tally.steps if self.tally.steps else 1.0
+        """How many times what they usually take the reply's checks took; 1 without any."""
+        return self._checks / self._usual if self._usual else 1.0
 
     def other_ms(self, stepped: Stepped, elapsed_ms: float) -> float:
         """What of the `elapsed_ms` since the first step began went into neither drafting nor verifying, and is new.
