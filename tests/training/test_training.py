@@ -9,7 +9,7 @@ from training import data, measure
 from training.data import Rows, pack_encoded
 from training.distil import distillation_loss
 from training.generate import generate
-from training.heads import TARGET_GUIDE, followers, guided_loss
+from training.heads import TARGET_GUIDE, followers, guided_loss, pointed
 from training.model import Llama, Shape
 from training.muon import orthogonal
 from training.tokenizer import load
@@ -81,9 +81,19 @@ def test_followers_are_the_places_that_followed_the_same_token_before():
     assert found.nonzero().tolist() == [[3, 1], [4, 2]]
 
 
+def test_a_reply_points_at_what_it_takes_from_the_request():
+    """Replace 7 with 8 in 5 6 7 9: only 5, which nothing led to, 8, and 9, which followed another, are pointed at."""
+    request, reply = [1, 7, 8, 5, 6, 7, 9], [2, 5, 6, 8, 9]
+    other = [1, 5, 8]
+    tokens = torch.tensor([other + request + reply])
+    replies = torch.tensor([[False] * (3 + 7 + 1) + [True] * 4])
+    found = pointed(tokens, replies)[0].nonzero().tolist()
+    assert found == [[10, 6], [12, 5], [13, 9]]
+
+
 def test_guidance_moves_the_heads_to_their_places():
     torch.manual_seed(6)
-    model = Llama(replace(TINY, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=2))
+    model = Llama(replace(TINY, num_hidden_layers=7, num_attention_heads=4, num_key_value_heads=2))
     tokens = torch.randint(6, 40, (4, 12), generator=torch.Generator().manual_seed(6)).repeat(1, 2)
     weights = torch.ones(tokens.shape)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)

@@ -6,16 +6,23 @@ import re
 from random import Random
 
 from training.corpus.base import capital, listing, pick
-from training.corpus.edits_words import Edit, prose
+from training.corpus.edits_words import SHORT, Edit, prose
 from training.corpus.passages import passage
 from training.corpus.phrasing import order
-from training.corpus.sources import lines, odd, paragraph, public_sentence, random_words, sentence
+from training.corpus.sources import lines, odd, public_sentence, random_words, sentence, short_sentence
 from training.corpus.text_facts import fact_passage
+
+
+def units_of(rng: Random) -> list[str]:
+    """Lines to edit, mostly few."""
+    return lines(rng, 4 if rng.random() < SHORT else 9)
 
 
 def sentences_of(rng: Random, low: int, high: int) -> list[str]:
     """Sentences of ours, of a passage or of public texts."""
     kind = rng.random()
+    if rng.random() < SHORT:
+        return [short_sentence(rng) for _ in range(rng.randint(low, min(high, 4)))]
     count = rng.randint(low, high)
     if kind < 0.35:
         return [sentence(rng) for _ in range(count)]
@@ -43,7 +50,7 @@ def remove_unit(rng: Random) -> Edit:
     if rng.random() < 0.6:
         units, noun, glue = sentences_of(rng, 2, 5), "sentence", " "
     else:
-        units, noun, glue = lines(rng), pick(rng, "line|line|item|entry"), "\n"
+        units, noun, glue = units_of(rng), pick(rng, "line|line|item|entry"), "\n"
     at = rng.choice((0, len(units) - 1, len(units) - 1, 1))
     where = "last" if at == len(units) - 1 else ("first", "second")[at]
     kept = units[:at] + units[at + 1 :]
@@ -53,9 +60,10 @@ def remove_unit(rng: Random) -> Edit:
 def add_unit(rng: Random) -> Edit:
     """A text with one sentence or line more."""
     if rng.random() < 0.6:
-        source, extra, glue = paragraph(rng, 1, 4), rng.choice((sentence, public_sentence))(rng), " "
+        source, extra = prose(rng), rng.choice((sentence, short_sentence, short_sentence, public_sentence))(rng)
+        glue = " "
     else:
-        *units, extra = lines(rng)
+        *units, extra = units_of(rng)
         source, glue = "\n".join(units), "\n"
     quoted = extra if '"' in extra else f'"{extra}"'
     kind = pick(rng, "|||the sentence " if glue == " " else "|||the line ")
@@ -66,7 +74,7 @@ def add_unit(rng: Random) -> Edit:
 
 def numbered(rng: Random) -> Edit:
     """Lines with numbers."""
-    units = lines(rng)
+    units = units_of(rng)
     forms = (
         "number the lines|add line numbers|make a numbered list|put a number before each line|number these|turn this"
         " into a numbered list|make it a list with numbers|give every line a number|write these as 1, 2, 3|number the"
@@ -78,7 +86,7 @@ def numbered(rng: Random) -> Edit:
 
 def bullets(rng: Random) -> Edit:
     """Lines, or a list with commas, as bullets."""
-    units = lines(rng)
+    units = units_of(rng)
     source = rng.choice(("\n".join(units), ", ".join(units), ", ".join(units), listing(units), "; ".join(units)))
     forms = (
         "turn this into a bullet list|make bullets of it|write this as a list|make a bullet list|use bullet"
@@ -91,7 +99,7 @@ def bullets(rng: Random) -> Edit:
 
 def joined(rng: Random) -> Edit:
     """Lines as one line with commas."""
-    units = lines(rng)
+    units = units_of(rng)
     forms = (
         "put this on one line with commas|join the lines with commas|make one line of it, with commas|write these in"
         " one line, separated by commas|turn this into a comma-separated list|put commas between them|merge the lines"
@@ -127,7 +135,7 @@ def shorten(rng: Random) -> Edit:
 
 def marks(rng: Random) -> Edit:
     """Marks taken away, put in or changed."""
-    source = rng.choice((sentence, public_sentence))(rng)
+    source = rng.choice((sentence, short_sentence, short_sentence, public_sentence))(rng)
     words = ", ".join(random_words(rng, 3, 8).split(" "))
     bare = re.sub(r"[^\w\s]", "", source)
     options = [

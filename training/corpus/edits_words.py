@@ -10,7 +10,15 @@ from training.corpus.misspelt import MISSPELT, STATEMENTS
 from training.corpus.passages import passage
 from training.corpus.phrasing import mark, order, wish
 from training.corpus.public import vocabulary
-from training.corpus.sources import paragraph, program, public_sentence, public_text, random_words, sentence
+from training.corpus.sources import (
+    paragraph,
+    program,
+    public_sentence,
+    public_text,
+    random_words,
+    sentence,
+    short_sentence,
+)
 from training.corpus.text_facts import fact_passage
 from training.corpus.words import (
     ADJECTIVES,
@@ -49,8 +57,15 @@ _REPLACE_SAID = (
 )
 
 
+SHORT = 0.7
+"""How often what is to be edited is short: many small edits teach more than few large ones."""
+
+
 def prose(rng: Random) -> str:
-    """A paragraph to edit."""
+    """A text to edit, short or a paragraph."""
+    if rng.random() < SHORT:
+        makers = (short_sentence, sentence, lambda r: random_words(r, 2, 8))
+        return rng.choice(makers)(rng)
     chance = rng.random()
     if chance < 0.2:
         return paragraph(rng, 1, 3)
@@ -83,7 +98,10 @@ def changed(rng: Random, old: str, new: str) -> str:
 
 def rename(rng: Random) -> Edit:
     """A name, place, colour or animal changed everywhere."""
-    source = passage(rng).text + (" " + paragraph(rng, 1, 2) if rng.random() < 0.5 else "")
+    if rng.random() < SHORT:
+        source = " ".join(rng.choice((sentence, short_sentence))(rng) for _ in range(rng.randint(1, 2)))
+    else:
+        source = passage(rng).text + (" " + paragraph(rng, 1, 2) if rng.random() < 0.5 else "")
     for kind, pool in rng.sample([("name", NAMES), ("city", CITIES), ("colour", COLOURS), ("animal", ANIMALS)], 4):
         found = [word for word in pool if re.search(rf"\b{word}\b", source)]
         if found:
@@ -146,7 +164,7 @@ def swap(rng: Random) -> Edit:
 
 def remove_word(rng: Random) -> Edit:
     """A text without one of its words."""
-    units = (random_words(rng, 4, 14) if rng.random() < 0.5 else sentence(rng)).split(" ")
+    units = (random_words(rng, 3, 8) if rng.random() < 0.5 else sentence(rng)).split(" ")
     old = rng.choice(units[:-1])
     kept = [unit for unit in units if unit != old]
     forms = (
@@ -158,7 +176,7 @@ def remove_word(rng: Random) -> Edit:
 
 def add_word(rng: Random) -> Edit:
     """A word put before or after another."""
-    units = (random_words(rng, 4, 12) if rng.random() < 0.5 else sentence(rng)).split(" ")
+    units = (random_words(rng, 3, 8) if rng.random() < 0.5 else sentence(rng)).split(" ")
     at = rng.randrange(1, len(units) - 1)
     near, new = units[at], rng.choice((rng.choice(ADJECTIVES), rng.choice(COLOURS), any_word(rng)))
     where, place = rng.choice((("before", 0), ("after", 1)))
@@ -190,8 +208,8 @@ _FIRST = (
 
 def letters(rng: Random) -> Edit:
     """A text in capital or small letters, or each word with a capital."""
-    makers = (sentence, lambda r: random_words(r, 1, 10), lambda r: public_text(r).split(". ")[0], public_sentence)
-    source = rng.choice(makers)(rng)
+    makers = (sentence, short_sentence, lambda r: random_words(r, 1, 5), public_sentence)
+    source = rng.choices(makers, (2, 4, 3, 1))[0](rng)
     chance = rng.random()
     if chance < 0.6:
         return source, order(rng, _UPPER), source.upper()
@@ -253,9 +271,21 @@ def fix_spelling(rng: Random) -> Edit:
     return bad, order(rng, _FIX), good
 
 
+def small_program(rng: Random) -> str:
+    """One to three lines of Python that use one name twice or more."""
+    a, b = rng.sample([*NOUNS, "x", "y", "n", "a", "b", "total", "items", invented(rng)], 2)
+    n, m = rng.randint(0, 99), rng.randint(2, 99)
+    return pick(
+        rng,
+        f"{a} = {n}\nprint({a} * {m})|{a} = {n}\n{b} = {a} + {m}|print({a} + {a})|{a} += {n}\nprint({a})|{a} = {b}\n{a}"
+        f" = {a} - {n}|for {a} in range({n}):\n    print({a})|{a} = [{n}, {m}]\nprint(len({a}))|def {b}({a}):\n    return"
+        f" {a} * {m}|if {a} > {n}:\n    print({a})|{a} = input()\nprint({a}, {b})",
+    )
+
+
 def rename_variable(rng: Random) -> Edit:
     """Code with one name changed."""
-    source = program(rng)
+    source = small_program(rng) if rng.random() < SHORT else program(rng)
     names = [word for word in re.findall(r"\b[a-z_]{2,}\b", source) if word not in PYTHON]
     old = rng.choice(names or ["x"])
     new = rng.choice((rng.choice(NOUNS), rng.choice(OBJECTS), "total", "items", "value", "result", "count", "data"))

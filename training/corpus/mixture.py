@@ -24,21 +24,21 @@ MAKERS: dict[str, Maker] = {
     "edit": editing.make,
 }
 WEIGHTS = {
-    "chat": 4,
-    "about": 5,
-    "facts": 7,
-    "beyond": 8,
-    "explain": 5,
+    "chat": 3,
+    "about": 4,
+    "facts": 8,
+    "beyond": 6,
+    "explain": 4,
     "story": 9,
-    "code": 7,
+    "code": 5,
     "qa": 17,
-    "copy": 18,
-    "edit": 20,
+    "copy": 10,
+    "edit": 34,
 }
 HELD_OUT_PERCENT = 2
 FOLLOWED_SHARE = 0.08
 ON_CHAT_SHARE = 0.08
-LONG_SHARE = 0.08
+LONG_SHARE = 0.04
 LONG_LIMIT = 3600
 """Characters of the longest chats: about 1,000 tokens."""
 

@@ -15,6 +15,7 @@ from training.corpus.words import (
     ANIMALS,
     CITIES,
     COLOURS,
+    DAYS,
     FOODS,
     JOBS,
     NAMES,
@@ -51,15 +52,31 @@ def sentence(rng: Random) -> str:
     )
 
 
+def short_sentence(rng: Random) -> str:
+    """A sentence of three to eight words."""
+    name, other = rng.sample(NAMES, 2)
+    noun, thing, animal, place = rng.choice(NOUNS), rng.choice(OBJECTS), rng.choice(ANIMALS), rng.choice(PLACES)
+    return pick(
+        rng,
+        f"The {noun} is {rng.choice(ADJECTIVES)}.|The {thing} was {rng.choice(ADJECTIVES)}.|{name} met {other}."
+        f"|{name} forgot the {thing}.|The {rng.choice(COLOURS)} {thing} is broken.|We saw a {animal} in the {place}."
+        f"|Please bring the {thing}.|Nobody liked the {rng.choice(FOODS)}.|I will call {name} on {rng.choice(DAYS)}."
+        f"|{name} lives in {rng.choice(CITIES)}.|It costs {number(rng)} euros.|{name} is a {rng.choice(JOBS)}."
+        f"|My {animal} sleeps in the {place}.|They {rng.choice(VERBS)} the {noun}.|Do not {rng.choice(VERBS)} the"
+        f" {thing}.|The {animal} wanted {rng.choice(FOODS)}.|Our {noun} begins at {rng.randint(1, 12)}.|{name} will"
+        f" come on {rng.choice(DAYS)}.|The {invented(rng)} belongs to {name}.|There were {number(rng)} {animal}s.",
+    )
+
+
 def paragraph(rng: Random, low: int = 2, high: int = 7) -> str:
     """Several sentences."""
     return " ".join(sentence(rng) for _ in range(rng.randint(low, high)))
 
 
-def lines(rng: Random) -> list[str]:
-    """Short lines, such as a shopping list."""
+def lines(rng: Random, most: int = 9) -> list[str]:
+    """Three lines or more, all short, such as a shopping list."""
     kind = rng.randrange(5)
-    count = rng.randint(3, 9)
+    count = rng.randint(3, most)
     if kind == 0:
         return [f"{number(rng)} {rng.choice(FOODS)}" for _ in range(count)]
     if kind == 1:
