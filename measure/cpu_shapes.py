@@ -1,9 +1,9 @@
 """A model of random weights on the processor, in three formats, beside llama.cpp (the extra `gguf`).
 
-    python -m measure.cpu_shapes [--shape 0.2b] [--repeats 12]
+    python -m measure.cpu_shapes [--shape 0.2b] [--repeats 12] [--threads 1]
 
-One thread each, in turns, 100 tokens in the cache: milliseconds of a pass with logits, and how many times faster it is
-here.
+So many threads each, in turns, 100 tokens in the cache: milliseconds of a pass with logits, and how many times faster
+it is here.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.gguf.export import Kind, export
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.pair import Quant
 
 
@@ -45,15 +46,22 @@ SHAPES = {
 """All have 16 heads over 8 of keys and values; the larger two are Qwen3's."""
 
 
+def shape_of(name: str) -> ModelConfig:
+    """The configuration of one of the shapes."""
+    small = Checkpoint.open(demo_model("target")).config
+    return replace(small, heads=16, kv_heads=8, context=1024, **SHAPES[name])
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="0.2b")
     parser.add_argument("--repeats", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    small = Checkpoint.open(demo_model("target")).config
-    shape = replace(small, heads=16, kv_heads=8, context=1024, **SHAPES[options.shape])
+    threads = options.threads
+    torch.set_num_threads(threads)
+    shape = shape_of(options.shape)
     print(f"{shape.parameters() / 1e6:,.0f} million weights\n")
     print("| | rows | ms | ms, llama.cpp | times faster |\n|---|---|---|---|---|")
     with TemporaryDirectory() as folder:
@@ -61,8 +69,8 @@ def main() -> None:
         for quant, kind in FORMATS:
             file = Path(folder) / f"{kind}.gguf"
             export(opened, file, kind, tokenizer=False)
-            ours = CpuDecoder(opened, 512, quant, threads=1)
-            theirs = llama_cpp.Llama(str(file), n_ctx=512, n_threads=1, n_threads_batch=1, verbose=False)
+            ours = CpuDecoder(opened, 512, quant, threads)
+            theirs = llama_cpp.Llama(str(file), n_ctx=512, n_threads=threads, n_threads_batch=threads, verbose=False)
             text = list(range(CONTEXT))
             ours.forward(text, 0)
             theirs.eval(text)

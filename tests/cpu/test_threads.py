@@ -91,6 +91,17 @@ def test_a_busy_machine_is_hardly_slower_than_with_one_thread() -> None:
     assert all(later - sooner > 1000 for sooner, later in pairwise(tried)), "one such pass is enough"
 
 
+def test_threads_come_back_at_once_though_a_trial_was_lost() -> None:
+    """The other core is taken, then the machine is faster for a while with the core taken still, then it is idle."""
+    threads = Threads(choices(2), 2)
+    run(threads, lambda count: (0.038, 0.033)[count - 1], 100)
+    for one in (0.061, 0.040, 0.061):
+        run(threads, lambda count, one=one: (one, 3.3 * one)[count - 1], 40)
+        assert threads.settled == 1
+    run(threads, lambda count: (0.037, 0.032)[count - 1], 3 * TRIAL)
+    assert threads.settled == 2
+
+
 def test_a_slower_machine_is_tried_once() -> None:
     threads = Threads(choices(4), 4)
     run(threads, idle, 20)

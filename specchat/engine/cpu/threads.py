@@ -14,6 +14,8 @@ CLEAR = 4
 """Passes after which it is judged where all of them were slower, or all faster."""
 SHARE = 0.02
 """Part of the time that trials may cost."""
+OWED = 2 * TRIAL
+"""What earlier trials may have cost too much, in usual passes, when a machine that got faster is tried all the same."""
 CHANGED = 1.4
 """So many times slower or faster than usual, and the machine is another than it was."""
 GAIN = 0.95
@@ -75,7 +77,7 @@ class Threads:
         """Begin a trial where it is time for one; `level` is how slow passes are beside what is usual."""
         if level > CHANGED:
             self._begin(-1, level)
-        elif self._room >= (0 if level < 1 / CHANGED else TRIAL):
+        elif self._room >= (-OWED if level < 1 / CHANGED else TRIAL):
             self._side = 1 if level < 1 / CHANGED else -self._side
             if not self._begin(self._side, level):
                 self._begin(-self._side, level)

@@ -1,0 +1,84 @@
+"""The number of threads that passes learn, beside each fixed number, while other programs come and go.
+
+    python -m measure.cpu_threads [--shape 0.6b] [--passes 400]
+
+Random weights in float16, one row, 100 tokens in the cache. Busy loops run beside it, as many as a phase says; in each
+phase passes with every fixed number of threads and with the learnt one take turns.
+"""
+
+import argparse
+from collections import Counter
+from contextlib import ExitStack
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+import torch
+
+from measure.cpu_shapes import CONTEXT, SHAPES, shape_of
+from specchat.bench.synthetic import write_random
+from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.cpu.threads import choices
+from specchat.engine.model.checkpoint import Checkpoint
+
+LEARNT = 0
+"""Stands for the learnt number among the fixed ones."""
+
+
+def busy() -> None:
+    """Keep a processor at work."""
+    while True:
+        pass
+
+
+def timed(decoder: CpuDecoder) -> float:
+    """Milliseconds of a pass of one row."""
+    started = perf_counter()
+    decoder.forward([7], CONTEXT)
+    return 1e3 * (perf_counter() - started)
+
+
+def phase(fixed: CpuDecoder, learning: CpuDecoder, passes: int) -> tuple[dict[int, list[float]], Counter[int]]:
+    """Milliseconds of passes with each number of threads, and how often which number was the learnt one."""
+    times: dict[int, list[float]] = {}
+    taken: Counter[int] = Counter()
+    for _ in range(passes):
+        for count in choices(fixed.threads):
+            fixed.use_threads(count)
+            times.setdefault(count, []).append(timed(fixed))
+        times.setdefault(LEARNT, []).append(timed(learning))
+        taken[learning.working] += 1
+    return times, taken
+
+
+def main() -> None:
+    """Print a row for each phase."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", choices=SHAPES, default="0.6b")
+    parser.add_argument("--passes", type=int, default=400)
+    options = parser.parse_args()
+    most = torch.get_num_threads()
+    with TemporaryDirectory() as folder:
+        opened = Checkpoint.open(write_random(Path(folder) / "random", shape_of(options.shape), 0))
+        fixed, learning = (CpuDecoder(opened, 512, threads=most) for _ in range(2))
+    for decoder in (fixed, learning):
+        decoder.forward(list(range(CONTEXT)), 0)
+    counts = choices(most)
+    print("| busy loops beside | " + " | ".join(f"{count} threads" for count in counts) + " | learnt | its numbers |")
+    print("|---|" + "---|" * (len(counts) + 2))
+    for loops in (0, 1, most, 0):
+        with ExitStack() as stack:
+            for _ in range(loops):
+                process = get_context("spawn").Process(target=busy, daemon=True)
+                process.start()
+                stack.callback(process.kill)
+            times, taken = phase(fixed, learning, options.passes)
+        cells = [f"{median(times[count]):.1f} ms" for count in (*counts, LEARNT)]
+        numbers = ", ".join(f"{count}: {100 * of / options.passes:.0f} %" for count, of in sorted(taken.items()))
+        print(f"| {loops} | " + " | ".join(cells) + f" | {numbers} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
