@@ -21,6 +21,7 @@ from specchat.engine.model.plan import GIB, Model, Place, Plan, fits, plan
 from specchat.engine.pair import Quant
 from specchat.engine.runners.host import host_model, host_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.threads import CORES
 
 
 def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, free: int | None) -> None:
@@ -40,7 +41,7 @@ def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, 
 
 def planned(shapes: Shapes, quant: Quant | None, context: int, place: Place) -> Plan:
     """The pair with its target as `quant` says and its draft as a pair in models.toml that says nothing of it."""
-    threads = 0 if place == "cuda" or compiled.unavailable() else torch.get_num_threads()
+    threads = 0 if place == "cuda" or compiled.unavailable() else CORES
     target = Model(shapes.target, place, quant, half=True, threads=threads)
     return drafting(plan(target, Model(shapes.draft, place, half=True, threads=threads), context), {})
 

@@ -5,11 +5,11 @@ import os
 import torch
 
 CORES = torch.get_num_threads()
-"""Physical cores as torch counts them when the process starts."""
+"""Physical cores as torch counts them when the process starts; the compiled pass learns how many of them pay."""
 
 
 def leave_one_core() -> None:
-    """Use all cores but one, unless OMP_NUM_THREADS says otherwise.
+    """Let torch use all cores but one, unless OMP_NUM_THREADS says otherwise.
 
     The products' threads wait for each other at every call: one that shares its core with the app, or with anything
     else, holds up all of them (measured on two busy cores: steps of 6 ms became 15 to 480 ms).

@@ -277,9 +277,9 @@ def small_program(rng: Random) -> str:
     n, m = rng.randint(0, 99), rng.randint(2, 99)
     return pick(
         rng,
-        f"{a} = {n}\nprint({a} * {m})|{a} = {n}\n{b} = {a} + {m}|print({a} + {a})|{a} += {n}\nprint({a})|{a} = {b}\n{a}"
-        f" = {a} - {n}|for {a} in range({n}):\n    print({a})|{a} = [{n}, {m}]\nprint(len({a}))|def {b}({a}):\n    return"
-        f" {a} * {m}|if {a} > {n}:\n    print({a})|{a} = input()\nprint({a}, {b})",
+        f"{a} = {n}\nprint({a} * {m})|{a} = {n}\n{b} = {a} + {m}|print({a} + {a})|{a} += {n}\nprint({a})|"
+        f"{a} = {b}\n{a} = {a} - {n}|for {a} in range({n}):\n    print({a})|{a} = [{n}, {m}]\nprint(len({a}))|"
+        f"def {b}({a}):\n    return {a} * {m}|if {a} > {n}:\n    print({a})|{a} = input()\nprint({a}, {b})",
     )
 
 

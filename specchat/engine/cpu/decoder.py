@@ -31,10 +31,14 @@ from specchat.engine.model.runs import Runs, chain
 from specchat.engine.model.vectors import FEW, LANES, workers
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
+from specchat.engine.threads import CORES
 
 Floats = NDArray[np.float32]
 TRIALS = 3
 """Passes by which a number of threads is judged while loading."""
+FEW_ROWS, MANY = 2, 8
+"""Passes over so few rows wait for memory, others for sums, of which more threads make more; and rows that stand for
+these."""
 
 
 class CpuDecoder(CachedDecoder):
@@ -50,17 +54,17 @@ class CpuDecoder(CachedDecoder):
     ) -> None:
         """Read the weights; `context` and `quant` as in `model.decoder.Decoder`, for a shape that `vectors.fits` takes.
 
-        `threads` is the most that may work on it; 0 as many as torch uses, and one for a small model. `clock`, in
-        seconds, tells how many of them are best.
+        `threads` is the most that may work on it; 0 as many as there are cores, and one where passes are short.
+        `clock`, in seconds, tells how many of them are best for few rows and for many.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
         """
         self.config = c = checkpoint.config
-        threads = threads or workers(c, torch.get_num_threads())
+        few, many = (threads or workers(c, CORES, rows) for rows in (1, TILE))
         self._clock = clock
         self.context = min(c.context, context or c.context)
-        self._crew = Crew(threads)
+        self._crew = Crew(many)
         self._packed = Packed()
         norms: list[list[Floats]] = []
         with Weights(checkpoint) as weights:
@@ -80,20 +84,25 @@ class CpuDecoder(CachedDecoder):
         self._kernels = np.zeros((FORMS, ROWS + 1), np.int64)
         for form in set(self._table[:, FORM].tolist()):
             self._kernels[form] = kernels(form)
-        self._make_buffers(threads)
-        self._threads = Threads([1])
-        if threads > 1:
-            counts = choices(threads)
-            times = {count: self._timed(count) for count in counts}
-            self._threads = Threads(counts, min(counts, key=times.__getitem__))
+        self._make_buffers(many)
+        of_few = self._learning(1, choices(few))
+        of_many = self._learning(MANY, choices(many), of_few.settled)
+        self._few, self._many = of_few, of_many
 
-    def _timed(self, count: int) -> float:
-        """Seconds in which so many threads read a token."""
+    def _learning(self, rows: int, counts: list[int], least: int = 1) -> Threads:
+        """How many threads pass so many rows, to begin with the best of `least` and more."""
+        if len(counts) == 1:
+            return Threads(counts)
+        times = {count: self._timed(rows, count) for count in counts if count >= least}
+        return Threads(counts, min(times, key=times.__getitem__))
+
+    def _timed(self, rows: int, count: int) -> float:
+        """Seconds in which so many threads read so many tokens."""
         self.use_threads(count)
         times = []
         for _ in range(TRIALS):
             started = self._clock()
-            self.forward([0], 0)
+            self.forward([0] * rows, 0)
             times.append(self._clock() - started)
         return min(times)
 
@@ -124,7 +133,8 @@ class CpuDecoder(CachedDecoder):
         self._x[:rows] = self._embedded([min(token, c.vocab - 1) for token in tokens])
         self._counters[:] = 0
         learning = rows <= TILE and skip == NOTHING
-        self._crew.active = self._threads.next if learning else self._threads.settled
+        threads = self._few if rows <= FEW_ROWS else self._many
+        self._crew.active = threads.next if learning else threads.settled
         started = self._clock()
         self._crew.run(
             passes.layers,
@@ -153,7 +163,7 @@ class CpuDecoder(CachedDecoder):
             self._counters,
         )
         if learning:
-            self._threads.took(rows, self._clock() - started)
+            threads.took(rows, self._clock() - started)
         return torch.from_numpy(self._x[:rows].copy())
 
     def keep(self, rows: Sequence[int], start: int) -> None:
@@ -194,7 +204,7 @@ class CpuDecoder(CachedDecoder):
     @property
     def threads(self) -> int:
         """The most that work on it."""
-        return self._threads.most
+        return self._many.most
 
     @property
     def working(self) -> int:
@@ -203,7 +213,7 @@ class CpuDecoder(CachedDecoder):
 
     def use_threads(self, count: int) -> None:
         """Let so many work on it from here on, at most those it was made for."""
-        self._threads = Threads([min(max(count, 1), len(self._own))])
+        self._few = self._many = Threads([min(max(count, 1), len(self._own))])
 
     @property
     def exactness(self) -> str:

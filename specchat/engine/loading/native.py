@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-import torch
-
 from specchat.engine.api import Loading
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError
@@ -24,7 +22,7 @@ from specchat.engine.out_of_memory import ran_out
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
-from specchat.engine.threads import leave_one_core
+from specchat.engine.threads import CORES, leave_one_core
 from specchat.engine.translation.dictionary import Dictionary
 
 
@@ -58,7 +56,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
 
     show(f"reading {pair.target.label}", 0.1)
     context = pair.context or DEFAULT_CONTEXT
-    threads = torch.get_num_threads() if compiled.expected() else 0
+    threads = CORES if compiled.expected() else 0
     placement = place(pair, target, draft, context, threads=threads)
     with telling(placement.plan):
         if any(model.compiled for model in placement.plan.models):

@@ -7,7 +7,7 @@ LANES = 16
 FEW = 8
 """The least panels, vectors of outputs, at a time; of many rows also the most, which a core's cache holds meanwhile."""
 SMALL = 30_000_000
-"""Weights of a model whose passes are over before several threads have begun."""
+"""Products of a pass that is over before several threads have begun."""
 
 
 def fits(config: ModelConfig) -> bool:
@@ -20,6 +20,6 @@ def panels_for(outputs: int) -> int:
     return max(FEW, -(-outputs // LANES))
 
 
-def workers(config: ModelConfig, most: int) -> int:
-    """The most threads that are of use to a pass of a model of this shape, where there are `most`."""
-    return most if config.parameters() > SMALL else 1
+def workers(config: ModelConfig, most: int, rows: int = 1) -> int:
+    """The most threads that are of use to a pass of a model of this shape over so many rows, where there are `most`."""
+    return most if rows * config.parameters() > SMALL else 1
