@@ -69,15 +69,24 @@ def pointed(tokens: Tensor, replies: Tensor) -> Tensor:
 
 
 def head_loss(model: Llama, guide: Guide, inputs: dict[int, Tensor], tokens: Tensor, replies: Tensor) -> Tensor:
-    """How far the chosen heads are from looking at earlier neighbours, at what followed the same token before, and at
-    what the reply takes from the request."""
+    """How far the chosen heads are from looking where they should.
+
+    That is at earlier neighbours, at what followed the same token before, and at what a reply takes up next, be it by
+    copying or not.
+    """
     length = tokens.shape[1] - 1
     rope = model.rope(torch.arange(length, device=tokens.device)[None])
     losses = []
     for index, offsets in guide.offsets.items():
         found = _attention(model.attention(index), inputs[index], rope, len(offsets))
         losses += [-found[:, head].diagonal(-offset, 1, 2).mean() for head, offset in enumerate(offsets)]
-    for chosen, wanted in ((guide.following, followers(tokens)), (guide.pointing, pointed(tokens, replies))):
+    copied = followers(tokens)
+    shown = (
+        (guide.following, copied),
+        (guide.pointing, copied & replies[:, 1:, None]),
+        (guide.pointing, pointed(tokens, replies)),
+    )
+    for chosen, wanted in shown:
         rows = wanted.any(-1)
         for index, heads in chosen.items():
             found = _attention(model.attention(index), inputs[index], rope, heads)
