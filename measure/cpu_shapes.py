@@ -37,7 +37,9 @@ class Sizes(TypedDict):
 
 
 FORMATS: tuple[tuple[Quant | None, Kind], ...] = ((None, "f16"), ("int8", "q8_0"), ("nf4", "q4_0"))
-CONTEXT, ROWS = 100, (1, 2, 4, 8)
+CONTEXT, ROWS = 100, (1, 2, 4, 8, 128)
+PROMPT_REPEATS = 3
+"""Of passes over the most rows, a block of a prompt."""
 PAUSE_S = 0.02
 SHAPES = {
     "0.2b": Sizes(hidden=1024, intermediate=3072, layers=14, head_dim=64, vocab=32000),
@@ -92,7 +94,8 @@ def main() -> None:
             ours.forward(text, 0)
             theirs.eval(text)
             for rows in ROWS:
-                times = compared(ours, theirs, text[:rows], options.repeats)
+                repeats = PROMPT_REPEATS if rows == ROWS[-1] else options.repeats
+                times = compared(ours, theirs, list(range(rows)), repeats)
                 mine, others = (median(column) for column in zip(*times, strict=True))
                 ratio = median(b / a for a, b in times)
                 print(
