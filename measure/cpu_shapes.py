@@ -2,8 +2,8 @@
 
     python -m measure.cpu_shapes [--shape 0.2b] [--repeats 12] [--threads 1]
 
-So many threads each, in turns, 100 tokens in the cache: milliseconds of a pass with logits, and how many times faster
-it is here.
+So many threads each, in turns, 100 tokens in the cache: milliseconds of a pass with logits, of a block of a prompt with
+those of its last row, and how many times faster it is here.
 """
 
 import argparse
@@ -37,9 +37,8 @@ class Sizes(TypedDict):
 
 
 FORMATS: tuple[tuple[Quant | None, Kind], ...] = ((None, "f16"), ("int8", "q8_0"), ("nf4", "q4_0"))
-CONTEXT, ROWS = 100, (1, 2, 4, 8, 128)
+CONTEXT, CHECKED, PROMPT = 100, (1, 2, 4, 8), 128
 PROMPT_REPEATS = 3
-"""Of passes over the most rows, a block of a prompt."""
 PAUSE_S = 0.02
 SHAPES = {
     "0.2b": Sizes(hidden=1024, intermediate=3072, layers=14, head_dim=64, vocab=32000),
@@ -55,14 +54,19 @@ def shape_of(name: str) -> ModelConfig:
     return replace(small, heads=16, kv_heads=8, context=1024, **SHAPES[name])
 
 
-def compared(ours: CpuDecoder, theirs: llama_cpp.Llama, tokens: list[int], repeats: int) -> list[tuple[float, float]]:
-    """Milliseconds of passes over the tokens, each after a pause in which threads that look for work fall asleep."""
-    found = []
+def compared(
+    ours: CpuDecoder, theirs: llama_cpp.Llama, rows: int, logits: int, repeats: int
+) -> list[tuple[float, float]]:
+    """Milliseconds of passes, each after a pause in which threads that look for work fall asleep.
+
+    `theirs` makes logits of so many rows, too.
+    """
+    found, tokens = [], list(range(rows))
     for _ in range(repeats):
         theirs.n_tokens = CONTEXT
         sleep(PAUSE_S)
         started = perf_counter()
-        ours.logits(ours.forward(tokens, CONTEXT))
+        ours.logits(ours.forward(tokens, CONTEXT)[-logits:])
         ended = perf_counter()
         sleep(PAUSE_S)
         again = perf_counter()
@@ -89,18 +93,24 @@ def main() -> None:
             file = Path(folder) / f"{kind}.gguf"
             export(opened, file, kind, tokenizer=False)
             ours = CpuDecoder(opened, 512, quant, threads)
-            theirs = llama_cpp.Llama(str(file), n_ctx=512, n_threads=threads, n_threads_batch=threads, verbose=False)
-            text = list(range(CONTEXT))
-            ours.forward(text, 0)
-            theirs.eval(text)
-            for rows in ROWS:
-                repeats = PROMPT_REPEATS if rows == ROWS[-1] else options.repeats
-                times = compared(ours, theirs, list(range(rows)), repeats)
-                mine, others = (median(column) for column in zip(*times, strict=True))
-                ratio = median(b / a for a, b in times)
-                print(
-                    f"| {quant or 'float16'}, {kind} | {rows} | {mine:.1f} | {others:.1f} | {ratio:.2f} |", flush=True
+            ours.forward(list(range(CONTEXT)), 0)
+            for counts, repeats in ((CHECKED, options.repeats), ((PROMPT,), PROMPT_REPEATS)):
+                theirs = llama_cpp.Llama(
+                    str(file),
+                    n_ctx=512,
+                    n_threads=threads,
+                    n_threads_batch=threads,
+                    logits_all=counts is CHECKED,
+                    verbose=False,
                 )
+                theirs.eval(list(range(CONTEXT)))
+                for rows in counts:
+                    times = compared(ours, theirs, rows, rows if counts is CHECKED else 1, repeats)
+                    mine, others = (median(column) for column in zip(*times, strict=True))
+                    ratio = median(b / a for a, b in times)
+                    name = f"{quant or 'float16'}, {kind}"
+                    print(f"| {name} | {rows} | {mine:.1f} | {others:.1f} | {ratio:.2f} |", flush=True)
+                theirs.close()
 
 
 if __name__ == "__main__":
