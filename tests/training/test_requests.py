@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from training.corpus import copying, followups, story
+from training.corpus import copying, drills, followups, story
 from training.corpus.base import assistant, user
 from training.corpus.code_bank import FUNCTIONS, SAID
 from training.corpus.edits_lines import LINE_EDITS
@@ -29,6 +29,7 @@ OPENINGS = {
     "qa": 280,
     "copy": 320,
     "edit": 320,
+    "drill": 250,
 }
 
 
@@ -50,6 +51,30 @@ def test_gaps_are_filled_with_the_words_as_they_are():
         assert word in said
         assert "PLAIN word" in said
         assert "{" not in said
+
+
+def test_small_edits_change_what_they_are_asked_to():
+    rng = Random(7)
+    for _ in range(300):
+        text, said, answer = drills.replace(rng)
+        changed = [(old, new) for old, new in zip(text.split(" "), answer.split(" "), strict=True) if old != new]
+        assert all(old.strip(".,!?") in said for old, _ in changed), (text, said, answer)
+        text, said, answer = drills.remove(rng)
+        assert set(text.split(" ")) - set(answer.split(" ")) <= set(re.sub(r"[\"'`“”]", "", said).split(" "))
+        text, said, answer = drills.add(rng)
+        added = [word for word in answer.split(" ") if word not in text.split(" ")]
+        assert all(word in said for word in added)
+
+
+def test_a_name_of_code_is_changed_everywhere():
+    rng = Random(8)
+    for _ in range(200):
+        text, _, answer = drills.rename(rng)
+        bare = [re.sub(r"```(python)?\n?", "", part).strip() for part in (text, answer)]
+        pairs = {
+            (old, new) for old, new in zip(*(re.findall(r"\w+", part) for part in bare), strict=True) if old != new
+        }
+        assert len(pairs) == 1, (text, answer)
 
 
 def test_a_text_is_shown_whole_after_or_before_its_request():

@@ -38,7 +38,7 @@ from training.corpus.words import (
 Edit = tuple[str, str, str]
 """A text, the request to change it, and the changed text."""
 
-_REPLACE = (
+REPLACE = (
     "replace {x} with {y}|replace {x} by {y}|replace the word {x} with {y}|replace the word {x} by {y}|change {x} to"
     " {y}|change {x} into {y}|change the word {x} to {y}|write {y} instead of {x}|put {y} instead of {x}|use {y}"
     " instead of {x}|swap {x} for {y}|swap out {x} for {y}|substitute {y} for {x}|turn {x} into {y}|make {x} {y}|make"
@@ -48,7 +48,7 @@ _REPLACE = (
     " {y}|rewrite this with {y} instead of {x}|write this with {y} in place of {x}|correct {x} to {y}|rename {x} to"
     " {y}|update {x} to {y}"
 )
-_REPLACE_SAID = (
+REPLACE_SAID = (
     "{x} should be {y}.|It should be {y}, not {x}.|Not {x} but {y}.|{x} -> {y}|{x} => {y}|s/{x}/{y}/|{y} instead of"
     " {x}|{y} instead of {x}, please.|I meant {y}, not {x}.|Where it says {x}, it should say {y}.|{x} is wrong, it is"
     " {y}.|{x} must become {y}.|The same text with {y} instead of {x}.|Same but {y} for {x}|I don't like {x}, use"
@@ -93,7 +93,7 @@ def replace(rng: Random) -> Edit:
 def changed(rng: Random, old: str, new: str) -> str:
     """A request for one word in place of another, both pointed at in the same way."""
     style = mark(rng, "{}")
-    return _orders(rng, _REPLACE, _REPLACE_SAID, x=style.replace("{}", old), y=style.replace("{}", new))
+    return _orders(rng, REPLACE, REPLACE_SAID, x=style.replace("{}", old), y=style.replace("{}", new))
 
 
 def rename(rng: Random) -> Edit:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from random import Random
 
-from training.corpus import about, beyond, chat, coding, copying, editing, explain, facts, followups, qa, story
+from training.corpus import about, beyond, chat, coding, copying, drills, editing, explain, facts, followups, qa, story
 from training.corpus.base import Dialogue, Maker, Message
 from training.corpus.kept_apart import kept_apart
 
@@ -22,6 +22,7 @@ MAKERS: dict[str, Maker] = {
     "qa": qa.make,
     "copy": copying.make,
     "edit": editing.make,
+    "drill": drills.make,
 }
 WEIGHTS = {
     "chat": 3,
@@ -34,6 +35,7 @@ WEIGHTS = {
     "qa": 17,
     "copy": 10,
     "edit": 34,
+    "drill": 60,
 }
 HELD_OUT_PERCENT = 2
 FOLLOWED_SHARE = 0.08
