@@ -1,8 +1,8 @@
 """The number of threads that passes learn, beside each fixed number, while other programs come and go.
 
-    python -m measure.cpu_threads [--shape 0.6b] [--passes 400]
+    python -m measure.cpu_threads [--shape 0.6b] [--passes 400] [--rows 1]
 
-Random weights in float16, one row, 100 tokens in the cache. Busy loops run beside it, as many as a phase says; in each
+Random weights in float16, 100 tokens in the cache. Busy loops run beside it, as many as a phase says; in each
 phase passes with every fixed number of threads and with the learnt one take turns.
 """
 
@@ -33,22 +33,24 @@ def busy() -> None:
         pass
 
 
-def timed(decoder: CpuDecoder) -> float:
-    """Milliseconds of a pass of one row."""
+def timed(decoder: CpuDecoder, rows: int) -> float:
+    """Milliseconds of a pass of so many rows."""
     started = perf_counter()
-    decoder.forward([7], CONTEXT)
+    decoder.forward([7] * rows, CONTEXT)
     return 1e3 * (perf_counter() - started)
 
 
-def phase(fixed: CpuDecoder, learning: CpuDecoder, passes: int) -> tuple[dict[int, list[float]], Counter[int]]:
+def phase(
+    fixed: CpuDecoder, learning: CpuDecoder, rows: int, passes: int
+) -> tuple[dict[int, list[float]], Counter[int]]:
     """Milliseconds of passes with each number of threads, and how often which number was the learnt one."""
     times: dict[int, list[float]] = {}
     taken: Counter[int] = Counter()
     for _ in range(passes):
         for count in choices(fixed.threads):
             fixed.use_threads(count)
-            times.setdefault(count, []).append(timed(fixed))
-        times.setdefault(LEARNT, []).append(timed(learning))
+            times.setdefault(count, []).append(timed(fixed, rows))
+        times.setdefault(LEARNT, []).append(timed(learning, rows))
         taken[learning.working] += 1
     return times, taken
 
@@ -58,6 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="0.6b")
     parser.add_argument("--passes", type=int, default=400)
+    parser.add_argument("--rows", type=int, default=1)
     options = parser.parse_args()
     most = torch.get_num_threads()
     with TemporaryDirectory() as folder:
@@ -74,7 +77,7 @@ def main() -> None:
                 process = get_context("spawn").Process(target=busy, daemon=True)
                 process.start()
                 stack.callback(process.kill)
-            times, taken = phase(fixed, learning, options.passes)
+            times, taken = phase(fixed, learning, options.rows, options.passes)
         cells = [f"{median(times[count]):.1f} ms" for count in (*counts, LEARNT)]
         numbers = ", ".join(f"{count}: {100 * of / options.passes:.0f} %" for count, of in sorted(taken.items()))
         print(f"| {loops} | " + " | ".join(cells) + f" | {numbers} |", flush=True)
