@@ -15,10 +15,12 @@ UNFIT: Mapping[str, Mapping[str, str]] = {
     DEFAULT_BACKEND: {},
     GGUF_BACKEND: {
         "draft-tree": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
+        "lookahead": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
         "swift": "llama.cpp cannot leave out layers",
     },
     HF_BACKEND: {
         "draft-tree": "transformers' caches hold chains of tokens, no trees",
+        "lookahead": "transformers' caches hold chains of tokens, no trees",
         "swift": "transformers runs all layers",
     },
 }

@@ -68,6 +68,13 @@ STRATEGIES: dict[str, StrategyInfo] = {
             True,
         ),
         StrategyInfo(
+            "lookahead",
+            "Lookahead",
+            "The target writes at several later places in each pass and drafts what it wrote there.",
+            "itself",
+            7,
+        ),
+        StrategyInfo(
             "swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", "itself", 4
         ),
     )

@@ -177,7 +177,7 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { path = "x.gguf", cache = "q4" }', "not 'q4'"),
         (
             HEAD + '    target = { path = "x" }\n    strategy = "lokup"',
-            'no strategy "lokup" (plain, auto, draft, draft-tree, lookup, suffix, ngram, cascade, swift)',
+            'no strategy "lokup" (plain, auto, draft, draft-tree, lookup, suffix, ngram, cascade, lookahead, swift)',
         ),
         (HEAD + '    target = { path = "x" }\n    strategy = "draft"', 'strategy "draft" needs a draft model'),
         (

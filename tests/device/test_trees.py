@@ -192,6 +192,20 @@ def test_a_grown_tree_is_the_hosts(runner: Runner, shallow: Folders, acceptance:
         assert named(ours) == pytest.approx(named(theirs), rel=1e-3)
 
 
+def test_what_is_likeliest_after_each_node_is_told_as_on_the_host(runner: Runner, shallow: Folders) -> None:
+    """So that lookahead drafts the same there, n-grams that were read in the step before among it."""
+    host = host_runner(Decoder(Checkpoint.open(shallow.target)), None)
+    made = []
+    for pair in (runner, host):
+        reply = started(pair, list(range(40, 49)), SAMPLINGS["penalised"])
+        steps = [reply.step(pair.drafters["lookahead"], 7, "coupled") for _ in range(4)]
+        made.append([(s.tokens, s.drafts, s.parents, s.likeliest) for s in steps])
+        reply.close()
+    assert made[0] == made[1]
+    # Of chains, too.
+    assert {parents == tuple(range(len(parents))) for _, _, parents, _ in made[0]} == {False, True}
+
+
 def test_an_unlikely_tree_ends_early(runner: Runner, shallow: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host looks at a level while the next one is found; what is worth too little is left out."""
     monkeypatch.setattr(draft_tree, "LEAST", 0.1)

@@ -236,7 +236,7 @@ def test_a_step_tells_what_was_drafted_and_how_sure(demo: Session, strategy: str
             candidates = tree.candidates().get(step.accepted - 1, [])
             assert step.tested == step.accepted + bool(candidates)
         for draft in step.drafts:
-            assert (draft.probability is None) == (step.strategy in ("lookup", "ngram"))
+            assert (draft.probability is None) == (step.strategy in ("lookup", "ngram", "lookahead"))
             assert draft.probability is None or 0 < draft.probability <= 1
         at += step.emitted
     assert (strategy == "plain") == (not any(step.drafts for step in steps(events)))

@@ -66,6 +66,10 @@ class Drafts(Protocol):
         """
         ...
 
+    def want_likeliest(self) -> None:
+        """Have the step tell, in `Stepped.likeliest`, what the target finds likeliest after each node."""
+        ...
+
     def leave_out(self, skip: Skip) -> None:
         """Which sub-layers `run` skips from now on where it is asked to."""
         ...

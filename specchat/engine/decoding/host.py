@@ -47,6 +47,7 @@ class HostDrafts:
         self.switch = 0
         """Tokens of the draft before those that another family added; 0 where one made all."""
         self._copy: Copy | None = None
+        self._wants_likeliest = False
         self._growth: Growth | None = None
         self._acceptance = acceptance
         self._timed = acceptance == "coupled" or self.sampler.greedy
@@ -106,6 +107,9 @@ class HostDrafts:
 
     def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
         self.draft = Draft(list(tokens), list(parents), confidence=list(confidence))
+
+    def want_likeliest(self) -> None:
+        self._wants_likeliest = True
 
     def leave_out(self, skip: Skip) -> None:
         self._skip = skip
@@ -221,6 +225,9 @@ class HostExecutor(HostDrafts):
         # Without a draft each test makes the same choice.
         if self._guard is not None and (self._timed or not draft.tokens):
             logits, self._again = self._guard.settle(logits, fed, len(self.text) - 1, self.sampler, self.history)
+        self._likeliest: tuple[int, ...] = ()
+        if self._wants_likeliest:
+            self._likeliest = tuple(logits.numpy().argmax(-1).tolist())
         self._judged = judge(logits, draft, len(self.text), self.sampler, self.history, self._acceptance)
         if branched:
             self._target.keep(self._judged.path, len(self.text))
@@ -243,6 +250,7 @@ class HostExecutor(HostDrafts):
             parents=tuple(draft.parents),
             switch=self.switch,
             again=self._again,
+            likeliest=self._likeliest,
         )
         self.stops.observe(stepped)
         return stepped

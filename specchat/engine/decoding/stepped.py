@@ -11,7 +11,9 @@ class Stepped:
     nodes that they follow, empty for a chain. `path` are the nodes that stayed, `tested` counts the places that were
     judged. `confidence` is the probability of each token, empty where the family has none to tell: it is shown, nothing
     depends on it. `switch` counts the first drafts of one that two made, one after the other; 0 where one made all.
-    `again` counts the choices that were made again, being close.
+    `again` counts the choices that were made again, being close. `likeliest` is the token of the target's largest logit
+    after each node, node 0 first, where the drafter wanted to know: whatever the sampling, so that it tells nothing of
+    the noise.
     """
 
     tokens: tuple[int, ...]
@@ -24,6 +26,7 @@ class Stepped:
     parents: tuple[int, ...] = ()
     switch: int = 0
     again: int = 0
+    likeliest: tuple[int, ...] = ()
 
     @property
     def accepted(self) -> int:

@@ -136,15 +136,17 @@ class DeviceExecutor:
 
     def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
         if tokens:
-            fed = torch.tensor(tokens, dtype=torch.int32)
-            self._state.fed[1 : len(tokens) + 1].copy_(fed, non_blocking=True)
+            self._state.fed[1 : len(tokens) + 1].copy_(torch.tensor(tokens, dtype=torch.int32), non_blocking=True)
+        self._parents, self._confidence, self._drafted = tuple(parents), tuple(confidence), len(tokens)
         if any(parent != i for i, parent in enumerate(parents)):
-            self._state.set_tree(parents)
-            self._kind = "tree"
-            self._branched = True
-        self._parents = tuple(parents)
-        self._confidence = tuple(confidence)
-        self._drafted = len(tokens)
+            self._check_tree()
+
+    def want_likeliest(self) -> None:
+        self._check_tree()  # of a chain it is not told
+
+    def _check_tree(self) -> None:
+        self._state.set_tree(self._parents)
+        self._kind, self._branched = "tree", True
 
     def leave_out(self, skip: Skip) -> None:
         self._flags.set(skip)
@@ -197,6 +199,7 @@ class DeviceExecutor:
             draft_ms=draft_ms,
             verify_ms=verify_ms,
             parents=self._parents,
+            likeliest=report.likeliest,
         )
         self.stops.observe(stepped)
         return stepped

@@ -33,7 +33,8 @@ BUCKETS: dict[Kind, tuple[int, ...]] = {
 class Report:
     """A verdict: `tokens` were added, the first ones are those of the nodes `path`; `tested` places were judged.
 
-    `drafts` are the tokens of nodes 1, 2, ..., `parents` the nodes that they follow.
+    `drafts` are the tokens of nodes 1, 2, ..., `parents` the nodes that they follow; `likeliest` are the tokens of the
+    largest logit after nodes 0, 1, ... of a tree.
     """
 
     tokens: tuple[int, ...]
@@ -41,6 +42,7 @@ class Report:
     tested: int
     drafts: tuple[int, ...]
     parents: tuple[int, ...]
+    likeliest: tuple[int, ...]
 
 
 class Verifier:
@@ -59,7 +61,8 @@ class Verifier:
         self._fed = torch.zeros_like(state.fed)
         self.tail = torch.zeros(ALIGNED, device=device, dtype=torch.int32)
         """The last two tokens of the text, on the device."""
-        told = (state.result, state.drafted, state.fed, state.parents)
+        self._likeliest = torch.zeros_like(state.fed)
+        told = (state.result, state.drafted, state.fed, state.parents, self._likeliest)
         self._report = torch.zeros(sum(t.numel() for t in told), device=device, dtype=torch.int32)
         self._on_host = torch.zeros(self._report.shape, dtype=torch.int32, pin_memory=device.type == "cuda")
 
@@ -74,7 +77,10 @@ class Verifier:
         self._fed.copy_(state.fed)
         tree = Branches(state.length, state.depth, state.path) if kind == "tree" else None
         target.forward(state.fed, state.length, rows, tree=tree)
-        process(target.logits(0, rows), state, 0, self._scored, rows, self._vocab)
+        logits = target.logits(0, rows)
+        if kind == "tree":
+            self._likeliest[:rows].copy_(logits[:rows, : self._vocab].argmax(-1))
+        process(logits, state, 0, self._scored, rows, self._vocab)
         if kind == "sampled block":
             judge_block(self._scored, state, rows, self._chosen, self._drawn)
         else:
@@ -86,22 +92,22 @@ class Verifier:
         text = torch.cat((self._fed[:1], state.result[3:]))
         emitted = state.result[2:3]
         torch.index_select(text, 0, torch.cat((emitted - 1, emitted)), out=self.tail[:2])
-        torch.cat((state.result, state.drafted, self._fed, state.parents), out=self._report)
+        torch.cat((state.result, state.drafted, self._fed, state.parents, self._likeliest), out=self._report)
         self._on_host.copy_(self._report, non_blocking=True)
 
     def report(self) -> Report:
         """Of the last pass, which is done."""
         nodes = self._state.fed.numel()
         accepted, tested, emitted, *rest = self._on_host.tolist()
-        added, kept, (drafted, *fed), parents = (
-            rest[start:end] for start, end in pairwise((0, nodes, 2 * nodes, 3 * nodes + 1, len(rest)))
-        )
+        ends = (0, nodes, 2 * nodes, 3 * nodes + 1, 4 * nodes + 1, len(rest))
+        added, kept, (drafted, *fed), parents, likeliest = (rest[start:end] for start, end in pairwise(ends))
         return Report(
             tokens=tuple(added[:emitted]),
             path=tuple(kept[1 : min(accepted, emitted) + 1]),
             tested=tested,
             drafts=tuple(fed[1 : drafted + 1]),
             parents=tuple(parents[1 : drafted + 1]),
+            likeliest=tuple(likeliest[: drafted + 1]),
         )
 
     def memory(self) -> int:

@@ -13,6 +13,7 @@ from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.draft_tree import DraftTreeDrafter
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
+from specchat.engine.drafters.lookahead import LookaheadDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.ngram import NgramDrafter
 from specchat.engine.drafters.plain import PlainDrafter
@@ -65,6 +66,8 @@ def drafters_for(
         refused = {
             info.name: "this pair has no draft model" for info in STRATEGIES.values() if info.needs_draft
         } | refused
+    if "lookahead" not in unfit:
+        drafters["lookahead"] = LookaheadDrafter(drafts)
     if layers >= SWIFT_LAYERS and "swift" not in unfit:
         drafters["swift"] = swift = SwiftDrafter(target, layers, drafts)
         models = models or [swift]  # where nothing else drafts for the target it does so itself
