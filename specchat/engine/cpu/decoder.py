@@ -1,9 +1,7 @@
 """The Llama-family decoder as one compiled pass: what `model/decoder.py` computes, in a fraction of the time."""
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +11,7 @@ from torch.nn.functional import embedding
 
 from specchat.engine.cpu import passes
 from specchat.engine.cpu.crew import Crew
+from specchat.engine.cpu.layout import Layout, laid_out
 from specchat.engine.cpu.packed import Packed, dense, looked_up
 from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
 from specchat.engine.cpu.threads import Threads, choices
@@ -118,24 +117,43 @@ class CpuDecoder(CachedDecoder):
         self._scores = np.zeros((threads, self.cache.capacity + LANES + 2 * c.head_dim), np.float32)
         self._logits = np.zeros((0, LANES * int(self._table[-1, PANELS])), np.float32)
         self._counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
-        self._chains: dict[int, _Layout] = {}
+        self._chains: dict[int, Layout] = {}
         self._all = np.ones((c.layers, 2), np.bool_)
+        self._count = 0
+        """How many threads are to work on what runs; 0: as many as are best so far."""
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
-        """As `model.decoder.Decoder.forward`: the rows' entries go into the cache; float32 [len(tokens), hidden]."""
-        rows, c = len(tokens), self.config
-        layout = self._chain(rows) if runs is None else _laid_out(runs)
+        if len(tokens) > TILE or skip != NOTHING:
+            return super().forward(tokens, start, skip, runs)
+        threads = self._threads(len(tokens))
+        started = self._clock()
+        self._count = threads.next
+        try:
+            hidden = super().forward(tokens, start, skip, runs)
+        finally:
+            self._count = 0
+        threads.took(len(tokens), self._clock() - started)
+        return hidden
+
+    def embedded(self, tokens: Sequence[int]) -> Tensor:
+        # A target may choose a padding token that a draft has no row for.
+        known = [min(token, self.config.vocab - 1) for token in tokens]
+        if isinstance(self._embed, Tensor):
+            return embedding(torch.tensor(known), self._embed).float()
+        return torch.from_numpy(looked_up(self._embed, known))
+
+    def through(
+        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+    ) -> Tensor:
+        rows, c = len(x), self.config
+        layout = self._chain(rows) if runs is None else laid_out(runs)
         if start + layout.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if runs is not None and runs.stashed + rows > STASH_ROWS:
             raise ValueError(f"a tree of {runs.stashed + rows} nodes has more than {STASH_ROWS}")
-        # A target may choose a padding token that a draft has no row for.
-        self._x[:rows] = self._embedded([min(token, c.vocab - 1) for token in tokens])
+        self._x[:rows] = x.numpy()
         self._counters[:] = 0
-        learning = rows <= TILE and skip == NOTHING
-        threads = self._few if rows <= FEW_ROWS else self._many
-        self._crew.active = threads.next if learning else threads.settled
-        started = self._clock()
+        self._crew.active = self._count or self._threads(rows).settled
         self._crew.run(
             passes.layers,
             self._x,
@@ -156,18 +174,18 @@ class CpuDecoder(CachedDecoder):
             self._cos,
             self._sin,
             c.heads,
-            self._parts(skip),
+            self._parts(first, last, skip),
             self._wide,
             self._own,
             self._scores,
             self._counters,
         )
-        if learning:
-            threads.took(rows, self._clock() - started)
         return torch.from_numpy(self._x[:rows].copy())
 
-    def keep(self, rows: Sequence[int], start: int) -> None:
-        """Put the entries of these rows of the stash, a path of a tree, into the cache from slot `start` on."""
+    def _threads(self, rows: int) -> Threads:
+        return self._few if rows <= FEW_ROWS else self._many
+
+    def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for kept, cached in zip(self._stash(), (self._keys, self._values), strict=True):
             cached[:, :, start : start + len(rows)] = kept[:, list(rows)].transpose(0, 2, 1, 3)
 
@@ -221,27 +239,23 @@ class CpuDecoder(CachedDecoder):
         return "row-invariant by construction"
 
     def memory(self) -> int:
-        """Bytes of weights and cache."""
         embed = self._embed.numel() * self._embed.element_size() if isinstance(self._embed, Tensor) else 0
         norms = sum(norms.nbytes for norms in (self._norms, self._head_norms, self._last_norm))
-        return self._packed.memory() + embed + self.cache.memory() + norms
+        tapped = 0 if self.taps is None else self.taps.memory()
+        return self._packed.memory() + embed + self.cache.memory() + norms + tapped
 
-    def _embedded(self, tokens: Sequence[int]) -> Floats:
-        if isinstance(self._embed, Tensor):
-            return embedding(torch.tensor(tokens), self._embed).float().numpy()
-        return looked_up(self._embed, tokens)
-
-    def _chain(self, rows: int) -> "_Layout":
+    def _chain(self, rows: int) -> Layout:
         """That of rows one after another, kept: it is wanted at every step."""
         if rows not in self._chains:
-            self._chains[rows] = _laid_out(chain(rows))
+            self._chains[rows] = laid_out(chain(rows))
         return self._chains[rows]
 
-    def _parts(self, skip: Skip) -> NDArray[np.bool_]:
-        """Which attentions and MLPs take part, bool [layers, 2]."""
-        if skip is NOTHING:
+    def _parts(self, first: int, last: int, skip: Skip) -> NDArray[np.bool_]:
+        """Which attentions and MLPs of layers first, ..., last - 1 take part, bool [layers, 2]."""
+        if skip is NOTHING and last - first == self.config.layers:
             return self._all
-        parts = self._all.copy()
+        parts = np.zeros_like(self._all)
+        parts[first:last] = True
         parts[list(skip.attention), 0] = False
         parts[list(skip.mlp), 1] = False
         return parts
@@ -252,22 +266,6 @@ class CpuDecoder(CachedDecoder):
             c = self.config
             self._stashes = np.zeros((2, c.layers, STASH_ROWS, c.kv_heads, c.head_dim), np.float32)
         return self._stashes
-
-
-class _Layout(NamedTuple):
-    """How rows follow each other, as `passes.layers` takes it; they end `reach` slots after the start."""
-
-    spans: NDArray[np.int64]
-    before: NDArray[np.int64]
-    reach: int
-
-
-def _laid_out(runs: Runs) -> _Layout:
-    ends = list(accumulate(map(len, runs.before), initial=0))
-    spans = zip(runs.depths, runs.lengths, ends, ends[1:], strict=False)
-    before = [row for rows in runs.before for row in rows]
-    reach = max(depth + length for depth, length in zip(runs.depths, runs.lengths, strict=True))
-    return _Layout(np.array(list(spans), np.int64), np.array(before, np.int64), reach)
 
 
 def _add_layer(packed: Packed, weights: Weights, c: ModelConfig, index: int, quant: Quant | None) -> list[Floats]:

@@ -23,6 +23,7 @@ from specchat.engine.model.quantised import QuantisedLinear, linear_of
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, Linear
 from specchat.engine.model.runs import Runs, chain
+from specchat.engine.model.taps import Taps
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 
@@ -50,11 +51,59 @@ class CachedDecoder(ABC):
     """What decoders of our own on the processor share: all that follows from a pass and its logits."""
 
     config: ModelConfig
+    context: int
     cache: KVCache
+    taps: Taps | None = None
+    """The hidden states that are kept of a text, if any are."""
 
     @abstractmethod
+    def embedded(self, tokens: Sequence[int]) -> Tensor:
+        """What the first layer is given: float32 [len(tokens), hidden]."""
+
+    @abstractmethod
+    def through(
+        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+    ) -> Tensor:
+        """Take hidden states through layers first, ..., last - 1, writing these layers' entries from slot `start` on.
+
+        Args:
+            x: float32 [rows, hidden], at most PREFILL_ROWS, after `first` layers; it stays as it is.
+            runs, skip: as for `forward`.
+
+        Returns:
+            float32 [rows, hidden], bit for bit what a pass over all layers has after `last` of them.
+        """
+
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
-        """Write the entries of `tokens` to the cache from slot `start` on; hidden states float32 [rows, hidden]."""
+        """Write the entries of `tokens` (at most PREFILL_ROWS) to the cache from slot `start` on; their hidden states.
+
+        Entries from `start` on count for nothing before, and those after the written ones for nothing afterwards. With
+        `runs` the tokens are nodes of a tree: `keep` then puts one path of it into the cache.
+
+        Returns:
+            float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
+        """
+        x, done = self.embedded(tokens), 0
+        if self.taps is not None and skip == NOTHING:
+            for layer in self.taps.layers:
+                x, done = self.through(x, done, layer, start, runs), layer
+                self.taps.put(layer, x, start, runs)
+        return self.through(x, done, self.config.layers, start, runs, skip)
+
+    def tap(self, layers: Sequence[int]) -> Taps:
+        """Keep the hidden states after so many layers, 0 being the embeddings, of all tokens from here on."""
+        self.taps = Taps(layers, self.config.hidden, self.context)
+        return self.taps
+
+    def keep(self, rows: Sequence[int], start: int) -> None:
+        """Put the entries of these rows of a tree, a path of it, into the cache from slot `start` on."""
+        self._keep_entries(rows, start)
+        if self.taps is not None:
+            self.taps.keep(rows, start)
+
+    @abstractmethod
+    def _keep_entries(self, rows: Sequence[int], start: int) -> None:
+        """Copy keys and values of these rows of the stash."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
@@ -88,6 +137,10 @@ class CachedDecoder(ABC):
             keys.copy_(kept[0])
             values.copy_(kept[1])
         return likeliest
+
+    @abstractmethod
+    def memory(self) -> int:
+        """Bytes of weights, cache and kept hidden states; a table that is looked up and multiplied may count twice."""
 
     def parameters(self) -> int:
         """Number of weights, a tied head counted once."""
@@ -123,30 +176,26 @@ class Decoder(CachedDecoder):
         self._blocks, self._fixed = self._prepared()
         self._padding = joined([p.padding for p in self._products()[1:]])
 
+    def embedded(self, tokens: Sequence[int]) -> Tensor:
+        # A target may choose a padding token that a draft has no row for.
+        return embedding(torch.tensor([min(token, self.config.vocab - 1) for token in tokens]), self.embed)
+
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
-        """Write the entries of `tokens` (at most PREFILL_ROWS) to the cache from slot `start` on; their hidden states.
-
-        Entries from `start` on count for nothing before, and those after the written ones for nothing afterwards. With
-        `runs` the tokens are nodes of a tree: `keep` then puts one path of it into the cache.
-
-        Returns:
-            float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
-        """
-        rows = len(tokens)
+    def through(
+        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+    ) -> Tensor:
+        rows = len(x)
         runs, stash = (chain(rows), []) if runs is None else (runs, self._stash())
         if start + max(depth + length for depth, length in zip(runs.depths, runs.lengths, strict=True)) > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
-        # A target may choose a padding token that a draft has no row for.
-        known = [min(token, self.config.vocab - 1) for token in tokens]
-        fill = [known[-1]] * (self._padding[rows] - rows)
+        extra = self._padding[rows] - rows
         return self._blocks(
-            embedding(torch.tensor([*known, *fill]), self.embed),
+            torch.cat([x, x[-1:].expand(extra, -1)]) if extra else x.clone(),
             rows,
             start,
             *self._fixed,
-            [i not in skip.attention for i in range(self.config.layers)],
-            [i not in skip.mlp for i in range(self.config.layers)],
+            [first <= i < last and i not in skip.attention for i in range(self.config.layers)],
+            [first <= i < last and i not in skip.mlp for i in range(self.config.layers)],
             runs.depths,
             runs.lengths,
             runs.before,
@@ -154,8 +203,7 @@ class Decoder(CachedDecoder):
             runs.stashed,
         )
 
-    def keep(self, rows: Sequence[int], start: int) -> None:
-        """Put the entries of these rows of the stash, a path of a tree, into the cache from slot `start` on."""
+    def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for kept, cached in zip(self._stash(), (self.cache.keys, self.cache.values), strict=True):
             cached.narrow(2, start, len(rows)).copy_(kept[:, list(rows)].transpose(1, 2))
 
@@ -183,10 +231,10 @@ class Decoder(CachedDecoder):
         return "row-invariant products: " + ", ".join(sorted(self.arrangements()))
 
     def memory(self) -> int:
-        """Bytes of weights and cache; a tied table counts twice: once to look up, once to multiply."""
         products = sum(p.memory() for p in self._products())
         norms = 4 * self.config.hidden * (2 * self.config.layers + 1)
-        return products + norms + 4 * self.embed.numel() + self.cache.memory()
+        tapped = 0 if self.taps is None else self.taps.memory()
+        return products + norms + 4 * self.embed.numel() + self.cache.memory() + tapped
 
     def _stash(self) -> list[Tensor]:
         """Keys and values of a tree's nodes: float32 [layers, STASH_ROWS, kv_heads, head_dim], made when needed."""

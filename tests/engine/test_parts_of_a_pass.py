@@ -1,0 +1,137 @@
+"""Passes over some of the layers, and the hidden states between layers: bit for bit those of whole passes."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import CachedDecoder, Decoder, Skip
+from specchat.engine.model.runs import Runs, depth_first
+from tests.engine.test_decoder import tokens
+from tests.engine.test_trees import PARENTS, path_to
+from tests.engine.tiny import FAMILY, checkpoint
+
+pytestmark = pytest.mark.cpu
+
+Make = Callable[[Checkpoint], CachedDecoder]
+LAYERS = 4
+CUTS = [(0, 1, 4), (0, 2, 4), (0, 3, 4), (0, 1, 2, 3, 4), (0, 0, 4, 4)]
+
+
+@pytest.fixture(params=[Decoder, CpuDecoder])
+def make(request: pytest.FixtureRequest) -> Make:
+    return request.param
+
+
+def in_parts(decoder: CachedDecoder, ids: list[int], start: int, cut: tuple[int, ...], runs: Runs | None) -> Tensor:
+    x = decoder.embedded(ids)
+    for first, last in pairwise(cut):
+        given = x.clone()
+        x, before = decoder.through(x, first, last, start, runs), x
+        assert torch.equal(before, given)
+    return x
+
+
+@pytest.mark.parametrize("family", ["llama", "llama-bias", "qwen2", "qwen3"])
+def test_a_pass_cut_anywhere_is_the_whole_pass(family: str, make: Make, tmp_path: Path) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILY[family]))
+    whole, cut_up = make(opened), make(opened)
+    ids, nodes = tokens(90), tokens(11, seed=1)
+    passes: list[tuple[list[int], int, Runs | None]] = [
+        (ids[:60], 0, None),
+        (ids[60:61], 60, None),
+        (ids[61:70], 61, None),
+        (nodes, 70, depth_first(PARENTS)),
+    ]
+    for cut in CUTS:
+        for given, start, runs in passes:
+            expected = whole.forward(given, start, runs=runs).clone()
+            assert torch.equal(in_parts(cut_up, given, start, cut, runs), expected), (cut, start)
+        for one in (whole, cut_up):
+            one.keep(path_to(9), 71)
+        assert torch.equal(cut_up.cache.keys[:, :, :75], whole.cache.keys[:, :, :75])
+        assert torch.equal(cut_up.cache.values[:, :, :75], whole.cache.values[:, :, :75])
+
+
+def test_a_part_writes_the_entries_of_its_layers_alone(make: Make, tmp_path: Path) -> None:
+    decoder = make(Checkpoint.open(checkpoint(tmp_path / "m")))
+    decoder.forward(tokens(5), 0)
+    before = decoder.cache.keys.clone()
+    decoder.through(decoder.embedded(tokens(5, seed=1)), 1, 3, 0)
+    changed = [not torch.equal(a, b) for a, b in zip(before, decoder.cache.keys, strict=True)]
+    assert changed == [False, True, True, False]
+
+
+def test_a_part_leaves_out_what_it_is_told_to(make: Make, tmp_path: Path) -> None:
+    decoder = make(Checkpoint.open(checkpoint(tmp_path / "m")))
+    skip = Skip(frozenset({2}), frozenset({0, 3}))
+    x = decoder.embedded(tokens(5))
+    for first, last in ((0, 2), (2, 4)):
+        x = decoder.through(x, first, last, 0, skip=skip)
+    assert torch.equal(x, decoder.forward(tokens(5), 0, skip))
+
+
+def test_what_is_tapped_is_what_transformers_has_between_layers(make: Make, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", num_key_value_heads=2)
+    decoder, ids = make(Checkpoint.open(folder)), tokens(40)
+    taps = decoder.tap([3, 0, 1, 3])
+    assert taps.layers == (0, 1, 3)
+    for start in range(0, 40, 8):
+        decoder.forward(ids[start : start + 8], start)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+    for layer in taps.layers:
+        torch.testing.assert_close(taps.at(layer, 0, 40), states[layer][0], atol=2e-4, rtol=1e-4)
+
+
+def test_tapping_changes_no_bit_of_a_pass(make: Make, tmp_path: Path) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "m"))
+    plain, tapped = make(opened), make(opened)
+    tapped.tap([1, LAYERS])
+    for given, start, runs in ((tokens(30), 0, None), (tokens(11, seed=1), 30, depth_first(PARENTS))):
+        assert torch.equal(tapped.forward(given, start, runs=runs), plain.forward(given, start, runs=runs).clone())
+    assert tapped.memory() - plain.memory() == 4 * 64 * 2 * (256 + 11)
+
+
+def test_of_a_tree_the_states_of_the_path_that_stays_are_kept(make: Make, tmp_path: Path) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "m"))
+    grown, chained = make(opened), make(opened)
+    ids, nodes = tokens(20), tokens(11, seed=1)
+    mine, theirs = grown.tap([2, LAYERS]), chained.tap([2, LAYERS])
+    for one in (grown, chained):
+        one.forward(ids, 0)
+    for path in (path_to(9), path_to(5), path_to(10)):
+        grown.forward(nodes, 20, runs=depth_first(PARENTS))
+        grown.keep(path, 21)
+        chained.forward([nodes[node] for node in (0, *path)], 20)
+        for layer in (2, LAYERS):
+            assert torch.equal(mine.at(layer, 0, 21 + len(path)), theirs.at(layer, 0, 21 + len(path)))
+
+
+def test_a_pass_that_leaves_something_out_is_not_tapped(make: Make, tmp_path: Path) -> None:
+    decoder = make(Checkpoint.open(checkpoint(tmp_path / "m")))
+    taps = decoder.tap([2])
+    decoder.forward(tokens(8), 0)
+    before = taps.at(2, 0, 8).clone()
+    decoder.forward(tokens(8, seed=1), 0, Skip(frozenset({1})))
+    assert torch.equal(taps.at(2, 0, 8), before)
+
+
+def test_a_text_taken_up_again_has_its_states(make: Make, tmp_path: Path) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "m"))
+    first, second = tokens(200), [*tokens(90), *tokens(80, seed=1)]
+    again, anew = make(opened), make(opened)
+    taps, expected = again.tap([3]), anew.tap([3])
+    cached = CachedModel(again)
+    cached.begin(first)
+    assert cached.begin(second) == 90
+    CachedModel(anew).begin(second)
+    assert torch.equal(taps.at(3, 0, 169), expected.at(3, 0, 169))
