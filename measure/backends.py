@@ -11,7 +11,8 @@ PAGE = Path(__file__).parents[1] / "README.md"
 BEGIN, END = marks("backends")
 SENTENCES = {
     DEFAULT_BACKEND: "specchat's own decoder takes safetensors of {families} and costs nothing to install; "
-    'its weights are as stored or in 4 or 8 bits (`quant = "nf4"`), which saves memory and time.',
+    'its weights are as stored or in 4 or 8 bits (`quant = "nf4"`), which saves memory and time; '
+    "on a GPU it lacks `early-exit`.",
     GGUF_BACKEND: "llama.cpp takes GGUF files and costs `pip install 'specchat[gguf]'`, which compiles for minutes, "
     "and some of plain decoding's speed on most processors; a model with a running state has `plain` alone "
     "([docs/gguf.md](docs/gguf.md)).",

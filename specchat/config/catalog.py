@@ -155,7 +155,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         target=_source(table["target"], folder),
         draft=_source(table["draft"], folder) if "draft" in table else None,
         draft_vocabulary=_placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
-        **{key: table[key] for key in ("backend", "context", "trust_remote_code") if key in table},
+        **{key: table[key] for key in ("backend", "context", "trust_remote_code", "exit_layer") if key in table},
     )
     return Pair(
         spec=spec,

@@ -116,6 +116,7 @@ class PairTable(Table):
     draft: ModelTable | None = None
     draft_vocabulary: Annotated[str, Field(min_length=1)] | None = None
     heads: dict[str, ModelTable] = Field(default_factory=dict)
+    exit_layer: Annotated[int, Field(ge=1)] | None = None
     context: Annotated[int, Field(ge=16)] | None = None
     trust_remote_code: bool = False
     strategy: Strategy | None = None
@@ -138,6 +139,8 @@ class PairTable(Table):
     def _backend_fits(self) -> Self:
         if self.trust_remote_code and self.backend != HF_BACKEND:
             raise ValueError(f'trust_remote_code goes with backend = "{HF_BACKEND}" only.')
+        if self.exit_layer is not None and self.backend != DEFAULT_BACKEND:
+            raise ValueError(f'exit_layer goes with backend = "{DEFAULT_BACKEND}" only.')
         if self.backend == GGUF_BACKEND:
             # A path may lead to a GGUF file of another name, as Ollama's are.
             if not self.target.is_gguf and self.target.path is None:

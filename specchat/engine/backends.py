@@ -16,11 +16,13 @@ UNFIT: Mapping[str, Mapping[str, str]] = {
     GGUF_BACKEND: {
         "draft-tree": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
         "lookahead": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
+        "early-exit": "llama.cpp runs all layers in one pass",
         "swift": "llama.cpp cannot leave out layers",
     },
     HF_BACKEND: {
         "draft-tree": "transformers' caches hold chains of tokens, no trees",
         "lookahead": "transformers' caches hold chains of tokens, no trees",
+        "early-exit": "transformers runs all layers in one pass",
         "swift": "transformers runs all layers",
     },
 }

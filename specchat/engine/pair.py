@@ -69,6 +69,7 @@ class PairSpec:
     """A target with an optional draft, as the engine loads it.
 
     `draft_vocabulary` is the path of a file with the tokens that the draft may propose (model/draft_vocabulary.py).
+    `exit_layer` is the number of the target's first layers that draft by `early-exit`; None to find it out.
     With `trust_remote_code` programs that come with the checkpoints are run, by the backend `hf` alone.
     """
 
@@ -80,6 +81,7 @@ class PairSpec:
     context: int | None = None
     draft_vocabulary: str | None = None
     trust_remote_code: bool = False
+    exit_layer: int | None = None
 
 
 @dataclass(frozen=True)

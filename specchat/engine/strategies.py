@@ -75,6 +75,13 @@ STRATEGIES: dict[str, StrategyInfo] = {
             7,
         ),
         StrategyInfo(
+            "early-exit",
+            "Early exit",
+            "The target's first layers draft, its others check: for targets trained to be read early (LayerSkip).",
+            "itself",
+            6,
+        ),
+        StrategyInfo(
             "swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", "itself", 4
         ),
     )

@@ -21,6 +21,7 @@ FULL = """
     target = { path = "models/target", device = "cpu", quant = "fp4" }
     draft = { repo = "a/b", revision = "abc", device = "cuda" }
     draft_vocabulary = "first.json"
+    exit_layer = 4
     context = 512
     strategy = "lookup"
     acceptance = "ratio"
@@ -54,6 +55,7 @@ def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
         draft=ModelSource(repo="a/b", revision="abc", device="cuda"),
         context=512,
         draft_vocabulary=str(tmp_path / "first.json"),
+        exit_layer=4,
     )
     assert (pair.strategy, pair.draft_length, pair.acceptance) == ("lookup", 7, "ratio")
     assert pair.lengths == {"lookup": 7, "draft": 3}
@@ -177,13 +179,15 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { path = "x.gguf", cache = "q4" }', "not 'q4'"),
         (
             HEAD + '    target = { path = "x" }\n    strategy = "lokup"',
-            'no strategy "lokup" (plain, auto, draft, draft-tree, lookup, suffix, ngram, cascade, lookahead, swift)',
+            'no strategy "lokup" (plain, auto, draft, draft-tree, lookup, suffix, ngram, cascade, lookahead, early-',
         ),
         (HEAD + '    target = { path = "x" }\n    strategy = "draft"', 'strategy "draft" needs a draft model'),
         (
             HEAD + '    target = { path = "x" }\n    draft_vocabulary = "v.json"',
             "draft_vocabulary goes with draft only",
         ),
+        (HEAD + '    target = { path = "x" }\n    exit_layer = 0', "greater than or equal to 1, not 0"),
+        (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    exit_layer = 2', "exit_layer goes with backend"),
         (HEAD + '    target = { path = "x" }\n    strategies.lokup.length = 3', 'Did you mean "lookup"?'),
         (HEAD + '    target = { path = "x" }\n    strategies.draft.len = 3', 'Did you mean "length"?'),
         (HEAD + '    target = { path = "x" }\n    strategies.draft.length = 16', "less than or equal to 15, not 16"),

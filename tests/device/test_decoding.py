@@ -83,6 +83,11 @@ def test_every_strategy_writes_what_plain_writes(runner: Runner, name: str) -> N
         assert write(runner, strategy, 3, SAMPLINGS[name]) == plain, strategy
 
 
+def test_a_pass_that_begins_between_layers_is_refused(deep: Runner) -> None:
+    told = {status.name: status.reason for status in deep.statuses}
+    assert told["early-exit"] == "on a GPU a pass runs from the first layer on"
+
+
 def test_swift_writes_what_plain_writes(deep: Runner) -> None:
     sampling = Sampling(seed=7, temperature=0.9)
     assert write(deep, "swift", 2, sampling, tokens=6) == write(deep, "plain", 0, sampling, tokens=6)

@@ -73,7 +73,7 @@ def test_replay_after_replay_gives_the_same() -> None:
 def test_memory_does_not_grow_over_ten_thousand_tokens() -> None:
     pair = runner("nf4", captured=True)
     strategies = sorted(pair.drafters)
-    assert strategies == sorted(STRATEGIES)
+    assert strategies == sorted(STRATEGIES.keys() - {"early-exit"})
     for strategy in strategies:
         write(pair, strategy, 5, SAMPLINGS[0])
     held = torch.cuda.memory_allocated()

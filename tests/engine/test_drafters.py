@@ -124,7 +124,7 @@ def test_swift_search_leaves_the_cache_as_it_was(session: Session) -> None:
     assert last.token_ids
 
 
-@pytest.mark.parametrize("strategy", ["draft", "swift"])
+@pytest.mark.parametrize("strategy", ["draft", "swift", "early-exit"])
 def test_q_is_what_the_draft_was_drawn_from(session: Session, strategy: str) -> None:
     """Token by token the keyed draw from q: ratio acceptance is exact only for the distribution really drawn from."""
     drafter = session.drafters[strategy]

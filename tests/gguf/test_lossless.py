@@ -30,7 +30,7 @@ pytestmark = pytest.mark.needs_llama
 DRAFTING = ("auto", "draft", "lookup", "suffix", "ngram", "cascade")
 ROUNDED = GgufOptions(threads=1)
 """With a cache of float16."""
-REFUSED = ("draft-tree", "lookahead", "swift")
+REFUSED = ("draft-tree", "lookahead", "early-exit", "swift")
 
 
 def test_the_strategies_that_there_are(session: Session) -> None:

@@ -181,7 +181,7 @@ def test_an_architecture_that_transformers_runs_is_described_all_the_same(tmp_pa
     assert (roomy.verdict, tight.verdict) == ("CPU", "no")
     assert roomy.words.startswith("run by transformers; takes about 1.0 GiB")
     assert fit(pair, about, None, Machine(4 << 30, 1 << 20)).verdict == "GPU"
-    assert {"draft-tree", "lookahead", "swift"}.isdisjoint(strategies(pair, about))
+    assert {"draft-tree", "lookahead", "early-exit", "swift"}.isdisjoint(strategies(pair, about))
 
 
 # GGUF headers

@@ -133,7 +133,8 @@ class StepCosts:
         self.slowness = Slowness()
         self.usual_ms = 0.0
         """What the last check takes where the machine is not slow."""
-        self._checks = CheckCosts()
+        self._checks, self._begun_checks = CheckCosts(), CheckCosts()
+        """Those of all layers, and those that drafting had begun."""
         self._drafts: dict[str, Mean] = {}
         """Of a drafted token, by family."""
         self._other = Mean()
@@ -148,10 +149,11 @@ class StepCosts:
         """One more step, whose draft is of `family`."""
         now, rows = self._clock(), 1 + stepped.drafted
         check_ms = stepped.verify_ms / self.slowness.value
-        if known := self._checks.known(rows):
+        checks = self._begun_checks if stepped.begun else self._checks
+        if known := checks.known(rows):
             check_ms = self.slowness.seen(stepped.verify_ms, known)
         self.usual_ms = known or check_ms
-        self._checks.add(rows, check_ms)
+        checks.add(rows, check_ms)
         slow = self.slowness.value
         if self._since is not None:
             other_ms = 1e3 * (now - self._since) - stepped.draft_ms - stepped.verify_ms

@@ -95,6 +95,17 @@ class Drafts(Protocol):
         ...
 
 
+class EarlyDrafts(Drafts, Protocol):
+    """Where a target's first layers draft for it."""
+
+    def run_early(self, layers: int, node: int) -> None:
+        """Run the target's first `layers` over a node of a chain, as `run`; `pick` then reads them.
+
+        The check goes on from there. In one step the number of layers is one.
+        """
+        ...
+
+
 class Drafter(Protocol):
     """One family of drafting, wherever it runs. Tokens are those of the whole text, prompt included."""
 

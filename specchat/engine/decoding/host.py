@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 
-from torch import Tensor, stack, tensor
+from torch import Tensor, cat, stack, tensor
 from torch.nn.functional import one_hot, pad
 
 from specchat.engine.decoding import noise
@@ -16,8 +16,8 @@ from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
-from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.runs import depth_first
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.runs import Runs, depth_first
 from specchat.engine.options import Acceptance, Sampling
 
 
@@ -204,7 +204,17 @@ class HostExecutor(HostDrafts):
 
     def start(self, acceptance: Acceptance) -> None:
         super().start(acceptance)
+        self._early: list[Tensor] = []
+        """Hidden states float32 [1, hidden] of nodes 0, 1, ... after the first layers, where these drafted."""
         self._started = perf_counter()
+
+    def run_early(self, layers: int, node: int) -> None:
+        target = self._target
+        assert isinstance(target, CachedDecoder)
+        fed = target.embedded(self.draft.tokens[-1:] or self.text[-1:])
+        self._hidden = target.onward(fed, 0, layers, len(self.text) - 1 + node)
+        self._early.append(self._hidden)
+        self._layers = layers
 
     def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
         if parents and not self._trees:
@@ -219,8 +229,7 @@ class HostExecutor(HostDrafts):
         runs = depth_first(draft.parents)
         branched = len(runs.lengths) > 1
         fed = [self.text[-1], *draft.tokens]
-        hidden = self._target.forward(fed, len(self.text) - 1, runs=runs if branched else None)
-        logits = self._target.logits(hidden)
+        logits = self._target.logits(self._checked(fed, runs if branched else None))
         self._again = 0
         # Without a draft each test makes the same choice.
         if self._guard is not None and (self._timed or not draft.tokens):
@@ -231,6 +240,15 @@ class HostExecutor(HostDrafts):
         self._judged = judge(logits, draft, len(self.text), self.sampler, self.history, self._acceptance)
         if branched:
             self._target.keep(self._judged.path, len(self.text))
+
+    def _checked(self, fed: Sequence[int], runs: Runs | None) -> Tensor:
+        """Hidden states float32 [len(fed), hidden] of the pending token and the drafted ones."""
+        start, begun, target = len(self.text) - 1, len(self._early), self._target
+        if not begun:
+            return target.forward(fed, start, runs=runs)
+        assert isinstance(target, CachedDecoder)
+        last = target.onward(target.embedded(fed[begun:]), 0, self._layers, start + begun)
+        return target.onward(cat([*self._early, last]), self._layers, target.config.layers, start)
 
     def verdict(self) -> Stepped:
         draft, judged = self.draft, self._judged
@@ -251,6 +269,7 @@ class HostExecutor(HostDrafts):
             switch=self.switch,
             again=self._again,
             likeliest=self._likeliest,
+            begun=len(self._early),
         )
         self.stops.observe(stepped)
         return stepped

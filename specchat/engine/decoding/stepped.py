@@ -13,7 +13,7 @@ class Stepped:
     depends on it. `switch` counts the first drafts of one that two made, one after the other; 0 where one made all.
     `again` counts the choices that were made again, being close. `likeliest` is the token of the target's largest logit
     after each node, node 0 first, where the drafter wanted to know: whatever the sampling, so that it tells nothing of
-    the noise.
+    the noise. `begun` counts the nodes that drafting had run the target's first layers over: the check took less then.
     """
 
     tokens: tuple[int, ...]
@@ -27,6 +27,7 @@ class Stepped:
     switch: int = 0
     again: int = 0
     likeliest: tuple[int, ...] = ()
+    begun: int = 0
 
     @property
     def accepted(self) -> int:

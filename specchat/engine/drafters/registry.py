@@ -12,6 +12,7 @@ from specchat.engine.drafters.cascade import CascadeDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.draft_tree import DraftTreeDrafter
 from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.drafters.early_exit import EarlyExitDrafter, Exits
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.lookahead import LookaheadDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
@@ -41,11 +42,13 @@ def drafters_for(
     costs: StepCosts,
     fences: Fences,
     unfit: Mapping[str, str] = MappingProxyType({}),
+    exits: Exits | None = None,
 ) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
     """Drafters by strategy name, and the status of every strategy, for a target of so many layers.
 
     `drafts` makes what the target drafts for itself; `earlier` is what may be copied from other chats; `costs` are told
-    of each step; `fences` tell code from prose; `unfit` says of strategies that what runs the target cannot have why.
+    of each step; `fences` tell code from prose; `unfit` says of strategies that what runs the target cannot have why;
+    `exits` where it can be left between its layers.
     """
     lookup, suffix, ngram = LookupDrafter(drafts), SuffixDrafter(drafts, earlier), NgramDrafter(drafts, earlier)
     copiers = [drafter for drafter in (lookup, suffix, ngram) if drafter.name not in unfit]
@@ -68,6 +71,10 @@ def drafters_for(
         } | refused
     if "lookahead" not in unfit:
         drafters["lookahead"] = LookaheadDrafter(drafts)
+    if exits is not None and not exits.refused:
+        drafters["early-exit"] = EarlyExitDrafter(target, exits)
+    elif "early-exit" not in unfit:
+        refused["early-exit"] = exits.refused if exits is not None else "on a GPU a pass runs from the first layer on"
     if layers >= SWIFT_LAYERS and "swift" not in unfit:
         drafters["swift"] = swift = SwiftDrafter(target, layers, drafts)
         models = models or [swift]  # where nothing else drafts for the target it does so itself

@@ -1,9 +1,13 @@
 """Online search for the sub-layers that SWIFT can leave out with the least loss of agreement."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from specchat.engine.decoding.cached import Model
 from specchat.engine.model.decoder import Skip
+
+SEARCH_EVERY = 4
+"""Verify steps between two trials of a search."""
 
 WINDOW = 32
 """Generated tokens that a trial is scored on."""
@@ -15,6 +19,13 @@ PATIENCE = 300
 MOST_TRIALS = 1000
 
 Sublayer = tuple[str, int]
+
+
+def right_without(target: Model, text: Sequence[int], skip: Skip) -> float:
+    """The share of the last WINDOW tokens of `text` that the target would have drafted right without `skip`."""
+    first = len(text) - 1 - WINDOW
+    guesses = target.guesses(text[first:-1], first, skip)
+    return sum(a == b for a, b in zip(guesses, text[first + 1 :], strict=True)) / WINDOW
 
 
 class SkipSearch:

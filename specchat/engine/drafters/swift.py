@@ -9,11 +9,7 @@ from collections.abc import Sequence
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.skip_search import WINDOW, SkipSearch
-from specchat.engine.model.decoder import Skip
-
-SEARCH_EVERY = 4
-"""Verify steps between two trials of the search."""
+from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, SkipSearch, right_without
 
 
 class SwiftDrafter:
@@ -62,13 +58,5 @@ class SwiftDrafter:
 
     def _try_another(self, text: Sequence[int]) -> None:
         """Score one more skip set on the last generated tokens: the share it would have drafted right."""
-        first = len(text) - 1 - WINDOW
-        if self.search.done or first < self._prompt:
-            return
-        window, expected = text[first:-1], text[first + 1 :]
-
-        def score(skip: Skip) -> float:
-            guesses = self._target.model.guesses(window, first, skip)
-            return sum(a == b for a, b in zip(guesses, expected, strict=True)) / WINDOW
-
-        self.search.offer(score)
+        if not self.search.done and len(text) - self._prompt > WINDOW:
+            self.search.offer(lambda skip: right_without(self._target.model, text, skip))

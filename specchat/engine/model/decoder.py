@@ -83,12 +83,19 @@ class CachedDecoder(ABC):
         Returns:
             float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
         """
-        x, done = self.embedded(tokens), 0
+        return self.onward(self.embedded(tokens), 0, self.config.layers, start, runs, skip)
+
+    def onward(
+        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+    ) -> Tensor:
+        """As `through`, and keep what is tapped on the way; the embeddings count to the first layer."""
+        done = first
         if self.taps is not None and skip == NOTHING:
             for layer in self.taps.layers:
-                x, done = self.through(x, done, layer, start, runs), layer
-                self.taps.put(layer, x, start, runs)
-        return self.through(x, done, self.config.layers, start, runs, skip)
+                if first < layer <= last or (not layer and not first):
+                    x, done = self.through(x, done, layer, start, runs), layer
+                    self.taps.put(layer, x, start, runs)
+        return self.through(x, done, last, start, runs, skip)
 
     def tap(self, layers: Sequence[int]) -> Taps:
         """Keep the hidden states after so many layers, 0 being the embeddings, of all tokens from here on."""

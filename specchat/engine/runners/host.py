@@ -12,6 +12,7 @@ from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.drafters.early_exit import Exits
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.registry import DraftModel, drafters_for
 from specchat.engine.model.checkpoint import Checkpoint
@@ -48,7 +49,8 @@ class About:
     """What is told of a target, as in `Runner`.
 
     `layers` are those that may be left out; `trees` says whether it checks trees; `refused` why it cannot have a
-    strategy; `guard` makes choices again that may be off.
+    strategy; `guard` makes choices again that may be off; `config` is that of a model of our own, and `exit_layer` the
+    number of its layers that are to draft.
     """
 
     layers: int
@@ -59,6 +61,8 @@ class About:
     trees: bool = True
     refused: Mapping[str, str] = field(default_factory=dict)
     guard: Guard | None = None
+    config: ModelConfig | None = None
+    exit_layer: int | None = None
 
 
 def host_model(
@@ -76,11 +80,13 @@ def host_model(
     return CpuDecoder(checkpoint, context, quant)
 
 
-def host_runner(target: OwnModel, draft: HostModel | None) -> Runner:
+def host_runner(target: OwnModel, draft: HostModel | None, exit_layer: int | None = None) -> Runner:
     """A target of our own on the processor, and the drafters that go with it."""
     threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
     words = f"cpu, {threads}, {torch.backends.cpu.get_cpu_capability()}"
-    return assembled(target, draft, About(target.config.layers, target.config.eos, words, target.exactness))
+    c = target.config
+    about = About(c.layers, c.eos, words, target.exactness, config=c, exit_layer=exit_layer)
+    return assembled(target, draft, about)
 
 
 def assembled(target: HostModel, draft: HostModel | None, about: About) -> Runner:
@@ -92,8 +98,10 @@ def assembled(target: HostModel, draft: HostModel | None, about: About) -> Runne
     drafting = DraftModel(cached["draft"], executor, ahead=False) if draft is not None else None
     earlier, fences = Earlier(), Fences()
     refused = {**refused_by(draft), **about.refused}
+    c = about.config
+    exits = Exits(executor, c.layers, c.head_layers, about.exit_layer) if c is not None else None
     drafters, statuses = drafters_for(
-        cached["target"], about.layers, executor, drafting, earlier, executor.costs, fences, refused
+        cached["target"], about.layers, executor, drafting, earlier, executor.costs, fences, refused, exits
     )
     return Runner(
         target=cached["target"],

@@ -37,11 +37,12 @@ def load_runner(
                 f"{pair.id}: the draft is to run on the GPU and the target on the CPU. Give the target device = "
                 '"cuda" too, or the draft device = "cpu".',
             )
-        return _on_host(target, draft, plan, about_draft, dictionary)
+        return _on_host(pair, target, draft, plan, about_draft, dictionary)
     return _on_gpu(target, draft, plan, about_draft, dictionary)
 
 
 def _on_host(
+    pair: PairSpec,
     target: Checkpoint,
     draft: Checkpoint | None,
     plan: Plan,
@@ -54,7 +55,7 @@ def _on_host(
         about_draft()
         drafting = host_model(draft, plan.context, plan.draft.quant, drafting=True)
         small = translated(drafting, dictionary, big.vocab)
-    return host_runner(big, small)
+    return host_runner(big, small, pair.exit_layer)
 
 
 def _on_gpu(
