@@ -13,7 +13,7 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stop import Stop
 from specchat.engine.drafters.early_exit import EarlyExitDrafter
 from specchat.engine.drafters.exit_search import MOST, ROUNDS, ExitSearch
-from specchat.engine.drafters.skip_search import WINDOW
+from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder, Decoder
@@ -37,7 +37,7 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return checkpoint(tmp_path / "target", num_key_value_heads=2)
+    return checkpoint(tmp_path / "target", num_key_value_heads=2, tie_word_embeddings=False)
 
 
 @pytest.fixture
@@ -107,7 +107,39 @@ def test_the_first_layers_and_the_head_draft(folder: Path, make: Make) -> None:
         text.append(token)
 
 
-def test_where_to_leave_is_found_while_it_writes(session: Session) -> None:
+def test_a_trial_tells_how_many_tokens_the_first_layers_would_have_drafted_right(
+    folder: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder, alone = make(Checkpoint.open(folder)), make(Checkpoint.open(folder))
+    runner = host_runner(decoder, None)
+    drafter = runner.drafters["early-exit"]
+    assert isinstance(drafter, EarlyExitDrafter)
+    # What the first layer alone would write, but for some tokens.
+    text = list(PROMPT)
+    for _ in range(WINDOW + 1):
+        hidden = alone.through(alone.embedded(text), 0, 1, 0)
+        text.append(int(alone.logits(hidden[-1:])[0].argmax()))
+    told: list[tuple[int, float]] = []
+    for wrong, right in ((0, 1.0), (1, 1.0 - 1 / WINDOW)):
+        text[-1] += wrong
+        runner.target.begin(text)
+        runner.executor.begin(Sampling(), text, ())
+        runner.executor.start("coupled")
+        drafter.forget()
+        drafter.begin(PROMPT)
+        monkeypatch.setattr(drafter.search, "tell", lambda *trial: told.append(trial))
+        for _ in range(SEARCH_EVERY):
+            assert not told
+            drafter.propose(text, 1)
+        assert told == [(1, right)]
+        told.clear()
+        drafter.begin(text[:-WINDOW])
+        for _ in range(SEARCH_EVERY):
+            drafter.propose(text, 1)
+        assert not told, "the prompt is none of the target's writing"
+
+
+def test_where_to_leave_is_found_while_it_writes(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     drafter = session.drafters["early-exit"]
     assert isinstance(drafter, EarlyExitDrafter)
     drafter.forget()
@@ -122,9 +154,11 @@ def test_where_to_leave_is_found_while_it_writes(session: Session) -> None:
     session.target.keep(0)
     session.target.begin([*tokens, 0])
     assert torch.equal(kept, target.cache.keys[:, :, : len(tokens)])
-    assert (
-        last.token_ids == finished(reply(session, "abcabc", Sampling(), Limits(WINDOW + 60), Speculation())).token_ids
-    )
+    plain = finished(reply(session, "abcabc", Sampling(), Limits(WINDOW + 60), Speculation()))
+    assert last.token_ids == plain.token_ids
+    # Nothing is tried any more.
+    monkeypatch.setattr(target, "guesses", None)
+    reply(session, "abcabc", Sampling(), Limits(WINDOW + 60), Speculation("early-exit", 2))
     drafter.forget()
     assert not drafter.search.done
 

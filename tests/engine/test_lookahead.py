@@ -84,6 +84,10 @@ def test_what_is_likeliest_completes_n_grams_and_moves_the_window(drafts: HostEx
     drafter.propose([*TEXT, 118, 118, 119], 3)
     # Of a shorter draft the first column alone.
     assert drafted(drafts) == [(62,), (51,), (51, 61)]
+    drafts.start("coupled")
+    drafter.propose([*TEXT, 118, 118, 119], 15)
+    # The first column's n-gram begins with the token that was pending.
+    assert (118, 50) in drafted(drafts)
 
 
 def test_a_step_of_another_drafter_is_not_learnt_from(drafts: HostExecutor) -> None:

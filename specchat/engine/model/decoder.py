@@ -88,11 +88,11 @@ class CachedDecoder(ABC):
     def onward(
         self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
     ) -> Tensor:
-        """As `through`, and keep what is tapped on the way; the embeddings count to the first layer."""
+        """As `through`, and keep what is tapped on the way, `x` too."""
         done = first
         if self.taps is not None and skip == NOTHING:
             for layer in self.taps.layers:
-                if first < layer <= last or (not layer and not first):
+                if first <= layer <= last:
                     x, done = self.through(x, done, layer, start, runs), layer
                     self.taps.put(layer, x, start, runs)
         return self.through(x, done, last, start, runs, skip)
