@@ -15,6 +15,10 @@ KEYWORDS = ("print", "for", "in", "range", "len", "def", "return", "if", "input"
 """Words of `small_program` that are no names."""
 
 
+AGAIN = 0.4
+"""How often the word to replace may stand in one more place."""
+
+
 def _text(rng: Random) -> str:
     """A short text of sentences or of words."""
     if rng.random() < 0.6:
@@ -35,7 +39,12 @@ def _replaced(text: str, old: str, new: str) -> str:
 def replace(rng: Random) -> Edit:
     """One word for another."""
     text = _text(rng)
-    old, new = _word_of(rng, text), rng.choice((any_word(rng), rng.choice(NOUNS), rng.choice(NAMES)))
+    old = _word_of(rng, text)
+    if rng.random() < AGAIN:
+        words = text.split(" ")
+        words[rng.randrange(len(words))] = old
+        text = " ".join(words)
+    new = rng.choice((any_word(rng), rng.choice(NOUNS), rng.choice(NAMES)))
     style = mark(rng, "{}")
     form = pick(rng, REPLACE if rng.random() < 0.75 else REPLACE_SAID)
     said = form.replace("{x}", style.replace("{}", old)).replace("{y}", style.replace("{}", new))

@@ -26,16 +26,16 @@ MAKERS: dict[str, Maker] = {
 }
 WEIGHTS = {
     "chat": 3,
-    "about": 4,
-    "facts": 8,
+    "about": 6,
+    "facts": 12,
     "beyond": 6,
     "explain": 4,
     "story": 9,
-    "code": 5,
+    "code": 6,
     "qa": 17,
-    "copy": 10,
+    "copy": 14,
     "edit": 34,
-    "drill": 60,
+    "drill": 30,
 }
 HELD_OUT_PERCENT = 2
 FOLLOWED_SHARE = 0.08
