@@ -44,7 +44,8 @@ def page(text: str) -> str:
 def _cell(strategy: str, backend: str) -> str:
     if reason := UNFIT[backend].get(strategy):
         return f"no: {reason}"
-    return "with a draft model" if STRATEGIES[strategy].needs_draft else "yes"
+    info = STRATEGIES[strategy]
+    return "with a draft model" if info.needs_draft else "with its heads" if info.needs_head else "yes"
 
 
 def _families() -> str:

@@ -74,7 +74,7 @@ def fetch(ordered: "Order") -> tuple[Path, ...]:
 
 def _lacking(pair: "Pair") -> "list[ModelSource]":
     """The models of `pair` that have to be downloaded first. The hub is not asked."""
-    sources = [source for source in (pair.spec.target, pair.spec.draft) if source is not None and source.repo]
+    sources = [source for source in pair.spec.sources if source.repo]
     if not sources:
         return []
     from specchat.engine.fetch.cached import cached

@@ -118,7 +118,7 @@ def _sources(model: str, known: Here) -> "list[ModelSource]":
         if source.repo is None:
             raise Problem(f"{model} is on this machine already.", ExitCode.USAGE)
         return [source]
-    sources = [source for source in (pair.spec.target, pair.spec.draft) if source is not None and source.repo]
+    sources = [source for source in pair.spec.sources if source.repo]
     if not sources:
         raise Problem(f"Pair {pair.id} has nothing to download: its models are folders.", ExitCode.USAGE)
     return sources
@@ -145,7 +145,7 @@ def rm(models: Path | None, model: str, yes: bool) -> None:
     known = here(models)
     pair = _pair(model, known)
     own = pair is not None and pair.id in own_ids(known.file)
-    repos = [model] if pair is None else [s.repo for s in (pair.spec.target, pair.spec.draft) if s and s.repo]
+    repos = [model] if pair is None else [s.repo for s in pair.spec.sources if s.repo]
     going = removal(known.hub, repos, known.catalog, pair.id if pair else "")
     for sentence in going.kept:
         click.echo(sentence, err=True)

@@ -57,6 +57,9 @@ def prepare(asked: Asked) -> Prepared:
     pair = _pair(asked, settings, catalog)
     if asked.strategy and STRATEGIES[asked.strategy].needs_draft and pair.spec.draft is None:
         raise click.UsageError(f'--strategy {asked.strategy} needs a draft model, and pair "{pair.id}" has none.')
+    head = STRATEGIES[asked.strategy].needs_head if asked.strategy else None
+    if head is not None and head not in pair.spec.heads:
+        raise click.UsageError(f'--strategy {asked.strategy} needs {head} heads, and pair "{pair.id}" names none.')
     context = asked.context or settings.context or Limits().context
     given = {name: value for name in SAMPLING if (value := getattr(asked, name)) is not None}
     return Prepared(
@@ -116,4 +119,7 @@ def _pair(asked: Asked, settings: Settings, catalog: Catalog) -> Pair:
 def _preferred(settings: Settings, pair: Pair) -> str | None:
     """The strategy of config.toml where the pair can have it: a preference should not stop a pair from working."""
     strategy = settings.strategy
-    return None if strategy and STRATEGIES[strategy].needs_draft and pair.spec.draft is None else strategy
+    info = STRATEGIES.get(strategy or "")
+    if info is None or (info.needs_draft and pair.spec.draft is None):
+        return None
+    return None if info.needs_head and info.needs_head not in pair.spec.heads else strategy

@@ -1,7 +1,7 @@
 """models.toml: pairs of a target and its draft, as docs/models-toml.md describes them."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         target=_source(table["target"], folder),
         draft=_source(table["draft"], folder) if "draft" in table else None,
         draft_vocabulary=_placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
+        heads={head: _source(source, folder) for head, source in table.get("heads", {}).items()},
         **{key: table[key] for key in ("backend", "context", "trust_remote_code", "exit_layer") if key in table},
     )
     return Pair(
@@ -166,7 +167,6 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         sampling=Sampling(**table.get("sampling", {})),
         requires=Requires(**table.get("requires", {})),
         licence=table.get("licence", ""),
-        unsupported=_unsupported(table.get("heads", ())),
     )
 
 
@@ -184,9 +184,3 @@ def _source(table: Mapping[str, Any], folder: Path) -> ModelSource:
 def _placed(path: str, folder: Path) -> str:
     """A path of models.toml, which may be relative to the file's `folder`."""
     return str(folder.absolute() / os.path.expanduser(path))
-
-
-def _unsupported(heads: Iterable[str]) -> str:
-    if names := ", ".join(sorted(heads)):
-        return f"drafting heads ({names}) cannot be run yet"
-    return ""

@@ -84,6 +84,30 @@ class ModelTable(Table):
         return self
 
 
+class HeadTable(Table):
+    """Trained heads: `repo` (with `revision`) or `path` says where they are."""
+
+    repo: Repo | None = None
+    path: Annotated[str, Field(min_length=1)] | None = None
+    revision: str | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.repo is None) == (self.path is None):
+            raise ValueError("give one of repo and path.")
+        if self.revision is not None and self.repo is None:
+            raise ValueError("revision goes with repo only.")
+        return self
+
+
+class HeadsTable(Table):
+    """By family, a key for each of `strategies.HEADS`."""
+
+    medusa: HeadTable | None = None
+    eagle: HeadTable | None = None
+    eagle3: HeadTable | None = None
+
+
 class StrategyTable(Table):
     length: Annotated[int, Field(ge=1, le=MAX_DRAFT_LENGTH)]
 
@@ -115,7 +139,7 @@ class PairTable(Table):
     target: ModelTable
     draft: ModelTable | None = None
     draft_vocabulary: Annotated[str, Field(min_length=1)] | None = None
-    heads: dict[str, ModelTable] = Field(default_factory=dict)
+    heads: HeadsTable = HeadsTable()
     exit_layer: Annotated[int, Field(ge=1)] | None = None
     context: Annotated[int, Field(ge=16)] | None = None
     trust_remote_code: bool = False
@@ -130,6 +154,11 @@ class PairTable(Table):
         if self.strategy is not None and STRATEGIES[self.strategy].needs_draft and self.draft is None:
             raise ValueError(
                 f'strategy "{self.strategy}" needs a draft model. Add a draft table or choose another strategy.'
+            )
+        needed = STRATEGIES[self.strategy].needs_head if self.strategy is not None else None
+        if needed is not None and getattr(self.heads, needed) is None:
+            raise ValueError(
+                f'strategy "{self.strategy}" needs {needed} heads. Add heads.{needed} or choose another strategy.'
             )
         if self.draft_vocabulary is not None and self.draft is None:
             raise ValueError("draft_vocabulary goes with draft only.")

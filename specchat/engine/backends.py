@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from specchat.engine.strategies import HEADED
+
 DEFAULT_BACKEND = "native"
 GGUF_BACKEND = "gguf"
 HF_BACKEND = "hf"
@@ -18,12 +20,14 @@ UNFIT: Mapping[str, Mapping[str, str]] = {
         "lookahead": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
         "early-exit": "llama.cpp runs all layers in one pass",
         "swift": "llama.cpp cannot leave out layers",
+        **dict.fromkeys(HEADED, "llama.cpp does not tell the states between layers"),
     },
     HF_BACKEND: {
         "draft-tree": "transformers' caches hold chains of tokens, no trees",
         "lookahead": "transformers' caches hold chains of tokens, no trees",
         "early-exit": "transformers runs all layers in one pass",
         "swift": "transformers runs all layers",
+        **dict.fromkeys(HEADED, "heads look at the states of specchat's own decoder"),
     },
 }
 """The strategies that pairs of a kind cannot have, and why."""

@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.options import Sampling
+from specchat.engine.strategies import Head
 
 Quant = Literal["nf4", "fp4", "int8"]
 """How the matrices of a model's layers are kept. nf4 and fp4 have blocks of 64 with
@@ -68,7 +69,8 @@ class ModelSource:
 class PairSpec:
     """A target with an optional draft, as the engine loads it.
 
-    `draft_vocabulary` is the path of a file with the tokens that the draft may propose (model/draft_vocabulary.py).
+    `heads` are trained ones for the target, by family. `draft_vocabulary` is the path of a file with the tokens that
+    the draft may propose (model/draft_vocabulary.py).
     `exit_layer` is the number of the target's first layers that draft by `early-exit`; None to find it out.
     With `trust_remote_code` programs that come with the checkpoints are run, by the backend `hf` alone.
     """
@@ -80,8 +82,14 @@ class PairSpec:
     backend: str = DEFAULT_BACKEND
     context: int | None = None
     draft_vocabulary: str | None = None
+    heads: Mapping[Head, ModelSource] = field(default_factory=dict)
     trust_remote_code: bool = False
     exit_layer: int | None = None
+
+    @property
+    def sources(self) -> tuple[ModelSource, ...]:
+        """All that is read: the models and the heads."""
+        return (self.target, *([self.draft] if self.draft else []), *self.heads.values())
 
 
 @dataclass(frozen=True)

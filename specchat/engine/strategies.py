@@ -1,10 +1,12 @@
 """The drafting strategies by name: what each is, without importing torch."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-Kind = Literal["auto", "plain", "model", "copied", "itself"]
-"""Who drafts: others in turn, nobody, another model, earlier text, or the target itself."""
+Kind = Literal["auto", "plain", "model", "heads", "copied", "itself"]
+"""Who drafts: others in turn, nobody, another model, heads on the target, earlier text, or the target itself."""
+Head = Literal["medusa", "eagle", "eagle3"]
+"""The families of trained heads that a pair may name."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class StrategyInfo:
     draft_length: int
     needs_draft: bool = False
     """Whether it needs a draft model."""
+    needs_head: Head | None = None
+    """The family of heads that it needs."""
 
 
 STRATEGIES: dict[str, StrategyInfo] = {
@@ -37,6 +41,46 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "model",
             12,
             True,
+        ),
+        StrategyInfo(
+            "medusa",
+            "Medusa",
+            "Heads on the target's last state draft several places at once, and several tokens for a place.",
+            "heads",
+            12,
+            needs_head="medusa",
+        ),
+        StrategyInfo(
+            "eagle",
+            "EAGLE",
+            "A head drafts a chain from the target's last state and the tokens after it.",
+            "heads",
+            5,
+            needs_head="eagle",
+        ),
+        StrategyInfo(
+            "eagle2",
+            "EAGLE-2",
+            "EAGLE's head drafts a tree: several tokens for a place where it is torn.",
+            "heads",
+            12,
+            needs_head="eagle",
+        ),
+        StrategyInfo(
+            "eagle3",
+            "EAGLE-3",
+            "A head drafts a chain from what the target has after some of its layers.",
+            "heads",
+            5,
+            needs_head="eagle3",
+        ),
+        StrategyInfo(
+            "eagle3-tree",
+            "EAGLE-3 tree",
+            "EAGLE-3's head drafts a tree: several tokens for a place where it is torn.",
+            "heads",
+            12,
+            needs_head="eagle3",
         ),
         StrategyInfo(
             "lookup",
@@ -87,8 +131,13 @@ STRATEGIES: dict[str, StrategyInfo] = {
     )
 }
 
+HEADS: tuple[Head, ...] = get_args(Head)
+
 MAX_DRAFT_LENGTH = 15
 """Most drafted tokens that a verify step takes: with the pending token it fills one 16-row tile."""
+
+HEADED = tuple(name for name, info in STRATEGIES.items() if info.needs_head)
+"""The strategies that draft by trained heads."""
 
 SWIFT_LAYERS = 4
 """Fewest layers of a target with something between the first and the last to skip."""

@@ -112,6 +112,7 @@ def strategies(pair: Pair, target: About | None, translated: bool = False) -> tu
     lacks |= {"draft-tree"} if translated else set()
     if pair.spec.draft is None:
         lacks |= {name for name, info in STRATEGIES.items() if info.needs_draft}
+    lacks |= {name for name, info in STRATEGIES.items() if info.needs_head and info.needs_head not in pair.spec.heads}
     return tuple(name for name in STRATEGIES if name not in lacks)
 
 

@@ -34,7 +34,7 @@ def removal(hub: Hub, repos: Sequence[str], catalog: Catalog, but: str = "") -> 
             pair.name
             for pair in catalog.pairs
             if pair.id != but
-            and repo in (pair.spec.target.repo, pair.spec.draft.repo if pair.spec.draft else None)
+            and repo in [source.repo for source in pair.spec.sources]
             and (pair.spec.target.repo in held or pair.spec.target.path is not None)
         ]
         if but and users:

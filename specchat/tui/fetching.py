@@ -26,7 +26,7 @@ class Fetching:
 
     def lacks(self, pair: Pair) -> Sequence[ModelSource]:
         """The models of `pair` that have to be fetched first. It reads the disk; the hub is not asked."""
-        sources = [source for source in (pair.spec.target, pair.spec.draft) if source is not None and source.repo]
+        sources = [source for source in pair.spec.sources if source.repo]
         if self.places is None or pair.unsupported or not sources:
             return ()
         from specchat.engine.fetch.cached import cached

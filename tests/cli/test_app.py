@@ -9,6 +9,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.config.settings import load_settings
 from specchat.config.themes import OF_TEXTUAL
 from specchat.engine.options import Sampling
+from specchat.engine.pair import ModelSource
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from tests.cli.conftest import Run, configure
@@ -44,10 +45,10 @@ def test_options_and_settings_arrive(run: Run, home: Path, launches: list[Launch
     assert (launch.limits.max_tokens, launch.theme) == (9, "paper")
 
 
-def test_a_pair_that_cannot_be_run_yet_is_left_to_the_app(run: Run, home: Path, launches: list[Launch]) -> None:
+def test_a_pair_names_its_heads(run: Run, home: Path, launches: list[Launch]) -> None:
     configure(home, models='schema = 1\n[[pair]]\nid = "mine"\nheads.eagle3.path = "/h"\ntarget.path = "/t"\n')
     assert run("--pair", "mine").exit_code == 0
-    assert "eagle3" in launches[0].pair.unsupported
+    assert launches[0].pair.spec.heads == {"eagle3": ModelSource(path="/h")}
 
 
 def test_own_themes_are_found_and_bad_ones_told(run: Run, home: Path, launches: list[Launch]) -> None:

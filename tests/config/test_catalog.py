@@ -9,6 +9,7 @@ from specchat.config.errors import ConfigError
 from specchat.engine.backends import BACKENDS
 from specchat.engine.options import Sampling
 from specchat.engine.pair import QUANTS, GgufOptions, ModelSource, PairSpec
+from specchat.engine.strategies import STRATEGIES
 from tests.config.conftest import Write
 
 FULL = """
@@ -101,10 +102,35 @@ def test_a_home_folder_is_expanded(write: Write, monkeypatch: pytest.MonkeyPatch
     assert pair.spec.target.path == "/home/me/t"
 
 
-def test_what_cannot_be_run_yet_is_listed_with_the_reason(write: Write) -> None:
-    lines = '    target = { path = "x" }\n    heads.eagle3 = { repo = "a/b" }'
-    pair = load_catalog(write("models.toml", HEAD + lines)).find("mine")
-    assert "drafting heads (eagle3)" in pair.unsupported
+def test_heads_are_found_as_models_are(write: Write) -> None:
+    lines = """
+    target = { path = "x" }
+    strategy = "eagle3-tree"
+    [pair.heads]
+    medusa = { path = "h" }
+    eagle3 = { repo = "a/b", revision = "v1" }"""
+    file = write("models.toml", HEAD + lines)
+    assert load_catalog(file).find("mine").spec.heads == {
+        "medusa": ModelSource(path=str(file.parent / "h")),
+        "eagle3": ModelSource(repo="a/b", revision="v1"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ('heads.medusaa = { path = "h" }', 'Did you mean "medusa"?'),
+        ('heads.medusa = { path = "h", repo = "a/b" }', "give one of repo and path."),
+        ("heads.medusa = {}", "give one of repo and path."),
+        ('heads.medusa = { path = "h", revision = "v1" }', "revision goes with repo only."),
+        ('heads.medusa = { path = "h", quant = "nf4" }', "medusa.quant (pair mine) is not a known key"),
+        ('strategy = "eagle2"', 'strategy "eagle2" needs eagle heads. Add heads.eagle or choose another strategy.'),
+    ],
+)
+def test_mistakes_about_heads_are_told(lines: str, words: str, write: Write) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_catalog(write("models.toml", HEAD + f'    target = {{ path = "x" }}\n    {lines}'))
+    assert words in error.value.message
 
 
 def test_every_backend_that_exists_may_be_named(write: Write) -> None:
@@ -179,7 +205,7 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { path = "x.gguf", cache = "q4" }', "not 'q4'"),
         (
             HEAD + '    target = { path = "x" }\n    strategy = "lokup"',
-            'no strategy "lokup" (plain, auto, draft, draft-tree, lookup, suffix, ngram, cascade, lookahead, early-',
+            f'no strategy "lokup" ({", ".join(STRATEGIES)})',
         ),
         (HEAD + '    target = { path = "x" }\n    strategy = "draft"', 'strategy "draft" needs a draft model'),
         (

@@ -7,8 +7,10 @@ from specchat.config.paths import demo_model
 from specchat.engine.loading import load
 from specchat.engine.model.draft_vocabulary import write
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.pair import PairSpec
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
+from specchat.engine.strategies import Head
+from tests.engine.published_heads import eagle, eagle3, medusa
 from tests.engine.tiny import VOCAB, checkpoint, on_cpu, perturbed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -20,7 +22,11 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
     root = tmp_path_factory.mktemp("pair")
     target = checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False)
     draft = perturbed(root / "draft", target, 0.05)
-    return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft))
+    heads: dict[Head, ModelSource] = {
+        head: ModelSource(path=str(write(root / head)))
+        for head, write in {"medusa": medusa, "eagle": eagle, "eagle3": eagle3}.items()
+    }
+    return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft), heads=heads)
 
 
 @pytest.fixture(scope="session")

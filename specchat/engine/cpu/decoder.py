@@ -22,6 +22,7 @@ from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, STASH_ROWS, CachedDecoder, Skip
+from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.rope import tables
@@ -194,6 +195,17 @@ class CpuDecoder(CachedDecoder):
 
         The next call writes them over.
         """
+        return self._headed(hidden, self._last_norm)
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        return RMSNorm(torch.from_numpy(self._last_norm), self.config.norm_eps)(hidden)
+
+    def projected(self, hidden: Tensor) -> Tensor:
+        # A norm of equal weights divides each row by its length, which is multiplied again.
+        lengths = hidden.square().mean(-1, keepdim=True).add(self.config.norm_eps).sqrt()
+        return self._headed(hidden, np.ones_like(self._last_norm)) * lengths
+
+    def _headed(self, hidden: Tensor, norm: Floats) -> Tensor:
         rows = hidden.shape[0]
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
@@ -207,7 +219,7 @@ class CpuDecoder(CachedDecoder):
             self._table[-1],
             self._kernels,
             self._extras,
-            self._last_norm,
+            norm,
             self.config.norm_eps,
             self._logits,
             self._own,

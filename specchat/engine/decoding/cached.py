@@ -5,8 +5,8 @@ from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor
 
-from specchat.engine.model.decoder import Skip, shared_prefix
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.decoder import Skip
+from specchat.engine.model.runs import Runs, shared_prefix
 
 
 class Model(Protocol):

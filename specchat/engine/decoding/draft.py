@@ -5,14 +5,16 @@ from typing import Literal, Protocol
 
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.model.decoder import Skip
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, Head
 
-Role = Literal["target", "draft"]
-"""The models of a pair."""
+Role = Literal["target", "draft"] | Head
+"""The models of a pair, and the heads that stand for one."""
 
 WIDTH = 4
 """Nodes that a level of a tree goes on from, and tokens that may follow each."""
 
-
+One = Callable[[int], None]
+"""Makes a token of a chain, or a level of a tree, by its number."""
 Copy = Callable[[Sequence[int], float], Sequence[int]]
 """What to add to these drafted tokens, all of which stay with this chance."""
 
@@ -44,7 +46,7 @@ class Drafts(Protocol):
         """
         ...
 
-    def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
+    def grow(self, name: str, limit: int, one: One, least: float, levels: int = MAX_DRAFT_LENGTH) -> None:
         """Draft a tree level by level (EAGLE-2, Li et al. 2024): the best `limit` nodes of all that were found stay.
 
         The value of a node is the product of `branch`'s shares along its path. The WIDTH best nodes of a level are gone
@@ -55,6 +57,7 @@ class Drafts(Protocol):
             limit: most nodes, and most levels, at least 1.
             one: one(i) calls `run` and `branch` for what level i goes on from; level 0 goes on from node 0.
             least: nodes of a smaller value are left out; the tree ends with the level that has none, or soon after it.
+            levels: most of them.
         """
         ...
 

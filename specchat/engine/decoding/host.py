@@ -10,7 +10,7 @@ from specchat.engine.decoding import noise
 from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import WIDTH, Copy, Role
+from specchat.engine.decoding.draft import WIDTH, Copy, One, Role
 from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.sampler import History, Sampler
@@ -19,6 +19,7 @@ from specchat.engine.decoding.stop import Stops
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
 from specchat.engine.model.runs import Runs, depth_first
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 
 class HostDrafts:
@@ -95,9 +96,9 @@ class HostDrafts:
     def follow(self, copy: Copy) -> None:
         self._copy = copy
 
-    def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
+    def grow(self, name: str, limit: int, one: One, least: float, levels: int = MAX_DRAFT_LENGTH) -> None:
         self._growth = growth = Growth(least)
-        for level in range(limit):
+        for level in range(min(limit, levels)):
             found = len(growth)
             one(level)
             growth.advance(found)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import WIDTH, Copy, Role
+from specchat.engine.decoding.draft import WIDTH, Copy, One, Role
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stop, Stops
 from specchat.engine.device.buffers import VERIFY_ROWS
@@ -128,7 +128,8 @@ class DeviceExecutor:
     def follow(self, copy: Copy) -> None:
         pass
 
-    def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
+    def grow(self, name: str, limit: int, one: One, least: float, levels: int = MAX_DRAFT_LENGTH) -> None:
+        assert levels >= limit  # of fewer levels than nodes there are no trees here
         self._kind = "tree"
         self._branched = True
         self._trees.start(limit, least)

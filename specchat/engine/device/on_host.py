@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.decoding.draft import Role
+from specchat.engine.decoding.draft import One, Role
 from specchat.engine.decoding.host import HostDrafts
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 LIKELY = 0.5
 """What is drafted must be so probable for more to follow: a pass is saved later then, or delays the verdict by half of
@@ -58,8 +59,8 @@ class DraftsOnHost(HostDrafts):
         self._chain = limit, one
         self._fill(self.draft.tokens, self.draft.confidence, ())
 
-    def grow(self, name: str, limit: int, one: Callable[[int], None], least: float) -> None:
-        super().grow(name, limit, one, least)
+    def grow(self, name: str, limit: int, one: One, least: float, levels: int = MAX_DRAFT_LENGTH) -> None:
+        super().grow(name, limit, one, least, levels)
         self._fill(self.draft.tokens, self.draft.confidence, self.draft.parents)
 
     def go_on(self, done: Callable[[], bool]) -> None:

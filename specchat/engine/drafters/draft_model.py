@@ -6,7 +6,7 @@ from time import perf_counter
 
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.costs import Mean
-from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.draft import Drafts, Role
 from specchat.engine.decoding.stepped import Stepped
 
 
@@ -14,6 +14,7 @@ class DraftModelDrafter:
     """Samples with the target's options and the target's noise, so that both mostly choose alike."""
 
     name = "draft"
+    role: Role = "draft"
 
     def __init__(self, draft: CachedModel[Model], drafts: Drafts, ahead: bool) -> None:
         """`ahead`: the model runs on a device that works by itself."""
@@ -65,5 +66,5 @@ class DraftModelDrafter:
         self._drafts.chain(self.name, limit, self._one)
 
     def _one(self, node: int) -> None:
-        self._drafts.run("draft", node)
-        self._drafts.pick("draft", node)
+        self._drafts.run(self.role, node)
+        self._drafts.pick(self.role, node)

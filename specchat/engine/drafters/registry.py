@@ -1,6 +1,6 @@
 """Which drafters a loaded pair has, and in words why it lacks the others."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -43,12 +43,14 @@ def drafters_for(
     fences: Fences,
     unfit: Mapping[str, str] = MappingProxyType({}),
     exits: Exits | None = None,
+    headed: Sequence[Drafter] = (),
 ) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
     """Drafters by strategy name, and the status of every strategy, for a target of so many layers.
 
     `drafts` makes what the target drafts for itself; `earlier` is what may be copied from other chats; `costs` are told
     of each step; `fences` tell code from prose; `unfit` says of strategies that what runs the target cannot have why;
-    `exits` where it can be left between its layers.
+    `exits` where it can be left between its layers; `headed` draft by
+    trained heads.
     """
     lookup, suffix, ngram = LookupDrafter(drafts), SuffixDrafter(drafts, earlier), NgramDrafter(drafts, earlier)
     copiers = [drafter for drafter in (lookup, suffix, ngram) if drafter.name not in unfit]
@@ -75,6 +77,13 @@ def drafters_for(
         drafters["early-exit"] = EarlyExitDrafter(target, exits)
     elif "early-exit" not in unfit:
         refused["early-exit"] = exits.refused if exits is not None else "on a GPU a pass runs from the first layer on"
+    drafters |= {drafter.name: drafter for drafter in headed}
+    lacking = {
+        info.name: f"this pair has no {info.needs_head} heads"
+        for info in STRATEGIES.values()
+        if info.needs_head and info.name not in drafters
+    }
+    refused = lacking | refused
     if layers >= SWIFT_LAYERS and "swift" not in unfit:
         drafters["swift"] = swift = SwiftDrafter(target, layers, drafts)
         models = models or [swift]  # where nothing else drafts for the target it does so itself

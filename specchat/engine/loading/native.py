@@ -12,6 +12,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError
 from specchat.engine.gpu_failure import GpuLost, first_line, is_one
 from specchat.engine.hub import locate
+from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import dictionary_of, noted, on_the_host, unrestricted, words_of
 from specchat.engine.model import draft_vocabulary
 from specchat.engine.model.checkpoint import Checkpoint
@@ -40,6 +41,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             draft, warning = _restricted(pair, draft, tokenizer, target.config.eos | tokenizer.eos)
         else:
             pair, warning = on_the_host(pair), unrestricted(pair)
+    trained = heads.found(pair, progress)
     make_room()
     shown = Loading("", 0.1)
 
@@ -71,12 +73,15 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
 
     def loaded(plan: Plan, note: str) -> Session:
         with telling(plan):
-            runner = load_runner(pair, target, draft, plan, about_draft, dictionary)
+            fitting, plan = heads.fitting(trained, plan)
+            runner = load_runner(pair, target, draft, plan, about_draft, dictionary, fitting)
         runner.prepare(lambda part: show(f"preparing the GPU: {part}", 0.8))
         show("measuring plain speed", 0.9)
         session = Session(pair, tokenizer, runner, started, noted(note, words_of(dictionary)))
         drafts = draft.drafts if draft is not None else None
-        session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None, warning=warning)
+        session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None)
+        lacks = " ".join(words for words in (warning, heads.told(pair, runner.statuses)) if words)
+        session.info = replace(session.info, warning=lacks)
         return session
 
     try:

@@ -9,17 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.attention import causal_masks, may_share
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.layer_weights import Product, read
 from specchat.engine.model.layers import blocks, scripted
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.padding import joined
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, Matrix, Norm, block
-from specchat.engine.model.quantise import fused, quantise
-from specchat.engine.model.quantised import QuantisedLinear, linear_of
+from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, Linear
 from specchat.engine.model.runs import Runs, chain
@@ -40,11 +38,6 @@ NOTHING = Skip()
 
 STASH_ROWS = 64
 """Most nodes of a tree that a model runs over."""
-
-Product = Linear | QuantisedLinear
-
-
-Layer = Block[Product, RMSNorm]
 
 
 class CachedDecoder(ABC):
@@ -98,9 +91,15 @@ class CachedDecoder(ABC):
         return self.through(x, done, last, start, runs, skip)
 
     def tap(self, layers: Sequence[int]) -> Taps:
-        """Keep the hidden states after so many layers, 0 being the embeddings, of all tokens from here on."""
-        self.taps = Taps(layers, self.config.hidden, self.context)
+        """Keep the hidden states after so many layers too, 0 being the embeddings, of all tokens from here on."""
+        kept = () if self.taps is None else self.taps.layers
+        self.taps = Taps([*kept, *layers], self.config.hidden, self.context)
         return self.taps
+
+    def states(self, layer: int, first: int, last: int) -> Tensor:
+        """The hidden states after `layer` layers, which are tapped, in slots first, ..., last - 1; see `Taps.at`."""
+        assert self.taps is not None
+        return self.taps.at(layer, first, last)
 
     def keep(self, rows: Sequence[int], start: int) -> None:
         """Put the entries of these rows of a tree, a path of it, into the cache from slot `start` on."""
@@ -111,6 +110,14 @@ class CachedDecoder(ABC):
     @abstractmethod
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         """Copy keys and values of these rows of the stash."""
+
+    @abstractmethod
+    def normed(self, hidden: Tensor) -> Tensor:
+        """Final norm alone: float32 [rows, hidden]."""
+
+    @abstractmethod
+    def projected(self, hidden: Tensor) -> Tensor:
+        """Head alone, as `logits` without the norm; it may be rounded otherwise."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
@@ -173,7 +180,7 @@ class Decoder(CachedDecoder):
         with Weights(checkpoint) as weights:
             self.embed = weights.get(f"{EMBEDDING}.weight", config.vocab, config.hidden)
             asked = quant if weights.quant is None else None
-            self.layers = [_layer(weights, config, i, asked, drafting) for i in range(config.layers)]
+            self.layers = [read(weights, config, i, asked, drafting) for i in range(config.layers)]
             self.norm = RMSNorm(weights.get(f"{LAST_NORM}.weight", config.hidden), config.norm_eps)
             head = self.embed if config.tied else weights.get(f"{HEAD}.weight", config.vocab, config.hidden)
             self._tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
@@ -217,7 +224,14 @@ class Decoder(CachedDecoder):
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab], -inf outside a draft vocabulary."""
-        logits = self.head(self.norm(hidden))
+        return self.projected(self.norm(hidden))
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        return self.norm(hidden)
+
+    @torch.inference_mode()
+    def projected(self, hidden: Tensor) -> Tensor:
+        logits = self.head(hidden)
         if self._tokens is None:
             return logits
         whole = logits.new_full((logits.shape[0], self.config.vocab), float("-inf"))
@@ -280,25 +294,3 @@ class Decoder(CachedDecoder):
 
     def _products(self) -> list[Product]:
         return [self.head, *(p for layer in self.layers for p in layer.products)]
-
-
-def _layer(weights: Weights, c: ModelConfig, index: int, quant: Quant | None, drafting: bool) -> Layer:
-    def stored(name: str, outputs: int, inputs: int) -> Weight:
-        weight = weights.linear(name, outputs, inputs)
-        return quantise(weight, quant) if quant is not None and isinstance(weight, Tensor) else weight
-
-    def product(matrix: Matrix) -> Product:
-        weight = fused([stored(name, outputs, matrix.inputs) for name, outputs in matrix.parts])
-        biases = [weights.get(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
-        return linear_of(weight, torch.cat(biases) if biases else None, drafting)
-
-    def norm(one: Norm) -> RMSNorm:
-        return RMSNorm(weights.get(f"{one.name}.weight", one.size), c.norm_eps)
-
-    return block(c, index).made(product, norm)
-
-
-def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest common prefix of two token sequences."""
-    limit = min(len(a), len(b))
-    return next((i for i in range(limit) if a[i] != b[i]), limit)

@@ -92,13 +92,15 @@ class Need:
 class Plan:
     """A pair with `context` tokens of cache in each model, and what that takes.
 
-    `processors` are the multiprocessors of the GPU, by which products are cut up.
+    `processors` are the multiprocessors of the GPU, by which products are cut up; `besides` are bytes of main memory
+    that trained heads take.
     """
 
     target: Model
     draft: Model | None
     context: int
     processors: int = PROCESSORS
+    besides: int = 0
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -110,7 +112,7 @@ class Plan:
         weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
         own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
         if place == "cpu":
-            return Need(weights, cache, own + shared, shared)
+            return Need(weights + self.besides, cache, own + shared, shared)
         verifying = _gpu_verifying(self.target.config) if self.target.place == "cuda" else 0
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 

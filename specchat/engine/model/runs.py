@@ -58,3 +58,9 @@ class Levels:
         runs = Runs([len(path) + 1 for path in paths], [1] * len(paths), before, self._stashed)
         self._stashed += len(paths)
         return runs
+
+
+def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the longest common prefix of two token sequences."""
+    limit = min(len(a), len(b))
+    return next((i for i in range(limit) if a[i] != b[i]), limit)

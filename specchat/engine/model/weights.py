@@ -1,9 +1,10 @@
 """Tensors of a checkpoint: safetensors only, one file or sharded, every shape checked."""
 
 from contextlib import ExitStack
+from math import prod
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -11,17 +12,29 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import Weight
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.stored import Stored, kind_of
 from specchat.engine.pair import Quant
 
 DENSE = (torch.float32, torch.float16, torch.bfloat16)
 
 
+class Files(Protocol):
+    """What a checkpoint consists of, as `Checkpoint` has it."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def quant(self) -> Quant | None: ...
+
+    @property
+    def shards(self) -> tuple[Path, ...]: ...
+
+
 class Weights:
     """Reads tensors by name; a context manager that holds the files open (memory-mapped) meanwhile."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Files) -> None:
         """Open the safetensors files.
 
         Raises:
@@ -62,6 +75,27 @@ class Weights:
             ModelError: the tensor is missing, quantised, or has another shape.
         """
         return self._dense(name, *shape).to(torch.float32)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of tensor `name`; empty where there is none."""
+        return tuple(self._read(name).shape) if name in self else ()
+
+    def count(self) -> int:
+        """Number of values in all tensors."""
+        return sum(prod(handle.get_slice(name).get_shape()) for name, (_, handle) in self._home.items())
+
+    def integers(self, name: str, *shape: int) -> Tensor:
+        """Tensor `name` of whole numbers or truth values as int64 of exactly `shape`.
+
+        Raises:
+            ModelError: the tensor is missing, of real numbers, or has another shape.
+        """
+        tensor = self._read(name)
+        if tensor.is_floating_point() or tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"{self.folder}: tensor {name} is {tensor.dtype} {list(tensor.shape)}, not whole numbers {list(shape)}."
+            )
+        return tensor.to(torch.int64)
 
     @property
     def quant(self) -> Quant | None:

@@ -1,8 +1,9 @@
 """A pair on a GPU: Triton kernels, captured graphs, one copy to the host a step."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 import torch
 
@@ -31,8 +32,12 @@ def device_runner(
     device: torch.device,
     captured: bool = True,
     graphs: type[Graphs] = Graphs,
+    unfit: Mapping[str, str] = MappingProxyType({}),
 ) -> Runner:
-    """The Triton decoder; `vocab` tokens may be chosen, a draft may also run on the host; `captured` as in `Graphs`."""
+    """The Triton decoder; `vocab` tokens may be chosen, a draft may also run on the host; `captured` as in `Graphs`.
+
+    `unfit` says of strategies that cannot be had why.
+    """
     models: dict[Role, DeviceDecoder] = {"target": target}
     if isinstance(draft, DeviceDecoder):
         models["draft"] = draft
@@ -48,7 +53,7 @@ def device_runner(
     elif "draft" in cached:
         drafting = DraftModel(cached["draft"], executor, ahead=True)
     earlier, fences = Earlier(), Fences()
-    refused = refused_by(draft)
+    refused = {**refused_by(draft), **unfit}
     drafters, statuses = drafters_for(
         cached["target"], target.config.layers, executor, drafting, earlier, executor.costs, fences, refused
     )

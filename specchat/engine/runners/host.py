@@ -15,14 +15,17 @@ from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.early_exit import Exits
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.registry import DraftModel, drafters_for
+from specchat.engine.heads.families import Found, Heads, read
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.decoder import Decoder
+from specchat.engine.model.decoder import CachedDecoder, Decoder
 from specchat.engine.model.plan import Place
 from specchat.engine.model.vectors import fits
 from specchat.engine.pair import Quant
 from specchat.engine.runners.runner import Runner
 from specchat.engine.translation.model import refused_by
+
+NO_HEADS = Found()
 
 
 class OwnModel(HostModel, Protocol):
@@ -80,28 +83,39 @@ def host_model(
     return CpuDecoder(checkpoint, context, quant)
 
 
-def host_runner(target: OwnModel, draft: HostModel | None, exit_layer: int | None = None) -> Runner:
+def host_runner(
+    target: OwnModel, draft: HostModel | None, exit_layer: int | None = None, found: Found = NO_HEADS
+) -> Runner:
     """A target of our own on the processor, and the drafters that go with it."""
     threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
     words = f"cpu, {threads}, {torch.backends.cpu.get_cpu_capability()}"
     c = target.config
     about = About(c.layers, c.eos, words, target.exactness, config=c, exit_layer=exit_layer)
-    return assembled(target, draft, about)
+    return assembled(target, draft, about, found)
 
 
-def assembled(target: HostModel, draft: HostModel | None, about: About) -> Runner:
-    """Models that the host runs step by step, and the drafters that go with them."""
-    cached: dict[Role, CachedModel[HostModel]] = {"target": CachedModel(target)}
+def assembled(target: HostModel, draft: HostModel | None, about: About, found: Found = NO_HEADS) -> Runner:
+    """Models that the host runs step by step, and the drafters that go with them; `found` for a target of our own."""
+    cached: dict[Role, CachedModel[HostModel]] = {}
+    heads = Heads({}, (), found)
+    if isinstance(target, CachedDecoder):
+        own = CachedModel(target)
+        cached["target"] = own
+        heads = read(found, own)
+        cached.update(heads.models.items())
+    else:
+        cached["target"] = CachedModel(target)
     if draft is not None:
         cached["draft"] = CachedModel(draft)
     executor = HostExecutor(cached, about.guard, about.trees)
     drafting = DraftModel(cached["draft"], executor, ahead=False) if draft is not None else None
     earlier, fences = Earlier(), Fences()
-    refused = {**refused_by(draft), **about.refused}
+    refused = {**refused_by(draft), **about.refused, **heads.found.unfit()}
     c = about.config
     exits = Exits(executor, c.layers, c.head_layers, about.exit_layer) if c is not None else None
+    headed = [make(executor) for make in heads.makers]
     drafters, statuses = drafters_for(
-        cached["target"], about.layers, executor, drafting, earlier, executor.costs, fences, refused, exits
+        cached["target"], about.layers, executor, drafting, earlier, executor.costs, fences, refused, exits, headed
     )
     return Runner(
         target=cached["target"],

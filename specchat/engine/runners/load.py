@@ -6,10 +6,11 @@ import torch
 
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError
+from specchat.engine.heads.families import Found
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.plan import Model, Plan
 from specchat.engine.pair import PairSpec
-from specchat.engine.runners.host import host_model, host_runner
+from specchat.engine.runners.host import NO_HEADS, host_model, host_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.translation.dictionary import Dictionary
 from specchat.engine.translation.model import translated
@@ -22,10 +23,12 @@ def load_runner(
     plan: Plan,
     about_draft: Callable[[], None],
     dictionary: Dictionary | None,
+    heads: Found = NO_HEADS,
 ) -> Runner:
     """Load the models as `plan` says; `about_draft` is called between the two.
 
-    With a `dictionary`, for a draft on the host whose tokens are not the target's.
+    `heads` are read for a target on the CPU. With a `dictionary`, for a draft on the host whose tokens are not the
+    target's.
 
     Raises:
         EngineError: weights that cannot be used, or a draft on the GPU for a target on the CPU.
@@ -37,8 +40,9 @@ def load_runner(
                 f"{pair.id}: the draft is to run on the GPU and the target on the CPU. Give the target device = "
                 '"cuda" too, or the draft device = "cpu".',
             )
-        return _on_host(pair, target, draft, plan, about_draft, dictionary)
-    return _on_gpu(target, draft, plan, about_draft, dictionary)
+        return _on_host(pair, target, draft, plan, about_draft, dictionary, heads)
+    on_gpu = dict.fromkeys(heads.files, "heads draft for a target on the CPU, and this one is on the GPU")
+    return _on_gpu(target, draft, plan, about_draft, dictionary, heads.without(on_gpu))
 
 
 def _on_host(
@@ -48,6 +52,7 @@ def _on_host(
     plan: Plan,
     about_draft: Callable[[], None],
     dictionary: Dictionary | None,
+    heads: Found,
 ) -> Runner:
     big = host_model(target, plan.context, plan.target.quant)
     small: HostModel | None = None
@@ -55,7 +60,7 @@ def _on_host(
         about_draft()
         drafting = host_model(draft, plan.context, plan.draft.quant, drafting=True)
         small = translated(drafting, dictionary, big.vocab)
-    return host_runner(big, small, pair.exit_layer)
+    return host_runner(big, small, pair.exit_layer, heads)
 
 
 def _on_gpu(
@@ -64,6 +69,7 @@ def _on_gpu(
     plan: Plan,
     about_draft: Callable[[], None],
     dictionary: Dictionary | None,
+    heads: Found,
 ) -> Runner:
     # Only here: Triton and the kernels take a while to import, and are not there on every system.
     from specchat.engine.device.decoder import DeviceDecoder
@@ -86,7 +92,7 @@ def _on_gpu(
         else:
             drafting = host_model(draft, plan.context, plan.draft.quant, True)
             small = translated(drafting, dictionary, big.config.vocab)
-    return device_runner(big, small, big.config.vocab, device)
+    return device_runner(big, small, big.config.vocab, device, unfit=heads.unfit())
 
 
 def compute_dtype(checkpoint: Checkpoint) -> torch.dtype:

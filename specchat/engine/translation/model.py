@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import HostModel
-from specchat.engine.model.decoder import NOTHING, Skip, shared_prefix
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.runs import Runs, shared_prefix
 from specchat.engine.translation.dictionary import Dictionary, Path
 from specchat.engine.translation.retelling import Retelling
 

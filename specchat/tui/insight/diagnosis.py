@@ -32,6 +32,7 @@ _SUBJECT: Mapping[Kind, str] = {
     "auto": "the draft agrees",
     "plain": "the draft agrees",
     "model": "the draft agrees",
+    "heads": "the heads agree",
     "copied": "what it copies fits",
     "itself": "its short cut agrees",
 }

@@ -20,17 +20,18 @@ class Source:
 
 DRAFTED: dict[Kind, Source] = {
     "model": Source("draft", "draft kept"),
+    "heads": Source("draft", "draft kept"),
     "copied": Source("lookup", "copied from the chat"),
     "itself": Source("swift", "own short-cut kept"),
 }
-"""Of accepted drafts: one colour for each kind of strategy, since nobody tells a dozen apart."""
+"""Of accepted drafts: one colour for each kind of strategy, models and heads as one: nobody tells a dozen apart."""
 
 PLAIN = Source("plain", "plain")
 TARGET = Source("target", "correction")
 BONUS = Source("bonus", "bonus")
 REJECTED = Source("rejected", "draft refused")
 
-LEGEND = (*DRAFTED.values(), TARGET, BONUS, PLAIN, REJECTED)
+LEGEND = (*dict.fromkeys(DRAFTED.values()), TARGET, BONUS, PLAIN, REJECTED)
 
 
 def source_of(name: str) -> Source:

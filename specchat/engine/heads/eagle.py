@@ -1,0 +1,60 @@
+"""The head of EAGLE and EAGLE-2 (Li et al. 2024), which differ only in the trees that they draft.
+
+A feature f is the target's last state after the final norm, e a token's embedding, and
+
+    g = layer(W [e, f] + b)
+
+guesses the next feature: a layer without a norm before its attention. The target's own head makes scores of g.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.heads.feature import FeatureHead
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.layer import HeadLayer, Places
+from specchat.engine.heads.settings import Embedding, fits_target, layer_of
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.rows import Linear
+from specchat.engine.model.weights import Weights
+
+
+class EagleHead(FeatureHead):
+    """Keys: "fc.weight", "fc.bias" if any, "layers.0.*", and "embed_tokens.weight" if it is not the target's."""
+
+    def __init__(self, files: HeadFiles, target: CachedModel[CachedDecoder]) -> None:
+        """Read the weights.
+
+        Raises:
+            ModelError: settings or weights missing, damaged, unknown, or for another target.
+        """
+        model = target.model
+        c = layer_of(files, files.settings)
+        with Weights(files) as weights:
+            fits_target(files, weights, model.config.hidden, c.hidden, c.hidden + model.config.hidden)
+            bias = weights.get("fc.bias", c.hidden) if "fc.bias" in weights else None
+            self._fc = Linear(weights.get("fc.weight", c.hidden, 2 * c.hidden), bias, drafting=True)
+            self._layer = HeadLayer(weights, "layers.0.", c, c.hidden, model.context)
+            self._embedding = Embedding(weights, model, c.hidden)
+            super().__init__(target, weights.count(), c.hidden)
+        self._last = model.config.layers
+        model.tap([self._last])
+
+    def features(self, first: int, last: int) -> Tensor:
+        return self.target.model.normed(self.target.model.states(self._last, first, last))
+
+    def step(self, tokens: Sequence[int], features: Tensor, at: Places) -> Tensor:
+        x = self._fc(torch.cat([self._embedding(tokens), features], -1))
+        return self._layer(x, x, at)
+
+    def fed_on(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.target.model.projected(hidden)
+
+    def memory(self) -> int:
+        return self._fc.memory() + self._layer.memory() + self._embedding.memory() + 4 * self._made.numel()

@@ -1,0 +1,88 @@
+"""The head of EAGLE-3 (Li et al. 2025).
+
+Of the target's states after some of its layers a feature is made; e is a token's embedding, and
+
+    f = W [h1, h2, h3]                                 of the text; of a drafted token what the head made before it
+    g = layer([norm(e), norm(f)]) onto f               onto norm(f) with norm_before_residual
+    scores = V norm(g)                                 of the tokens that the head may propose
+
+The files of SafeAILab, SpecForge and ModelOpt call the layer "midlayer", those of speculators "layers.0".
+"""
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.heads.feature import FeatureHead
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.layer import HeadLayer, Places
+from specchat.engine.heads.settings import Eagle3Settings, Embedding, fits_target, proposed
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.norm import RMSNorm
+from specchat.engine.model.rows import Linear
+from specchat.engine.model.weights import Weights
+
+
+class Eagle3Head(FeatureHead):
+    """Keys: "fc.weight", the layer's with "hidden_norm", "norm.weight", "lm_head.weight", and where the head may not
+    propose all tokens "d2t" int64 [rows of the head], which is added to a row's number, and "t2d" bool [vocab]."""
+
+    def __init__(self, files: HeadFiles, target: CachedModel[CachedDecoder]) -> None:
+        """Read the weights.
+
+        Raises:
+            ModelError: settings or weights missing, damaged, unknown, or for another target.
+        """
+        model = target.model
+        given = Eagle3Settings.read(files, model.config)
+        c, inputs = given.layer, len(given.states) * model.config.hidden
+        with Weights(files) as weights:
+            fits_target(files, weights, model.config.hidden, c.hidden, inputs)
+            prefix = "midlayer." if "midlayer.hidden_norm.weight" in weights else "layers.0."
+
+            def norm(name: str, size: int) -> RMSNorm:
+                return RMSNorm(weights.get(f"{name}.weight", size), c.norm_eps)
+
+            self._before = norm("input_norm", inputs) if given.norm_before_fc else None
+            self._fc = Linear(weights.get("fc.weight", c.hidden, inputs), drafting=True)
+            self._token_norm = norm(f"{prefix}input_layernorm", c.hidden)
+            self._feature_norm = norm(f"{prefix}hidden_norm", c.hidden)
+            self._layer = HeadLayer(weights, prefix, c, 2 * c.hidden, model.context)
+            self._norm = norm("norm", c.hidden)
+            self._tokens = proposed(weights, given.proposes, model.vocab)
+            self._head = Linear(weights.get("lm_head.weight", given.proposes, c.hidden), drafting=True)
+            self._embedding = Embedding(weights, model, c.hidden)
+            super().__init__(target, weights.count(), c.hidden)
+        self._given = given
+        model.tap(given.states)
+        logging.getLogger(__name__).info(
+            "EAGLE-3 of %s: states after %s layers, norm_before_residual %s",
+            files.folder,
+            given.states,
+            given.norm_before_residual,
+        )
+
+    def features(self, first: int, last: int) -> Tensor:
+        states = torch.cat([self.target.model.states(layer, first, last) for layer in self._given.states], -1)
+        # A product takes at least one row.
+        return self._fc(states if self._before is None else self._before(states)) if last > first else self._made[:0]
+
+    def step(self, tokens: Sequence[int], features: Tensor, at: Places) -> Tensor:
+        normed = self._feature_norm(features)
+        x = torch.cat([self._token_norm(self._embedding(tokens)), normed], -1)
+        return self._layer(x, normed if self._given.norm_before_residual else features, at)
+
+    def fed_on(self, hidden: Tensor) -> Tensor:
+        return self._norm(hidden) if self._given.norm_output else hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        scores = self._head(self._norm(hidden))
+        whole = scores.new_full((len(scores), self.vocab), float("-inf"))
+        return whole.index_copy_(1, self._tokens, scores)
+
+    def memory(self) -> int:
+        products = self._fc.memory() + self._head.memory()
+        return products + self._layer.memory() + self._embedding.memory() + 4 * self._made.numel()

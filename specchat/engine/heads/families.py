@@ -1,0 +1,91 @@
+"""The families of trained heads: how each is read, what it takes, and which strategies draft by it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from specchat.engine.decoding.cached import CachedModel, HostModel
+from specchat.engine.decoding.draft import Drafter, Drafts
+from specchat.engine.drafters.eagle import Eagle2Drafter, EagleDrafter
+from specchat.engine.drafters.eagle3 import Eagle3Drafter, Eagle3TreeDrafter
+from specchat.engine.drafters.medusa import MedusaDrafter
+from specchat.engine.errors import ModelError
+from specchat.engine.heads.eagle import EagleHead
+from specchat.engine.heads.eagle3 import Eagle3Head
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.medusa import MedusaHeads
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.strategies import STRATEGIES, Head
+
+Target = CachedModel[CachedDecoder]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The heads of a pair that were found, and in a sentence why others cannot be had."""
+
+    files: Mapping[Head, HeadFiles] = field(default_factory=dict)
+    refused: Mapping[Head, str] = field(default_factory=dict)
+
+    def without(self, refused: Mapping[Head, str]) -> "Found":
+        """The same but for some."""
+        left = {head: files for head, files in self.files.items() if head not in refused}
+        return Found(left, {**self.refused, **refused})
+
+    def unfit(self) -> dict[str, str]:
+        """The strategies that need what is refused, and why."""
+        needs = ((name, info.needs_head) for name, info in STRATEGIES.items())
+        return {name: self.refused[head] for name, head in needs if head is not None and head in self.refused}
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Heads that were read, with the drafters that go with them; `found` tells what became of the others."""
+
+    models: Mapping[Head, CachedModel[HostModel]]
+    makers: tuple[Callable[[Drafts], Drafter], ...]
+    found: Found
+
+
+def read(found: Found, target: Target) -> Heads:
+    """Read the weights of heads for `target`; those that cannot be used are refused with the reason."""
+    models: dict[Head, CachedModel[HostModel]] = {}
+    makers: list[Callable[[Drafts], Drafter]] = []
+    refused: dict[Head, str] = {}
+    for head, files in found.files.items():
+        try:
+            models[head], drafters = READERS[head](files, target)
+            makers += drafters
+        except ModelError as error:
+            refused[head] = error.message
+    return Heads(models, tuple(makers), found.without(refused))
+
+
+def need(head: Head, files: HeadFiles, target: ModelConfig, context: int) -> int:
+    """Bytes of main memory that heads take for a target with so many tokens of cache."""
+    return files.size + 4 * KEPT[head] * target.hidden * min(context, target.context)
+
+
+Read = tuple[CachedModel[HostModel], list[Callable[[Drafts], Drafter]]]
+
+
+def _medusa(files: HeadFiles, target: Target) -> Read:
+    heads = MedusaHeads(files, target)
+    cached: CachedModel[HostModel] = CachedModel(heads)
+    return cached, [lambda drafts: MedusaDrafter(cached, heads.places, drafts)]
+
+
+def _eagle(files: HeadFiles, target: Target) -> Read:
+    cached: CachedModel[HostModel] = CachedModel(EagleHead(files, target))
+    return cached, [partial(one, cached, ahead=False) for one in (EagleDrafter, Eagle2Drafter)]
+
+
+def _eagle3(files: HeadFiles, target: Target) -> Read:
+    cached: CachedModel[HostModel] = CachedModel(Eagle3Head(files, target))
+    return cached, [partial(one, cached, ahead=False) for one in (Eagle3Drafter, Eagle3TreeDrafter)]
+
+
+READERS: Mapping[Head, Callable[[HeadFiles, Target], Read]] = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}
+KEPT: Mapping[Head, int] = {"medusa": 1, "eagle": 4, "eagle3": 6}
+"""States, features and, at most, keys and values that are kept of each token, counted as hidden states."""

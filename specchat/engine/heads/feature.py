@@ -1,0 +1,77 @@
+"""What all EAGLE heads share (Li et al. 2024): they guess the target's next feature from this one and the next token.
+
+The entry of token x[s] has the feature f[s - 1] besides, and stands in slot s - 1. The features of the text are the
+target's own. Of a drafted token it is what the head made of the entry before.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.heads.layer import Places, chained
+from specchat.engine.heads.stand_in import StandIn
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.runs import Runs
+
+
+class FeatureHead(StandIn):
+    """Feeds features and tokens to the one layer of a head."""
+
+    def __init__(self, target: CachedModel[CachedDecoder], parameters: int, hidden: int) -> None:
+        """`hidden` is the size of a feature."""
+        super().__init__(target, parameters)
+        self._made = torch.zeros(self.context + 1, hidden)
+        """The feature that the head guessed for each slot."""
+        self._nodes: list[Tensor] = []
+        """Those after the nodes of a tree, by row of its stash."""
+        self._path: dict[int, int] = {}
+        """Which row was last at each depth of the tree."""
+
+    @abstractmethod
+    def features(self, first: int, last: int) -> Tensor:
+        """The target's own features float32 [last - first, hidden] in slots first, ..., last - 1."""
+
+    @abstractmethod
+    def step(self, tokens: Sequence[int], features: Tensor, at: Places) -> Tensor:
+        """The layer over tokens with the features before them: float32 [rows, hidden]."""
+
+    @abstractmethod
+    def fed_on(self, hidden: Tensor) -> Tensor:
+        """The features that rows of `step` stand for."""
+
+    @torch.inference_mode()
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+        if runs is not None:
+            return self._level(tokens, start, runs)
+        # No feature comes before the first token of a text.
+        tokens, first = (tokens[1:], 0) if start == 0 else (tokens, start - 1)
+        last = first + len(tokens)
+        if first == last:
+            return self._made[:0]
+        known = max(first, min(last, len(self.target.tokens)))
+        features = torch.cat([self.features(first, known), self._made[known:last]])
+        hidden = self.step(tokens, features, chained(first, len(tokens)))
+        self._made[first + 1 : last + 1] = self.fed_on(hidden)
+        return hidden
+
+    def _level(self, tokens: Sequence[int], start: int, runs: Runs) -> Tensor:
+        """Nodes of one level: node r of the stash stands in slot start + r, and sees the text and its own path."""
+        if not runs.stashed:
+            self._nodes, self._path = [], {}
+        rows = len(tokens)
+        seen = torch.zeros(rows, start + runs.stashed + rows, dtype=torch.bool)
+        seen[:, :start] = True
+        before = []
+        for row, (depth, above) in enumerate(zip(runs.depths, runs.before, strict=True)):
+            self._path |= dict(enumerate(above, depth - len(above)))
+            path = [self._path[place] for place in range(1, depth)]
+            self._path[depth] = runs.stashed + row
+            seen[row, [start + node for node in (*path, runs.stashed + row)]] = True
+            before.append(self._nodes[path[-1]] if path else self._made[start])
+        positions = torch.tensor([start + depth - 1 for depth in runs.depths])
+        hidden = self.step(tokens, torch.stack(before), Places(start + runs.stashed, positions, seen))
+        self._nodes += self.fed_on(hidden)
+        return hidden

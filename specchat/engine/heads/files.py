@@ -1,0 +1,36 @@
+"""What the folder of published heads holds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specchat.engine.model.checkpoint import weight_files
+from specchat.engine.model.files import found, read_json
+
+MEDUSA = "medusa_lm_head.safetensors"
+"""Medusa's own name for its weights."""
+
+
+@dataclass(frozen=True)
+class HeadFiles:
+    """Heads that were found; their tensors are read by `model.weights.Weights`. `settings` are those of config.json."""
+
+    folder: Path
+    settings: dict[str, Any]
+    shards: tuple[Path, ...]
+    quant: None = None
+
+    @classmethod
+    def open(cls, folder: Path) -> "HeadFiles":
+        """Read the settings in `folder`, and find the weights.
+
+        Raises:
+            ModelError: files missing, damaged or pickled.
+        """
+        shards = (folder / MEDUSA,) if found(folder / MEDUSA) else weight_files(folder)
+        return cls(folder, read_json(folder / "config.json"), shards)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the weights as they are stored."""
+        return sum(shard.stat().st_size for shard in self.shards)

@@ -1,0 +1,55 @@
+"""The trained heads of a pair: found and weighed before anything is loaded. What is wrong with them stops no pair."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from specchat.engine.api import Loading
+from specchat.engine.errors import EngineError
+from specchat.engine.heads.families import Found, need
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.hub import locate
+from specchat.engine.model.memory import free_memory
+from specchat.engine.model.plan import GIB, Plan, fits
+from specchat.engine.pair import PairSpec, StrategyStatus
+from specchat.engine.strategies import STRATEGIES, Head
+
+
+def found(pair: PairSpec, progress: Callable[[Loading], None]) -> Found:
+    """The heads that `pair` names, downloaded first where needed."""
+    files: dict[Head, HeadFiles] = {}
+    refused: dict[Head, str] = {}
+    for head, source in pair.heads.items():
+        try:
+            files[head] = HeadFiles.open(locate(source, progress))
+        except EngineError as error:
+            refused[head] = error.message
+    return Found(files, refused)
+
+
+def fitting(heads: Found, plan: Plan) -> tuple[Found, Plan]:
+    """The heads that fit the free memory beside the models of `plan`, and the plan with them."""
+    if plan.target.place != "cpu":
+        return heads, plan
+    free = free_memory()
+    refused: dict[Head, str] = {}
+    for head, files in heads.files.items():
+        needed = need(head, files, plan.target.config, plan.context)
+        more = replace(plan, besides=plan.besides + needed)
+        if fits(more, {"cpu": free}):
+            plan = more
+        else:
+            refused[head] = (
+                f"the heads take {needed / GIB:.1f} GiB of memory beside the models, which are not free. Close other "
+                "programs, or set a smaller context for the pair."
+            )
+    return heads.without(refused), plan
+
+
+def told(pair: PairSpec, statuses: tuple[StrategyStatus, ...]) -> str:
+    """That heads which `pair` names are not used, in sentences; empty where all are."""
+    reasons = {
+        STRATEGIES[status.name].needs_head: status.reason
+        for status in statuses
+        if not status.available and STRATEGIES[status.name].needs_head in pair.heads
+    }
+    return " ".join(f"{pair.id} drafts without {head} heads: {reason.rstrip('.')}." for head, reason in reasons.items())

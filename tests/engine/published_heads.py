@@ -1,0 +1,141 @@
+"""Random heads, written with the keys and settings of those that are published."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tests.engine.tiny import VOCAB
+
+HIDDEN = 64
+
+
+def written(folder: Path, settings: dict[str, Any], tensors: dict[str, Tensor], name: str = "model") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(settings))
+    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / f"{name}.safetensors")
+    return folder
+
+
+def matrix(g: torch.Generator, outputs: int, inputs: int, scale: float = 1.6) -> Tensor:
+    return torch.randn(outputs, inputs, generator=g) * scale / inputs**0.5
+
+
+def medusa(
+    folder: Path, heads: int = 5, blocks: int = 1, hidden: int = HIDDEN, vocab: int = VOCAB, stored: int | None = None
+) -> Path:
+    """FasterDecoding's layout; settings tell of two heads as theirs do, and of each head `stored` blocks are there."""
+    g = torch.Generator().manual_seed(11)
+    tensors: dict[str, Tensor] = {}
+    for head in range(heads):
+        for block in range(blocks if stored is None else stored):
+            tensors[f"{head}.{block}.linear.weight"] = matrix(g, hidden, hidden)
+            tensors[f"{head}.{block}.linear.bias"] = 0.1 * torch.randn(hidden, generator=g)
+        tensors[f"{head}.{blocks}.weight"] = matrix(g, vocab, hidden)
+    settings = {"medusa_num_heads": 2, "medusa_num_layers": blocks, "base_model_name_or_path": "someone/target"}
+    return written(folder, settings, tensors, "medusa_lm_head")
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """config.json of an EAGLE head: a Llama of one layer."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": HIDDEN,
+        "intermediate_size": 96,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 64,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 5000.0,
+        "hidden_act": "silu",
+    } | changes
+
+
+def layer(g: torch.Generator, c: dict[str, Any], prefix: str, inputs: int) -> dict[str, Tensor]:
+    """Weights with which a feature stays about as large as it was, however often it goes through."""
+    hidden, inner = c["hidden_size"], c["intermediate_size"]
+    dim = c.get("head_dim") or hidden // c["num_attention_heads"]
+    query, key = dim * c["num_attention_heads"], dim * c["num_key_value_heads"]
+    made = {
+        "self_attn.q_proj": matrix(g, query, inputs, 0.8),
+        "self_attn.k_proj": matrix(g, key, inputs),
+        "self_attn.v_proj": matrix(g, key, inputs),
+        "self_attn.o_proj": matrix(g, hidden, query, 0.5),
+        "mlp.gate_proj": matrix(g, inner, hidden),
+        "mlp.up_proj": matrix(g, inner, hidden),
+        "mlp.down_proj": matrix(g, hidden, inner, 0.5),
+        "post_attention_layernorm": scale(g, hidden),
+    }
+    if c["model_type"] == "qwen3":
+        made |= {"self_attn.q_norm": scale(g, dim), "self_attn.k_norm": scale(g, dim)}
+    return {f"{prefix}{name}.weight": tensor for name, tensor in made.items()}
+
+
+def scale(g: torch.Generator, size: int) -> Tensor:
+    return 1 + 0.1 * torch.randn(size, generator=g)
+
+
+def eagle(folder: Path, bias: bool = True, embeddings: bool = False, **changes: Any) -> Path:
+    """SafeAILab's layout of EAGLE and EAGLE-2: no norm before attention, no last norm, no head of its own."""
+    g, c = torch.Generator().manual_seed(12), settings(**changes)
+    hidden = c["hidden_size"]
+    tensors = layer(g, c, "layers.0.", hidden) | {"fc.weight": matrix(g, hidden, 2 * hidden, 0.9)}
+    if bias:
+        tensors["fc.bias"] = 0.1 * torch.randn(hidden, generator=g)
+    if embeddings:
+        tensors["embed_tokens.weight"] = 0.5 * torch.randn(c["vocab_size"], hidden, generator=g)
+    return written(folder, c, tensors)
+
+
+LAYOUTS = ("safeailab", "modelopt", "speculators")
+
+
+def eagle3(
+    folder: Path, layout: str = "safeailab", few: int | None = 120, states: list[int] | None = None, **told: Any
+) -> Path:
+    """EAGLE-3 as `layout` stores it, proposing `few` tokens (None: all); `told` are settings of the layout's own."""
+    g = torch.Generator().manual_seed(13)
+    kind = {"model_type": told.pop("model_type")} if "model_type" in told else {}
+    c = settings(**kind) | ({"head_dim": 16} if layout == "speculators" else {})
+    hidden, inputs, proposes = HIDDEN, (len(states) if states else 3) * HIDDEN, few or VOCAB
+    prefix = "layers.0." if layout == "speculators" else "midlayer."
+    tensors = layer(g, c, prefix, 2 * hidden)
+    tensors |= {f"{prefix}{name}.weight": scale(g, hidden) for name in ("input_layernorm", "hidden_norm")}
+    tensors |= {
+        "fc.weight": matrix(g, hidden, inputs),
+        "norm.weight": scale(g, hidden),
+        "lm_head.weight": matrix(g, proposes, hidden),
+    }
+    if few:
+        tokens = torch.randperm(VOCAB, generator=g)[:few].sort().values
+        # "abc" and the end of a reply stay, so that something is accepted.
+        tokens = torch.cat([torch.tensor([64, 65, 66, 67, 256]), tokens]).unique()[:few]
+        tensors["d2t"] = tokens - torch.arange(few)
+        tensors["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, tokens, True)
+    if told.get("norm_before_fc"):
+        tensors["input_norm.weight"] = scale(g, inputs)
+    if layout == "speculators":
+        tensors["embed_tokens.weight"] = 0.5 * torch.randn(VOCAB, hidden, generator=g)
+        whole: dict[str, Any] = {
+            "architectures": ["Eagle3Speculator"],
+            "speculators_model_type": "eagle3",
+            "speculators_version": "0.3.0",
+            "speculators_config": {"algorithm": "eagle3", "verifier": {"name_or_path": "someone/target"}},
+            "transformer_layer_config": c,
+            "draft_vocab_size": proposes,
+            "eagle_aux_hidden_state_layer_ids": states,
+        }
+        return written(folder, whole | told, tensors)
+    whole = c | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": proposes}
+    if layout == "modelopt":
+        switches = {"use_aux_hidden_state": True, "use_last_layernorm": True, "use_mtp_layernorm": False}
+        whole["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": states, **switches}
+    elif states:
+        whole["eagle_aux_hidden_state_layer_ids"] = states
+    return written(folder, whole | told, tensors)
