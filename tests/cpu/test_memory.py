@@ -21,6 +21,7 @@ from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.vectors import SMALL
 from specchat.engine.pair import ModelSource, PairSpec, Quant
+from specchat.engine.threads import CORES
 from tests.engine.tiny import checkpoint
 
 WITHIN = 0.01
@@ -93,18 +94,18 @@ def test_a_decoder_holds_what_was_planned(form: str, tied: bool, tmp_path: Path)
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
 def test_biases_and_norms_of_heads_count(family: str, tmp_path: Path) -> None:
     opened = Checkpoint.open(checkpoint(tmp_path / "m", model_type=family, **SHAPE))
-    assert own(planned(opened, None, 1)) == pytest.approx(held(CpuDecoder(opened, 200)), rel=WITHIN)
+    assert own(planned(opened, None, CORES)) == pytest.approx(held(CpuDecoder(opened, 200)), rel=WITHIN)
 
 
 @pytest.mark.parametrize("which", ["target", "draft"])
 def test_the_demo_pair_holds_what_was_planned(which: str) -> None:
     opened = Checkpoint.open(demo_model(which))
-    assert own(planned(opened, None, 1)) == pytest.approx(held(CpuDecoder(opened, 200)), rel=WITHIN)
+    assert own(planned(opened, None, CORES)) == pytest.approx(held(CpuDecoder(opened, 200)), rel=WITHIN)
 
 
 def test_a_draft_vocabulary_is_a_head_of_its_own(tmp_path: Path) -> None:
     opened = replace(Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE)), drafts=tuple(range(200)))
-    assert own(planned(opened, None, 1)) == pytest.approx(held(CpuDecoder(opened, 200)), rel=WITHIN)
+    assert own(planned(opened, None, CORES)) == pytest.approx(held(CpuDecoder(opened, 200)), rel=WITHIN)
 
 
 def test_every_thread_has_buffers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

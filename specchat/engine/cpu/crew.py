@@ -1,6 +1,7 @@
 """Threads that run one compiled function together, and sleep between."""
 
 import threading
+import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
@@ -15,11 +16,14 @@ class Crew:
         self.active = size
         self._jobs: list[SimpleQueue[Job | None]] = [SimpleQueue() for _ in range(size - 1)]
         self._ended = threading.Semaphore(0)
-        for number, jobs in enumerate(self._jobs, 1):
-            thread = threading.Thread(
-                target=_work, args=(number, jobs, self._ended), name=f"crew-{number}", daemon=True
-            )
+        threads = [
+            threading.Thread(target=_work, args=(number, jobs, self._ended), name=f"crew-{number}", daemon=True)
+            for number, jobs in enumerate(self._jobs, 1)
+        ]
+        for thread in threads:
             thread.start()
+        # Also at exit, before Python ends: a thread that wakes later is killed, and may take the process with it.
+        weakref.finalize(self, _dismiss, self._jobs, threads)
 
     def run(self, function: Callable[..., None], *arguments: Any) -> None:
         """function(*arguments, thread, threads) in every active thread; back when all are."""
@@ -29,9 +33,14 @@ class Crew:
         for _ in range(self.active - 1):
             self._ended.acquire()
 
-    def __del__(self) -> None:
-        for jobs in self._jobs:
-            jobs.put(None)
+
+def _dismiss(queues: "list[SimpleQueue[Job | None]]", threads: list[threading.Thread]) -> None:
+    """Let the threads end, and wait until they have."""
+    for jobs in queues:
+        jobs.put(None)
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join()
 
 
 def _work(number: int, jobs: "SimpleQueue[Job | None]", ended: threading.Semaphore) -> None:
