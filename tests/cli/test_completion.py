@@ -44,7 +44,7 @@ def test_the_named_models_file_is_read(tmp_path: Path) -> None:
 def test_strategies_themes_and_commands_complete(home: Path) -> None:
     (home / "config" / "themes").mkdir(parents=True)
     (home / "config" / "themes" / "mine.toml").write_text('name = "pine"\ndark = true\nprimary = "#123456"\n')
-    assert complete("--strategy", "l") == ["lookup"]
+    assert complete("--strategy", "l") == ["lookup", "lookahead"]
     assert complete("--theme", "pap") == ["paper"]
     assert complete("--theme", "pi") == ["pine"]
     assert complete("comp") == ["completion"]
@@ -88,8 +88,8 @@ LINES = {
     "specchat comp": "specchat completion",
     "specchat chats sh": "specchat chats show",
     "specchat ask --strat": "specchat ask --strategy",
-    "specchat ask --strategy l": "specchat ask --strategy lookup",
-    "specchat ask --strategy=l": "specchat ask --strategy=lookup",
+    "specchat ask --strategy looku": "specchat ask --strategy lookup",
+    "specchat ask --strategy=looku": "specchat ask --strategy=lookup",
     "specchat --strategy=plain --the": "specchat --strategy=plain --theme",
     "specchat --strategy=plain --pair=dem": "specchat --strategy=plain --pair=demo",
     "specchat ask --pair dem": "specchat ask --pair demo",

@@ -14,7 +14,7 @@ from specchat.engine.strategies import STRATEGIES
 
 PROMPTS = PACKAGE / "demo" / "prompts.jsonl"
 
-DRAFTING = [name for name in STRATEGIES if name != "plain"]
+DRAFTING = [name for name, info in STRATEGIES.items() if name != "plain" and not info.needs_head]
 
 
 def prompts(each: int, skip: int = 0) -> list[CheckPrompt]:

@@ -399,7 +399,7 @@ def test_every_strategy_writes_what_plain_writes_with_quantised_weights(quant: Q
     asked = Generate(1, (Message("user", "abcabcabc"),), Sampling(temperature=0.7, seed=3), Limits(40))
     written = {
         strategy: next(e for e in session.generate(replace(asked, speculation=Speculation.of(strategy))) if over(e))
-        for strategy in STRATEGIES
+        for strategy in (name for name, info in STRATEGIES.items() if not info.needs_head)
     }
     assert {event.token_ids for event in written.values()} == {written["plain"].token_ids}
     # The draft was quantised from the weights that bitsandbytes had quantised for the target.

@@ -153,7 +153,8 @@ async def test_settings_change_a_running_reply() -> None:
     async with being_answered(LONG, (120, 40), 20, "word10") as (app, pilot, clock):
         await pilot.press("f2")
         await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
-        await pilot.press("down", "down", "enter")
+        names = list(STRATEGIES)
+        await pilot.press(*["down"] * (names.index("lookup") - names.index("draft")), "enter")
         await wait_until(pilot, lambda: any(isinstance(request, Change) for request in app.engine.requests))
         assert app.session.settings.speculation == Speculation("lookup", 8)
         await pilot.press("escape")
