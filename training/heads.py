@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 import torch.nn.functional as F
@@ -81,16 +82,12 @@ def head_loss(model: Llama, guide: Guide, inputs: dict[int, Tensor], tokens: Ten
         found = _attention(model.attention(index), inputs[index], rope, len(offsets))
         losses += [-found[:, head].diagonal(-offset, 1, 2).mean() for head, offset in enumerate(offsets)]
     copied = followers(tokens)
-    shown = (
-        (guide.following, copied),
-        (guide.pointing, copied & replies[:, 1:, None]),
-        (guide.pointing, pointed(tokens, replies)),
-    )
-    for chosen, wanted in shown:
-        rows = wanted.any(-1)
+    taken_up = (copied & replies[:, 1:, None], pointed(tokens, replies))
+    for chosen, places in ((guide.following, (copied,)), (guide.pointing, taken_up)):
         for index, heads in chosen.items():
             found = _attention(model.attention(index), inputs[index], rope, heads)
-            for head in range(heads):
+            for head, wanted in product(range(heads), places):
+                rows = wanted.any(-1)
                 kept = found[:, head][rows].masked_fill(~wanted[rows], -torch.inf)
                 losses.append(-kept.logsumexp(-1).mean() if len(kept) else found.new_zeros(()))
     return torch.stack(losses).mean()

@@ -80,8 +80,8 @@ def check_all_lengths(session: Session, name: str, strategies: list[str]) -> Non
             accepted[strategy] += last.stats.num_accepted_draft_tokens
     # Without drafts that are kept and drafts that are refused the equality above would be empty.
     for strategy in strategies:
-        # Auto drafts what it is sure of, which may be right each time.
-        assert 0 < accepted[strategy] < drafted[strategy] + delegates(strategy), strategy
+        # Auto drafts what it is sure of at the time, which may be right each time.
+        assert 0 < accepted[strategy] < drafted[strategy] + (strategy == "auto"), strategy
 
 
 def test_real_weights_write_the_same_with_every_strategy(real_session: Session) -> None:
