@@ -67,7 +67,7 @@ class LoopbackHub:
     licence: str = "apache-2.0"
     gated: bool = False
     sent: dict[str, int] = field(default_factory=dict)
-    """Bytes of bodies by file."""
+    """Bytes of bodies by file, of the answers begun since it was last replaced: an older one may still be sending."""
     asked: list[str] = field(default_factory=list)
     """Paths in the order in which they were asked for."""
     lock: Lock = field(default_factory=Lock)
@@ -153,6 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not body:
             return None
         weights = large(name)
+        sent = hub.sent
         with hub.lock:
             end = min(len(data), start + hub.cuts.pop(0)) if weights and hub.cuts else len(data)
         shown = bytes(random.Random(1).randbytes(len(data))) if weights and hub.spoiled else data
@@ -166,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
             except OSError:
                 return None
             with hub.lock:
-                hub.sent[name] = hub.sent.get(name, 0) + len(piece)
+                sent[name] = sent.get(name, 0) + len(piece)
             if weights and hub.pace:
                 Event().wait(hub.pace)
         if end < len(data):

@@ -185,7 +185,7 @@ async def test_a_download_is_stopped_and_gone_on_with_by_key(hub: LoopbackHub, p
         await shown(pilot, "stopped")
         kept = sum(path.stat().st_size for path in part.glob("*.specchat.incomplete"))
         assert kept > 0
-        hub.sent.clear()
+        hub.sent = {}
         await pilot.press("x", "escape")
         await wait_until(pilot, lambda: app.session.loaded.id == "tiny")
         assert hub.sent["model.safetensors"] == len(hub.repos[REPO]["model.safetensors"]) - kept
