@@ -11,6 +11,7 @@ from training.corpus.code_bank import FUNCTIONS, SAID
 from training.corpus.edits_lines import LINE_EDITS
 from training.corpus.edits_words import WORD_EDITS, letters, rename, replace
 from training.corpus.everyday import everyday
+from training.corpus.happenings import happening
 from training.corpus.mixture import MAKERS
 from training.corpus.phrasing import order, posed, shown
 from training.corpus.story_requests import LENGTHS
@@ -130,10 +131,11 @@ def test_letters_change_only_their_case():
         assert source.lower() == answer.lower()
 
 
-def test_answers_stand_in_everyday_texts():
+@pytest.mark.parametrize("maker", [everyday, happening])
+def test_answers_stand_in_everyday_texts(maker):
     rng = Random(8)
     for _ in range(500):
-        passage = everyday(rng)
+        passage = maker(rng)
         told = set(re.findall(r"\w+", passage.text.lower()))
         for asked, answer in passage.questions:
             assert "{" not in asked + answer
