@@ -19,6 +19,7 @@ from specchat.engine.model.runs import Levels
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
+from specchat.engine.strategies import HEADED
 from tests.engine.published_heads import medusa
 from tests.engine.test_decoder import tokens
 from tests.engine.test_lossless import finished, reply
@@ -130,7 +131,8 @@ def test_heads_that_cannot_be_used_are_told_and_the_pair_runs_without(
 
 def test_a_pair_without_heads_says_so(tiny_pair: PairSpec) -> None:
     session = load(replace(tiny_pair, heads={}), lambda _: None)
-    assert session.info.strategy("medusa").reason == "this pair has no medusa heads"
+    reasons = {session.info.strategy(name).reason for name in HEADED}
+    assert reasons == {"this pair has no such heads; [pair.heads] in models.toml names them"}
     assert session.info.warning == ""
     assert session.runner.target.model.taps is None  # type: ignore[attr-defined]
 

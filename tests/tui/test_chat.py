@@ -24,6 +24,7 @@ from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette
 from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
+from specchat.tui.text.strategies import rows
 from specchat.tui.verbs.choosing import choose_settings, use_pair
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
@@ -153,7 +154,7 @@ async def test_settings_change_a_running_reply() -> None:
     async with being_answered(LONG, (120, 40), 20, "word10") as (app, pilot, clock):
         await pilot.press("f2")
         await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
-        names = list(STRATEGIES)
+        names = [row.id for row in rows({})]
         await pilot.press(*["down"] * (names.index("lookup") - names.index("draft")), "enter")
         await wait_until(pilot, lambda: any(isinstance(request, Change) for request in app.engine.requests))
         assert app.session.settings.speculation == Speculation("lookup", 8)
@@ -209,8 +210,25 @@ async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> No
         await loaded(app, pilot)
         await pilot.press("ctrl+o")
         await until_shown(pilot, app, "the [target] has too few layers␛[2J")
-        await pilot.press("end", "enter", "escape")
+        await pilot.press("end", "enter")
+        await until_shown(pilot, app, STRATEGIES[others[-1]].description[:60])
+        await pilot.press("escape")
         assert app.session.settings.strategy == others[-1]
+
+
+async def test_what_cannot_be_used_for_one_reason_takes_one_row_of_its_kind() -> None:
+    reasons = {"eagle": "the file is damaged", "medusa": "no heads", "eagle3": "no heads", "draft-tree": "no heads"}
+    statuses = tuple(StrategyStatus(name, name not in reasons, reasons.get(name, "")) for name in STRATEGIES)
+    app = make_app(FakeEngine(info=replace(INFO, strategies=statuses)))
+    async with app.run_test(size=(100, 60)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+o")
+        await until_shown(pilot, app, "Medusa, EAGLE-3: no heads")
+        kinds = [line for line in screen_text(app).splitlines() if "heads" in line or "EAGLE" in line]
+        assert "heads    ○ EAGLE-2" in kinds[1]  # those that can be used come first
+        assert "EAGLE: the file is damaged" in screen_text(app)
+        assert "Draft tree: no heads" in screen_text(app)
+        assert screen_text(app).count("no heads") == 2
 
 
 async def test_the_list_of_strategies_tells_the_pair_s_own_lengths() -> None:

@@ -21,7 +21,7 @@ from specchat.engine.drafters.plain import PlainDrafter
 from specchat.engine.drafters.suffix import SuffixDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.pair import StrategyStatus
-from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS
+from specchat.engine.strategies import HEADED, STRATEGIES, SWIFT_LAYERS
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,7 @@ def drafters_for(
     elif "early-exit" not in unfit:
         refused["early-exit"] = exits.refused if exits is not None else "on a GPU a pass runs from the first layer on"
     drafters |= {drafter.name: drafter for drafter in headed}
-    lacking = {
-        info.name: f"this pair has no {info.needs_head} heads"
-        for info in STRATEGIES.values()
-        if info.needs_head and info.name not in drafters
-    }
+    lacking = dict.fromkeys(HEADED, "this pair has no such heads; [pair.heads] in models.toml names them")
     refused = lacking | refused
     if layers >= SWIFT_LAYERS and "swift" not in unfit:
         drafters["swift"] = swift = SwiftDrafter(target, layers, drafts)

@@ -14,12 +14,13 @@ from textual.widgets.option_list import Option
 from specchat.clean import clean, one_line
 from specchat.config.themes import Theme
 from specchat.engine.options import ACCEPTANCES, CONTEXT_POLICIES
-from specchat.engine.strategies import STRATEGIES, StrategyInfo
+from specchat.engine.strategies import STRATEGIES
 from specchat.tui.composing.personas import OWN, apply, preset_name
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import Session
 from specchat.tui.settings import FIELDS, ChatSettings, Field, InvalidValue, nudged
 from specchat.tui.text.lines import styled
+from specchat.tui.text.strategies import Row, rows
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.options import Options
@@ -60,12 +61,14 @@ class SettingsScreen(Dialog[None]):
         super().__init__()
         self._session = session
         self._themes = themes
+        self._rows = rows(self._refused())
 
     # Content
 
     def compose_content(self) -> ComposeResult:
         settings = self._session.settings
-        yield Options(*[self._strategy(info) for info in STRATEGIES.values()], id="strategy", markup=False)
+        options = [Option(self._shown(row), id=row.id, disabled=bool(row.reason)) for row in self._rows]
+        yield Options(*options, id="strategy", markup=False)
         yield Plain(id="strategy-note")
         for field in FIELDS:
             if field.key == "context":
@@ -91,39 +94,22 @@ class SettingsScreen(Dialog[None]):
         own = [theme.name for theme in self._themes]
         return own if self.app.theme in own else [*own, self.app.theme]
 
-    def _words(self, info: StrategyInfo) -> tuple[str, bool]:
-        """A strategy in words, or why it cannot be used; and whether it can."""
-        status = self._session.loaded.strategy_status(info.name)
-        if status is None or status.available:
-            return info.description, True
-        return f"not here: {one_line(status.reason)}", False
+    def _refused(self) -> dict[str, str]:
+        """Why strategies cannot be used, by name."""
+        statuses = (self._session.loaded.strategy_status(name) for name in STRATEGIES)
+        return {status.name: one_line(status.reason) for status in statuses if status and not status.available}
 
-    def _strategy(self, info: StrategyInfo) -> Option:
-        usable = self._words(info)[1]
-        length = self._session.loaded.lengths.get(info.name, info.draft_length)
-        words = f"drafts {length} tokens a step" if info.draft_length else "one token a step"
-        if info.kind == "auto":
-            words = "whatever promises most"
-        chosen = self._session.settings.strategy == info.name
-        title = Content.styled(f"{'●' if chosen else '○'} {info.title:<15}", "bold" if usable else "")
-        return Option(
-            title + Content.styled(words if usable else "not available", "$quiet"),
-            id=info.name,
-            disabled=not usable,
-        )
+    def _shown(self, row: Row) -> Content:
+        return row.shown(self._session.settings.strategy, self._session.loaded.lengths)
 
     def _show_note(self) -> None:
-        strategies = list(STRATEGIES.values())
         at = self.query_one("#strategy", OptionList).highlighted or 0
-        refused = [
-            f"{info.title} {words}" for info in strategies for words, usable in [self._words(info)] if not usable
-        ]
-        words = "; ".join(refused) or self._words(strategies[at])[0]
-        self.query_one("#strategy-note", Plain).show(words)
+        self.query_one("#strategy-note", Plain).show(self._rows[at].strategies[0].description)
 
     def on_mount(self) -> None:
         options = self.query_one("#strategy", OptionList)
-        options.highlighted = list(STRATEGIES).index(self._session.settings.strategy)
+        chosen = STRATEGIES[self._session.settings.strategy]
+        options.highlighted = next(index for index, row in enumerate(self._rows) if chosen in row.strategies)
         options.focus()
         self._show_note()
 
@@ -140,8 +126,8 @@ class SettingsScreen(Dialog[None]):
     @on(OptionList.OptionSelected, "#strategy")
     def _strategy_chosen(self, event: OptionList.OptionSelected) -> None:
         self._session.choose_strategy(event.option.id or "plain")
-        for info in STRATEGIES.values():
-            event.option_list.replace_option_prompt(info.name, self._strategy(info).prompt)
+        for row in self._rows:
+            event.option_list.replace_option_prompt(row.id, self._shown(row))
         length = self.query_one("#draft_length", FieldInput)
         length.value = length.field.show(self._session.settings)
 

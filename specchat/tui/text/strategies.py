@@ -1,0 +1,61 @@
+"""The strategies as the settings panel lists them: by kind, those that cannot be used with the reason."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from specchat.engine.strategies import STRATEGIES, Kind, StrategyInfo
+
+KINDS: Mapping[Kind, str] = {
+    "plain": "nobody",
+    "auto": "in turn",
+    "model": "a model",
+    "heads": "heads",
+    "copied": "copies",
+    "itself": "itself",
+}
+"""Who drafts, in the list's order."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One strategy that can be chosen, or those of a kind that cannot be for the same reason.
+
+    `first` tells whether it is the first of its kind.
+    """
+
+    strategies: tuple[StrategyInfo, ...]
+    reason: str
+    first: bool
+
+    @property
+    def id(self) -> str:
+        """The name of its first strategy."""
+        return self.strategies[0].name
+
+    def shown(self, chosen: str, lengths: Mapping[str, int]) -> Content:
+        """As an option; `lengths` are draft lengths of the pair's own."""
+        info = self.strategies[0]
+        kind = Content.styled(f"{KINDS[info.kind] if self.first else '':<9}", "$quiet")
+        if self.reason:
+            titles = ", ".join(info.title for info in self.strategies)
+            return kind + Content(f"  {titles}") + Content.styled(f": {self.reason}", "$quiet")
+        words = f"drafts {lengths.get(info.name, info.draft_length)} tokens a step"
+        words = "whatever promises most" if info.kind == "auto" else words if info.draft_length else "one token a step"
+        title = Content.styled(f"{'●' if info.name == chosen else '○'} {info.title:<15}", "bold")
+        return kind + title + Content.styled(words, "$quiet")
+
+
+def rows(reasons: Mapping[str, str]) -> tuple[Row, ...]:
+    """The list; `reasons` tell by name why strategies cannot be used."""
+    return tuple(row for kind in KINDS for row in _of(kind, reasons))
+
+
+def _of(kind: Kind, reasons: Mapping[str, str]) -> Iterator[Row]:
+    own = [info for info in STRATEGIES.values() if info.kind == kind]
+    split: list[tuple[tuple[StrategyInfo, ...], str]] = [((info,), "") for info in own if info.name not in reasons]
+    for reason in dict.fromkeys(reasons[info.name] for info in own if info.name in reasons):
+        split.append((tuple(info for info in own if reasons.get(info.name) == reason), reason))
+    for index, (strategies, reason) in enumerate(split):
+        yield Row(strategies, reason, index == 0)
