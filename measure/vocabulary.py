@@ -28,7 +28,7 @@ from specchat.cli.prompts import read_prompts, shipped_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.frequent_tokens import always, covered, frequent
 from specchat.engine.loading import load

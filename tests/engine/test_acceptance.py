@@ -14,7 +14,7 @@ from specchat.engine.decoding import acceptance, noise
 from specchat.engine.decoding.acceptance import Draft, judge
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.kernels.streams import GOLDEN

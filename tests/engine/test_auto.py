@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import SOONEST, AutoDrafter

@@ -9,7 +9,8 @@ import torch
 from specchat.engine.api import Generate, Step
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.acceptance import Draft
-from specchat.engine.decoding.host import HostDrafts, HostExecutor
+from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import cascade, ngram

@@ -8,7 +8,8 @@ import torch
 
 from specchat.engine.api import Step
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.decoding.host import HostDrafts, HostExecutor
+from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.pace import Copies
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.auto import AutoDrafter

@@ -3,7 +3,7 @@
 import pytest
 
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters import earlier as earlier_module
 from specchat.engine.drafters.earlier import Earlier

@@ -20,7 +20,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import GgufOptions, PairSpec
 from specchat.engine.session import Session
-from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategies import HEADED, STRATEGIES
 from tests.engine.test_lossless import LENGTHS, PROMPTS, SAMPLINGS, finished, reply, reuse_the_prefix, shown
 from tests.engine.tiny import on_cpu
 from tests.gguf.conftest import EXACT, loaded
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.needs_llama
 DRAFTING = ("auto", "draft", "lookup", "suffix", "ngram", "cascade")
 ROUNDED = GgufOptions(threads=1)
 """With a cache of float16."""
-REFUSED = ("draft-tree", "lookahead", "early-exit", "swift")
+REFUSED = ("draft-tree", *HEADED, "lookahead", "early-exit", "swift")
 
 
 def test_the_strategies_that_there_are(session: Session) -> None:

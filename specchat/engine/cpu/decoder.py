@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,21 +11,20 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from specchat.engine.cpu import passes
+from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.layout import Layout, laid_out
-from specchat.engine.cpu.packed import Packed, dense, looked_up
+from specchat.engine.cpu.packed import Packed, add_layer, dense, looked_up
 from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
 from specchat.engine.cpu.threads import Threads, choices
 from specchat.engine.cpu.tiles import FORMS
 from specchat.engine.cpu.together import LINE
-from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, STASH_ROWS, CachedDecoder, Skip
+from specchat.engine.model.going import Going
 from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
-from specchat.engine.model.quantise import fused, quantise
+from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.runs import Runs, chain
@@ -70,7 +70,7 @@ class CpuDecoder(CachedDecoder):
         with Weights(checkpoint) as weights:
             asked = quant if weights.quant is None else None
             for index in range(c.layers):
-                norms.append(_add_layer(self._packed, weights, c, index, asked))
+                norms.append(add_layer(self._packed, weights, c, index, asked))
             embed = dense(weights.linear(EMBEDDING, c.vocab, c.hidden))
             head = embed if c.tied else dense(weights.linear(HEAD, c.vocab, c.hidden))
             self._last_norm = weights.get(f"{LAST_NORM}.weight", c.hidden).numpy()
@@ -118,7 +118,9 @@ class CpuDecoder(CachedDecoder):
         self._scores = np.zeros((threads, self.cache.capacity + LANES + 2 * c.head_dim), np.float32)
         self._logits = np.zeros((0, LANES * int(self._table[-1, PANELS])), np.float32)
         self._counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
-        self._chains: dict[int, Layout] = {}
+        self._layouts: dict[int, Layout] = {}
+        self._chains: Chains | None = None
+        self._skipped = NOTHING
         self._all = np.ones((c.layers, 2), np.bool_)
         self._count = 0
         """How many threads are to work on what runs; 0: as many as are best so far."""
@@ -146,7 +148,7 @@ class CpuDecoder(CachedDecoder):
     def through(
         self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
     ) -> Tensor:
-        rows, c = len(x), self.config
+        rows = len(x)
         layout = self._chain(rows) if runs is None else laid_out(runs)
         if start + layout.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
@@ -155,13 +157,13 @@ class CpuDecoder(CachedDecoder):
         self._x[:rows] = x.numpy()
         self._counters[:] = 0
         self._crew.active = self._count or self._threads(rows).settled
-        self._crew.run(
-            passes.layers,
-            self._x,
-            rows,
-            start,
-            layout.spans,
-            layout.before,
+        parts = self._parts(first, last, skip)
+        self._crew.run(passes.layers, self._x, rows, start, layout.spans, layout.before, *self._of_layers(parts, runs))
+        return torch.from_numpy(self._x[:rows].copy())
+
+    def _of_layers(self, parts: NDArray[np.bool_], runs: Runs | None = None) -> tuple[Any, ...]:
+        """What `passes.layers` takes after its rows."""
+        return (
             self._stashes if runs is None else self._stash(),
             -1 if runs is None else runs.stashed,
             self._table,
@@ -169,19 +171,28 @@ class CpuDecoder(CachedDecoder):
             self._extras,
             self._norms,
             self._head_norms,
-            c.norm_eps,
+            self.config.norm_eps,
             self._keys,
             self._values,
             self._cos,
             self._sin,
-            c.heads,
-            self._parts(first, last, skip),
+            self.config.heads,
+            parts,
             self._wide,
             self._own,
             self._scores,
             self._counters,
         )
-        return torch.from_numpy(self._x[:rows].copy())
+
+    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+        # Several threads' passes are long, and learnt from one by one.
+        if self._few.most > 1 or isinstance(self._embed, Tensor) or self.taps is not None or len(tokens) > TILE:
+            return []
+        if self._chains is None or skip is not self._skipped:
+            parts, self._skipped = self._parts(0, self.config.layers, skip), skip
+            one = np.zeros((1, self._logits.shape[1]), np.float32)
+            self._chains = Chains(self._embed, self._x, self._of_layers(parts), self._of_head(self._last_norm, one))
+        return self._chains.drafted(tokens, start, going)
 
     def _threads(self, rows: int) -> Threads:
         return self._few if rows <= FEW_ROWS else self._many
@@ -212,24 +223,18 @@ class CpuDecoder(CachedDecoder):
         if rows > len(self._logits):
             self._logits = np.zeros((rows, self._logits.shape[1]), np.float32)
         self._counters[: 2 * LINE] = 0
-        self._crew.run(
-            passes.head,
-            hidden.contiguous().numpy(),
-            rows,
-            self._table[-1],
-            self._kernels,
-            self._extras,
-            norm,
-            self.config.norm_eps,
-            self._logits,
-            self._own,
-            self._counters,
-        )
+        self._crew.run(passes.head, hidden.contiguous().numpy(), rows, *self._of_head(norm, self._logits))
         logits = torch.from_numpy(self._logits[:rows])
         if self._tokens is None:
             return logits[:, : self.config.vocab]
         whole = logits.new_full((rows, self.config.vocab), float("-inf"))
         return whole.index_copy_(1, self._tokens, logits[:, : len(self._tokens)])
+
+    def _of_head(self, norm: Floats, logits: Floats) -> tuple[Any, ...]:
+        """What `passes.head` takes after its rows."""
+        table = self._table[-1]
+        eps = self.config.norm_eps
+        return table, self._kernels, self._extras, norm, eps, logits, self._own, self._counters
 
     @property
     def threads(self) -> int:
@@ -258,9 +263,9 @@ class CpuDecoder(CachedDecoder):
 
     def _chain(self, rows: int) -> Layout:
         """That of rows one after another, kept: it is wanted at every step."""
-        if rows not in self._chains:
-            self._chains[rows] = laid_out(chain(rows))
-        return self._chains[rows]
+        if rows not in self._layouts:
+            self._layouts[rows] = laid_out(chain(rows))
+        return self._layouts[rows]
 
     def _parts(self, first: int, last: int, skip: Skip) -> NDArray[np.bool_]:
         """Which attentions and MLPs of layers first, ..., last - 1 take part, bool [layers, 2]."""
@@ -278,19 +283,3 @@ class CpuDecoder(CachedDecoder):
             c = self.config
             self._stashes = np.zeros((2, c.layers, STASH_ROWS, c.kv_heads, c.head_dim), np.float32)
         return self._stashes
-
-
-def _add_layer(packed: Packed, weights: Weights, c: ModelConfig, index: int, quant: Quant | None) -> list[Floats]:
-    """Add a layer's products; its norms float32, those of the rows and, where there are some, of query and key."""
-    layer = block(c, index)
-
-    def stored(name: str, outputs: int, inputs: int) -> Weight:
-        weight = weights.linear(name, outputs, inputs)
-        return quantise(weight, quant) if quant is not None and isinstance(weight, Tensor) else weight
-
-    for matrix in layer.products:
-        weight = fused([stored(name, outputs, matrix.inputs) for name, outputs in matrix.parts])
-        biases = [weights.get(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
-        ends = matrix.outputs[:1] if matrix is layer.gate_up else ()
-        packed.add(weight, torch.cat(biases) if biases else None, ends)
-    return [weights.get(f"{norm.name}.weight", norm.size).numpy() for norm in layer.norms]

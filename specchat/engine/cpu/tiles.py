@@ -35,8 +35,8 @@ NIBBLES = 8
 """Weights of 4 bits that an int32 holds: loaded so, they need not be spread over lanes one by one."""
 
 
-def _weights(builder: Any, form: int, address: Any, offset: Any, lanes: int) -> Any:
-    """So many weights as float32: exactly what is stored, but for the scales of quantised ones."""
+def widened(builder: Any, form: int, address: Any, offset: Any, lanes: int) -> Any:
+    """So many weights in a row as float32: exactly what is stored, but for the scales of quantised ones."""
 
     def stored(kind: Any, width: int) -> Any:
         return load(builder, address, offset, ir.VectorType(kind, lanes), width)
@@ -86,7 +86,7 @@ def tile(
             places = [
                 builder.add(at, builder.add(builder.mul(panel, constant(p)), constant(lane))) for p, lane in parts
             ]
-            weights = [_weights(builder, form.literal_value, w, place, of_vector) for place in places]
+            weights = [widened(builder, form.literal_value, w, place, of_vector) for place in places]
             if fetching:
                 further = builder.mul(panel, constant(wide))
                 _fetch(builder, w, [builder.add(place, further) for place in places], WIDTHS[form.literal_value])

@@ -49,7 +49,11 @@ class Sampler:
             sampling.repetition_penalty != 1.0 or sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
         )
         _fast()  # compiled now, not within a step
-        self.plain_argmax = self.greedy and not self._penalised and not sampling.logit_bias
+        as_is = not self._penalised and not sampling.logit_bias
+        self.plain_argmax = self.greedy and as_is
+        cut = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
+        self.temperature_alone = as_is and (self.greedy or not cut)
+        """Whether scores are logits over the temperature, or as they are where it is greedy."""
 
     def choose(self, logits: Tensor, position: int, history: History) -> int:
         """The token at absolute `position`, from raw logits float32 [vocab].

@@ -9,6 +9,9 @@ What a probability of the model means is measured: how many of the drafted token
 
 from bisect import bisect_left
 
+import numpy as np
+from numpy.typing import NDArray
+
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
 
@@ -75,6 +78,11 @@ class Stop:
         place = bisect_left(SURE, probability)
         self._chance *= self._stay.values[place]
         return self._chance * self._follow.values[place] < self._least
+
+    def known(self) -> tuple[NDArray[np.float64], float]:
+        """What `ends` goes by: `shares` and `least` of `model.going.Going`."""
+        shares = np.array(((*SURE, np.inf), self._stay.values, self._follow.values))
+        return shares, -1.0 if self._off else self._least
 
     def observe(self, stepped: Stepped) -> None:
         """The draft was judged so."""

@@ -10,7 +10,7 @@ from math import prod
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import One, Role
-from specchat.engine.decoding.host import HostDrafts
+from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.strategies import MAX_DRAFT_LENGTH

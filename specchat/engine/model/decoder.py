@@ -13,6 +13,7 @@ from specchat.engine.model.attention import causal_masks, may_share
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.going import Going
 from specchat.engine.model.layer_weights import Product, read
 from specchat.engine.model.layers import blocks, scripted
 from specchat.engine.model.norm import RMSNorm
@@ -122,6 +123,15 @@ class CachedDecoder(ABC):
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab]."""
+
+    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+        """A chain drafted in one go after `tokens`, which go through from slot `start` on as in `forward`.
+
+        Returns:
+            tokens and their probabilities; none where this is not for this model, or its scores are no numbers.
+        """
+        del tokens, start, going, skip
+        return []
 
     @property
     def vocab(self) -> int:

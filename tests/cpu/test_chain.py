@@ -1,0 +1,203 @@
+"""A chain drafted in one go is the chain drafted token by token."""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from specchat.config.paths import demo_model
+from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.draft import Copy
+from specchat.engine.decoding.host_drafts import HostDrafts
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stops
+from specchat.engine.errors import ModelError
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.going import Going
+from specchat.engine.options import Acceptance, Sampling
+from tests.engine.tiny import checkpoint
+
+PROMPT = [5, 9, 200, 31, 7, 7, 12]
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+Chain = tuple[list[int], list[float]]
+
+
+class Counting(CpuDecoder):
+    """Counts the chains and the passes that Python asked for."""
+
+    chains = passes = 0
+
+    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+        found = super().drafted(tokens, start, going, skip)
+        self.chains += bool(found)
+        return found
+
+    def forward(self, *arguments, **named):  # type: ignore[no-untyped-def]
+        self.passes += 1
+        return super().forward(*arguments, **named)
+
+
+class TokenByToken(Counting):
+    """What is compared with."""
+
+    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+        return []
+
+
+def made(
+    decoder: CpuDecoder,
+    sampling: Sampling,
+    limit: int = 15,
+    acceptance: Acceptance = "coupled",
+    unread: int = 1,
+    taught: Stepped | None = None,
+    copied: Sequence[int] = (),
+    copy: Copy | None = None,
+    skip: Skip = NOTHING,
+) -> Chain:
+    """A draft after PROMPT, of which the model has yet to read `unread` tokens."""
+    stops = Stops(StepCosts())
+    drafts = HostDrafts({"draft": CachedModel(decoder)}, decoder.vocab, stops)
+    drafts.begin(sampling, PROMPT)
+    cached = drafts._models["draft"]
+    cached.model.write(PROMPT[:-unread], 0)
+    cached.tokens = PROMPT[:-unread]
+    if taught is None:
+        stops.off = True
+    else:
+        for _ in range(40):
+            stops.begin("draft", True)
+            stops.observe(taught)
+    drafts.start(acceptance)
+    if copied:
+        drafts.fill(copied)
+    if copy is not None:
+        drafts.follow(copy)
+    drafts.leave_out(skip)
+
+    def one(node: int) -> None:
+        drafts.run("draft", node, skipping=True)
+        drafts.pick("draft", node)
+
+    drafts.chain("draft", limit, one)
+    assert not drafts.history.generated
+    return list(drafts.draft.tokens), list(drafts.draft.confidence)
+
+
+def pair(folder: Path) -> tuple[Counting, TokenByToken]:
+    return Counting(Checkpoint.open(folder), 64, threads=1), TokenByToken(Checkpoint.open(folder), 64, threads=1)
+
+
+@pytest.fixture(scope="module", params=[*DTYPES, "untied"])
+def decoders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Counting, TokenByToken]:
+    """With packed embeddings of each form, tied and not."""
+    folder = tmp_path_factory.mktemp("chain")
+    if request.param == "untied":
+        return pair(checkpoint(folder / "m", tie_word_embeddings=False))
+    written = checkpoint(folder / "m", tie_word_embeddings=True) / "model.safetensors"
+    cast = {name: weight.to(DTYPES[request.param]) for name, weight in load_file(written).items()}
+    save_file(cast, written, metadata={"format": "pt"})
+    return pair(folder / "m")
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(), Sampling(temperature=1.0, seed=3), Sampling(temperature=0.3, seed=2**63 + 11)],
+    ids=["greedy", "T=1", "T=0.3"],
+)
+@pytest.mark.parametrize("unread", [1, 2, 5])
+def test_tokens_and_probabilities_are_those_of_one_after_another(
+    decoders: tuple[Counting, TokenByToken], sampling: Sampling, unread: int
+) -> None:
+    quick, slow = decoders
+    quick.chains = quick.passes = 0
+    found = made(quick, sampling, unread=unread)
+    assert found == made(slow, sampling, unread=unread)
+    assert len(found[0]) == 15
+    packed = not isinstance(quick._embed, torch.Tensor)
+    assert (quick.chains, quick.passes) == ((1, 1) if packed else (0, 1 + 15)), "the prompt's pass, and the chain"
+
+
+def test_after_copied_tokens_and_with_layers_left_out(decoders: tuple[Counting, TokenByToken]) -> None:
+    quick, slow = decoders
+    sampling, skip = Sampling(temperature=0.8, seed=5), Skip(frozenset({1}), frozenset({0}))
+    whole = made(quick, sampling)
+    for settings in ({"copied": [8, 8, 30]}, {"skip": skip}, {"copied": [4], "skip": skip, "unread": 3}):
+        found = made(quick, sampling, **settings)
+        assert found == made(slow, sampling, **settings)
+        assert found != whole
+    assert made(quick, sampling) == whole, "what was left out before is back"
+
+
+def taught(stayed: int) -> Stepped:
+    """A judged draft whose tokens had all kinds of probabilities."""
+    sure = (0.2, 0.4, 0.65, 0.75, 0.85, 0.93, 0.97, 0.985, 0.9999)
+    path = tuple(range(1, stayed + 1))
+    return Stepped((1,) * (stayed + 1), (3,) * len(sure), sure, min(stayed + 1, len(sure)), path, 0.0, 0.0)
+
+
+def test_it_ends_where_the_next_token_is_unlikely_to_pay(decoders: tuple[Counting, TokenByToken]) -> None:
+    quick, slow = decoders
+    lengths = set()
+    for seed, stayed in product(range(30), (2, 9)):
+        sampling = Sampling(temperature=0.1, seed=seed)
+        found = made(quick, sampling, taught=taught(stayed))
+        assert found == made(slow, sampling, taught=taught(stayed))
+        lengths.add(len(found[0]))
+    assert len(lengths) > 3, "of various lengths, or the end was not tested"
+
+
+@pytest.mark.parametrize(
+    ("sampling", "acceptance"),
+    [
+        (Sampling(temperature=1.0, top_k=5), "coupled"),
+        (Sampling(temperature=1.0, top_p=0.9), "coupled"),
+        (Sampling(temperature=1.0, min_p=0.1), "coupled"),
+        (Sampling(repetition_penalty=1.3), "coupled"),
+        (Sampling(frequency_penalty=0.5), "coupled"),
+        (Sampling(logit_bias={3: 2.0}), "coupled"),
+        (Sampling(temperature=1.0), "ratio"),
+        (Sampling(temperature=1.0), "block"),
+        (Sampling(), "ratio"),
+    ],
+)
+def test_other_samplings_and_tests_go_token_by_token(
+    decoders: tuple[Counting, TokenByToken], sampling: Sampling, acceptance: Acceptance
+) -> None:
+    quick, slow = decoders
+    quick.chains = 0
+    assert made(quick, sampling, acceptance=acceptance) == made(slow, sampling, acceptance=acceptance)
+    assert not quick.chains
+
+
+def test_a_copy_is_asked_for_after_each_token() -> None:
+    quick, slow = pair(demo_model("draft"))
+    for at in range(1, 7):
+        asked: list[tuple[int, ...]] = []
+
+        def copy(
+            drafted: Sequence[int], chance: float, at: int = at, asked: list[tuple[int, ...]] = asked
+        ) -> list[int]:
+            assert chance == 1.0, "the end is off"
+            asked.append(tuple(drafted))
+            return [11, 12] if len(drafted) == at else []
+
+        found = made(quick, Sampling(), copy=copy)
+        assert found == made(slow, Sampling(), copy=copy)
+        assert found[0][at:] == [11, 12]
+        assert asked[:at] == asked[at:] == [tuple(found[0][:length]) for length in range(1, at + 1)]
+    assert quick.chains == 6 + 2, "a copy after the fifth token is found by a second chain"
+
+
+def test_scores_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:
+    quick, _ = pair(checkpoint(tmp_path / "m", tie_word_embeddings=True))
+    quick._last_norm[:] = torch.nan
+    with pytest.raises(ModelError, match="scores that are no numbers"):
+        made(quick, Sampling(temperature=1.0))
+    assert not quick.chains
