@@ -1,4 +1,4 @@
-"""`specchat convert`: the models of a pair as files that other programs read too."""
+"""`specchat convert`: the models of a pair as GGUF files, and pickled weights as safetensors."""
 
 import re
 from pathlib import Path
@@ -20,26 +20,58 @@ TYPES = ("f32", "f16", "q8_0", "q4_0")
 
 
 @click.command()
-@click.argument("pair", shell_complete=complete_pairs)
-@click.option("--to", type=click.Choice(["gguf"]), required=True, help="The format to write.")
+@click.argument("what", metavar="PAIR|FOLDER|FILE", shell_complete=complete_pairs)
+@click.option("--to", type=click.Choice(["gguf", "safetensors"]), required=True, help="The format to write.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FOLDER", default=Path(), help="Where to; this folder by default."
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Where to; by default this folder, for safetensors the folder of what is read.",
 )
 @click.option("--type", "kind", type=click.Choice(TYPES), default="f16", show_default=True, help="What a weight is.")
 @with_options(PAIR_OPTIONS[:1])
 @told
-def convert(pair: str, to: str, out: Path, kind: "Kind", models: Path | None) -> None:
-    """Write the models of PAIR as GGUF files, each with its tokenizer and chat template.
+def convert(what: str, to: str, out: Path | None, kind: "Kind", models: Path | None) -> None:
+    """Write models in another format.
 
-    Prints what to put into models.toml to load them. Quantised layers are written as what they dequantise to.
+    With --to gguf the models of PAIR, each with its tokenizer and chat template; quantised layers are written as what
+    they dequantise to. Prints what to put into models.toml to load them.
+
+    With --to safetensors the pickled weights (.bin, .pt) of FOLDER or FILE, as trained heads are often published, with
+    the config.json beside them. They are read without running what is in them; where that cannot be they are refused.
+    --type is for gguf.
     """
+    if to == "safetensors":
+        _rewritten(Path(what).expanduser(), out)
+    else:
+        _pair(what, out or Path(), kind, models)
+
+
+def _rewritten(place: Path, out: Path | None) -> None:
+    progress = Progress()
+    progress.show("importing torch")
+    from specchat.engine.model.unpickled import pickled_file, rewrite
+
+    file = pickled_file(place)
+    folder = file.parent if out is None else out
+    progress.show(f"reading {file.name}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written = rewrite(file, folder)
+    except OSError as error:
+        raise Problem(f"{folder} cannot be written to ({error.strerror}).", ExitCode.USAGE) from None
+    progress.clear()
+    Output().write(f"{written}\n")
+
+
+def _pair(pair: str, out: Path, kind: "Kind", models: Path | None) -> None:
     from specchat.cli.prepare import read_catalog
     from specchat.config.paths import user_paths
 
     spec = ready(read_catalog(user_paths(), models).find(pair), models).spec
     progress = Progress()
     progress.show("importing torch")
-    lines = ["[[pair]]", f'id = "{spec.id}-{to}"', f'name = "{spec.name} {to} {kind}"', f'backend = "{to}"']
+    lines = ["[[pair]]", f'id = "{spec.id}-gguf"', f'name = "{spec.name} gguf {kind}"', 'backend = "gguf"']
     for role, source in (("target", spec.target), ("draft", spec.draft)):
         if source is not None:
             file = out.absolute() / f"{re.sub('[^A-Za-z0-9._-]', '-', spec.id)}-{role}-{kind}.gguf"

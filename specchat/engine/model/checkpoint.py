@@ -120,6 +120,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
     if pickled is not None:
         raise ModelError(
-            f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with model.safetensors."
+            f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with "
+            f'model.safetensors, or write one: specchat convert "{folder}" --to safetensors.'
         )
     raise ModelError(f"{folder} holds no model.safetensors. Give the folder of a complete checkpoint.")
