@@ -291,6 +291,12 @@ def test_shards_are_taken_by_their_index_and_copies_in_other_forms_left(hub: Hub
     assert listed(loopback, hub, *names) == shards | {"config.json", "model.safetensors.index.json"}
 
 
+def test_medusa_heads_are_found_by_their_own_name(hub: Hub, loopback: LoopbackHub) -> None:
+    names = ("medusa_lm_head.pt", "medusa_lm_head.safetensors", "config.json")
+    assert listed(loopback, hub, *names) == {"config.json", "medusa_lm_head.safetensors"}
+    assert "model.safetensors" in listed(loopback, hub, *names, "model.safetensors")
+
+
 def test_of_several_gguf_files_one_is_taken_whole(hub: Hub, loopback: LoopbackHub) -> None:
     parts = [f"m-Q8_0-0000{n}-of-00002.gguf" for n in (1, 2)]
     names = ("m-Q4_K_M.gguf", "m-Q2_K.gguf", "mmproj-m.gguf", *parts)

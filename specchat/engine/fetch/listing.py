@@ -16,6 +16,10 @@ SETTINGS = re.compile(
     r"|model\.safetensors\.index\.json|merges\.txt|tokenizer\.model|[\w.-]+\.jinja"
 )
 """Files beside the weights that say how a model is built and talks; none of them is code."""
+WHOLE = ("model.safetensors", "medusa_lm_head.safetensors")
+"""Weights in one file; Medusa's heads have their own name."""
+WHOLE = ("model.safetensors", "medusa_lm_head.safetensors")
+"""Names of weights in one file; the second is that of Medusa's heads."""
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 LIKED = ("Q4_K_M", "Q4_0", "Q8_0")
@@ -110,7 +114,7 @@ def _tensors(names: Sequence[str]) -> list[str]:
     shards = [name for name in names if SHARD.fullmatch(name)]
     if shards and "model.safetensors.index.json" in names:
         return shards
-    return [name for name in names if name == "model.safetensors"]
+    return [name for name in WHOLE if name in names][:1]
 
 
 def first_files(names: Sequence[str]) -> list[str]:
