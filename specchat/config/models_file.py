@@ -106,6 +106,7 @@ class HeadsTable(Table):
     medusa: HeadTable | None = None
     eagle: HeadTable | None = None
     eagle3: HeadTable | None = None
+    peagle: HeadTable | None = None
 
 
 class StrategyTable(Table):

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 Kind = Literal["auto", "plain", "model", "heads", "copied", "itself"]
 """Who drafts: others in turn, nobody, another model, heads on the target, earlier text, or the target itself."""
-Head = Literal["medusa", "eagle", "eagle3"]
+Head = Literal["medusa", "eagle", "eagle3", "peagle"]
 """The families of trained heads that a pair may name."""
 
 
@@ -81,6 +81,14 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "heads",
             12,
             needs_head="eagle3",
+        ),
+        StrategyInfo(
+            "peagle",
+            "P-EAGLE",
+            "A head as EAGLE-3's drafts a chain in one pass: each token without knowing those before it.",
+            "heads",
+            7,
+            needs_head="peagle",
         ),
         StrategyInfo(
             "lookup",

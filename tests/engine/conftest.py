@@ -10,7 +10,7 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import Head
-from tests.engine.published_heads import eagle, eagle3, medusa
+from tests.engine.published_heads import eagle, eagle3, medusa, peagle
 from tests.engine.tiny import VOCAB, checkpoint, on_cpu, perturbed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -24,7 +24,7 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
     draft = perturbed(root / "draft", target, 0.05)
     heads: dict[Head, ModelSource] = {
         head: ModelSource(path=str(write(root / head)))
-        for head, write in {"medusa": medusa, "eagle": eagle, "eagle3": eagle3}.items()
+        for head, write in {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "peagle": peagle}.items()
     }
     return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft), heads=heads)
 

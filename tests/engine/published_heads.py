@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.engine.tiny import VOCAB
@@ -97,12 +97,17 @@ LAYOUTS = ("safeailab", "modelopt", "speculators")
 
 
 def eagle3(
-    folder: Path, layout: str = "safeailab", few: int | None = 120, states: list[int] | None = None, **told: Any
+    folder: Path,
+    layout: str = "safeailab",
+    few: int | None = 120,
+    states: list[int] | None = None,
+    layers: int = 1,
+    **told: Any,
 ) -> Path:
     """EAGLE-3 as `layout` stores it, proposing `few` tokens (None: all); `told` are settings of the layout's own."""
     g = torch.Generator().manual_seed(13)
     kind = {"model_type": told.pop("model_type")} if "model_type" in told else {}
-    c = settings(**kind) | ({"head_dim": 16} if layout == "speculators" else {})
+    c = settings(**kind, num_hidden_layers=layers) | ({"head_dim": 16} if layout == "speculators" else {})
     hidden, inputs, proposes = HIDDEN, (len(states) if states else 3) * HIDDEN, few or VOCAB
     prefix = "layers.0." if layout == "speculators" else "midlayer."
     tensors = layer(g, c, prefix, 2 * hidden)
@@ -120,6 +125,11 @@ def eagle3(
         tensors["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, tokens, True)
     if told.get("norm_before_fc"):
         tensors["input_norm.weight"] = scale(g, inputs)
+    if told.get("fc_norm"):
+        tensors |= {f"fc_norm.{i}.weight": scale(g, hidden) for i in range(inputs // hidden)}
+    for further in range(1, layers):
+        tensors |= layer(g, c, f"layers.{further}.", hidden)
+        tensors[f"layers.{further}.input_layernorm.weight"] = scale(g, hidden)
     if layout == "speculators":
         tensors["embed_tokens.weight"] = 0.5 * torch.randn(VOCAB, hidden, generator=g)
         whole: dict[str, Any] = {
@@ -139,3 +149,15 @@ def eagle3(
     elif states:
         whole["eagle_aux_hidden_state_layer_ids"] = states
     return written(folder, whole | told, tensors)
+
+
+def peagle(folder: Path, layout: str = "speculators", layers: int = 2, **told: Any) -> Path:
+    """P-EAGLE: what EAGLE-3 has, a mask token and what is in the place of the states there."""
+    name = "mask_token_id" if layout == "speculators" else "ptd_token_id"
+    eagle3(folder, layout, layers=layers, **{name: 200} | told)
+    whole, tensors = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+    if layout == "speculators":
+        whole |= {"speculators_model_type": "peagle", "architectures": ["PEagleSpeculator"]}
+    inputs = tensors["fc.weight"].shape[1]
+    tensors["mask_hidden"] = torch.randn(1, 1, inputs, generator=torch.Generator().manual_seed(14))
+    return written(folder, whole, tensors)

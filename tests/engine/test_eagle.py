@@ -16,6 +16,7 @@ from specchat.engine.heads.eagle import EagleHead
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.peagle import PEagleHead
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
@@ -25,7 +26,7 @@ from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADED, Head
-from tests.engine.published_heads import eagle, eagle3
+from tests.engine.published_heads import eagle, eagle3, peagle
 from tests.engine.test_decoder import tokens
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import VOCAB, checkpoint
@@ -58,7 +59,7 @@ class Reference:
         self.target, self.prefix, self.states = load_file(target / "model.safetensors"), prefix, states
         self.model = __import__("transformers").AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
         self.three = "lm_head.weight" in self.w
-        self.before = self.normed_input = self.output = False
+        self.before = self.output = False
         self.known: dict[tuple[int, ...], Tensor] = {}
 
     def embedded(self, ids: list[int]) -> Tensor:
@@ -75,11 +76,18 @@ class Reference:
             states = self.model(torch.tensor([text]), output_hidden_states=True).hidden_states
         if not self.three:
             return states[-1][0]  # transformers' last one is normed
-        joined = torch.cat([states[i][0] for i in self.states], -1)
-        return (rms(joined, self.w["input_norm.weight"]) if self.normed_input else joined) @ self.w["fc.weight"].T
+        return self.feature(torch.cat([states[i][0] for i in self.states], -1))
 
-    def layer(self, x: Tensor, onto: Tensor) -> Tensor:
-        w, p, rows, dim = self.w, self.prefix, len(x), 16
+    def feature(self, joined: Tensor) -> Tensor:
+        w = self.w
+        joined = rms(joined, w["input_norm.weight"]) if "input_norm.weight" in w else joined
+        if "fc_norm.0.weight" in w:
+            each = joined.chunk(len(self.states), -1)
+            joined = torch.cat([rms(one, w[f"fc_norm.{i}.weight"]) for i, one in enumerate(each)], -1)
+        return joined @ w["fc.weight"].T
+
+    def layer(self, x: Tensor, onto: Tensor, prefix: str = "") -> Tensor:
+        w, p, rows, dim = self.w, prefix or self.prefix, len(x), 16
 
         def heads(name: str) -> Tensor:
             made = (x @ w[f"{p}self_attn.{name}_proj.weight"].T).view(rows, -1, dim)
@@ -121,7 +129,18 @@ class Reference:
             return self.layer(x, x)
         normed = rms(features, w[f"{p}hidden_norm.weight"])
         x = torch.cat([rms(e, w[f"{p}input_layernorm.weight"]), normed], -1)
-        return self.layer(x, normed if self.before else features)
+        hidden, further = self.layer(x, normed if self.before else features), 1
+        while f"layers.{further}.input_layernorm.weight" in w:
+            normed = rms(hidden, w[f"layers.{further}.input_layernorm.weight"])
+            hidden = self.layer(normed, hidden, f"layers.{further}.")
+            further += 1
+        return hidden
+
+    def parallel(self, text: list[int], mask: int, places: int) -> Tensor:
+        """What P-EAGLE guesses for so many places after a text: float32 [places, vocab]."""
+        unknown = self.feature(self.w["mask_hidden"].view(1, -1)).expand(places - 1, -1)
+        made = self.step([*text[1:], *[mask] * (places - 1)], torch.cat([self.given(text)[:-1], unknown]))
+        return torch.stack([self.scored(row) for row in made[-places:]])
 
     def scored(self, hidden: Tensor) -> Tensor:
         if not self.three:
@@ -184,6 +203,10 @@ def test_eagle_is_what_the_formulas_say(
         ("speculators", {"norm_before_residual": False, "states": [0, 4]}, [0, 4]),
         ("speculators", {"norm_before_fc": True, "norm_output": True}, [2, 3, 3]),
         ("speculators", {"model_type": "qwen3"}, [2, 3, 3]),
+        ("speculators", {"fc_norm": True, "norm_output": True}, [2, 3, 3]),
+        ("safeailab", {"fc_norm": True, "norm_before_fc": True, "states": [1, 4]}, [1, 4]),
+        ("speculators", {"layers": 3}, [2, 3, 3]),
+        ("modelopt", {"layers": 2}, [2, 3, 3]),
     ],
 )
 def test_eagle3_is_what_the_formulas_say(
@@ -197,8 +220,39 @@ def test_eagle3_is_what_the_formulas_say(
     head = eagle3(tmp_path / "head", layout, **told)
     reference = Reference(head, folder, "layers.0." if layout == "speculators" else "midlayer.", states)
     reference.before = bool(told.get("norm_before_residual", layout == "speculators"))
-    reference.normed_input, reference.output = "norm_before_fc" in told, "norm_output" in told
+    reference.output = "norm_output" in told
     agree(Eagle3Head(HeadFiles.open(head), target), target, reference)
+
+
+@pytest.mark.parametrize(
+    ("layout", "told"),
+    [
+        ("speculators", {}),
+        ("speculators", {"norm_before_residual": True, "fc_norm": True, "layers": 1}),
+        ("safeailab", {"layers": 4, "norm_before_fc": True}),
+        ("safeailab", {"ptd_token_id": None, "pard_token": 200}),
+    ],
+)
+def test_p_eagle_is_what_the_formulas_say(
+    layout: str, told: dict[str, Any], target: CachedModel[CachedDecoder], folder: Path, tmp_path: Path
+) -> None:
+    """Guess places after texts, of which the next has some of the guesses and other tokens."""
+    files = HeadFiles.open(peagle(tmp_path / "head", layout, **told))
+    reference = Reference(files.folder, folder, "layers.0." if layout == "speculators" else "midlayer.", [2, 3, 3])
+    reference.before = bool(told.get("norm_before_residual"))
+    head = PEagleHead(files, target)
+    own = CachedModel(head)
+    for text, places in ((TEXT[:25], 5), ([*TEXT[:25], 7], 1), (TEXT[:33], 7), ([*TEXT[:12], *tokens(9, seed=4)], 3)):
+        target.begin(text)
+        own.begin(text[:-1])
+        head.places = places
+        rows = head.forward(text[len(own.tokens) :], len(own.tokens))
+        guessed = [head.logits(rows[-1:])[0]]
+        for place, token in enumerate(tokens(places - 1, seed=2)):  # whatever was drafted
+            guessed.append(head.logits(head.forward([token], len(text) + place))[0])
+        for mine, theirs in zip(guessed, reference.parallel(text, 200, places), strict=True):
+            near(mine, theirs)
+        own.hold(text, len(text))
 
 
 Spoil = Callable[[dict[str, Tensor], dict[str, Any]], None]
@@ -225,6 +279,7 @@ def lost(name: str) -> Spoil:
     return lambda tensors, _: tensors.__delitem__(name)
 
 
+WRITE: dict[Head, Callable[[Path], Path]] = {"eagle": eagle, "eagle3": eagle3, "peagle": peagle}
 BAD: list[tuple[Head, Spoil, str]] = [
     ("eagle", put("fc.weight", torch.zeros(64, 96)), "fc.weight has shape [64, 96], and with this target"),
     ("eagle", told(hidden_size=32), "fc.weight has shape [64, 128]"),
@@ -247,7 +302,17 @@ BAD: list[tuple[Head, Spoil, str]] = [
     ("eagle3", told(eagle_aux_hidden_state_layer_ids="x"), "layer_ids is x"),
     ("eagle3", told(eagle_config={"use_last_layernorm": False}), "use_last_layernorm is not true"),
     ("eagle3", told(eagle_config=[1]), "eagle_config or transformer_layer_config is not an object"),
-    ("eagle3", told(fc_norm=True), "fc_norm asks for a norm of each state"),
+    ("eagle3", told(fc_norm=True), "fc_norm.0.weight is missing"),
+    ("eagle3", told(num_hidden_layers=2), "layers.1.input_layernorm.weight is missing"),
+    ("eagle3", put("fc_norm.0.weight", torch.ones(64)), "fc_norm.0.weight is there, and config.json does not ask"),
+    ("eagle3", put("input_norm.weight", torch.ones(192)), "input_norm.weight is there, and config.json does not ask"),
+    ("eagle3", put("mask_hidden", torch.ones(192)), "holds P-EAGLE, as its tensor mask_hidden tells"),
+    ("peagle", lost("mask_hidden"), "mask_hidden is missing, and P-EAGLE needs it"),
+    ("peagle", put("mask_hidden", torch.ones(1, 64)), "mask_hidden has shape [1, 64], not 192 values"),
+    ("peagle", told(mask_token_id=None), "names no mask_token_id"),
+    ("peagle", told(mask_token_id=VOCAB), f"mask_token_id is {VOCAB}, and the target has {VOCAB} tokens"),
+    ("peagle", told(speculators_model_type="eagle3"), "'eagle3', and these should be peagle heads"),
+    ("peagle", told(transformer_layer_config={}), "num_attention_heads' is missing"),
     ("eagle3", told(speculators_model_type="peagle"), "speculators_model_type is 'peagle'"),
 ]
 
@@ -256,16 +321,16 @@ BAD: list[tuple[Head, Spoil, str]] = [
 def test_heads_that_cannot_be_used_are_told_and_the_pair_runs_without(
     head: Head, spoil: Spoil, words: str, tiny_pair: PairSpec, tmp_path: Path
 ) -> None:
-    source = change((eagle if head == "eagle" else eagle3)(tmp_path / "head"), spoil)
+    source = change(WRITE[head](tmp_path / "head"), spoil)
     session = load(replace(tiny_pair, draft=None, heads={head: source}), lambda _: None)
-    status = session.info.strategy("eagle2" if head == "eagle" else "eagle3")
+    status = session.info.strategy("eagle2" if head == "eagle" else head)
     assert not status.available
     assert words in status.reason
     assert session.info.warning.startswith(f"tiny drafts without {head} heads: ")
     assert finished(reply(session, "ab", Sampling(), Limits(5), Speculation())).token_ids
 
 
-STRATEGY_OF: list[tuple[str, Head]] = [("eagle", "eagle"), ("eagle3", "eagle3")]
+STRATEGY_OF: list[tuple[str, Head]] = [("eagle", "eagle"), ("eagle3", "eagle3"), ("peagle", "peagle")]
 
 
 @pytest.mark.parametrize(("strategy", "head"), STRATEGY_OF)
@@ -275,7 +340,7 @@ def test_a_reply_drafts_what_the_formulas_draft(
     """Through steps that keep some drafts and refuse others, a step without a draft, and a text taken up again."""
     spec, runner = tiny_pair, session.runner
     folder, target = (Path(source.path or "") for source in (spec.heads[head], spec.target))
-    reference = Reference(folder, target, "layers.0." if head == "eagle" else "midlayer.", [2, 2, 1])
+    reference = Reference(folder, target, "midlayer." if head == "eagle3" else "layers.0.", [2, 2, 1])
     runner.executor.stops.off = True
     few = Sampling(logit_bias={64: 12.0, 65: 12.0, 66: 12.0, 67: 12.0})
     bias = torch.zeros(VOCAB).index_fill_(0, torch.tensor([64, 65, 66, 67]), 12.0)
@@ -292,9 +357,12 @@ def test_a_reply_drafts_what_the_formulas_draft(
                     decoding.step(runner.drafters["plain"], 0, "coupled")
                     continue
                 stepped = decoding.step(drafter, 3, "coupled")
-                expected: list[int] = []
-                while len(expected) < 3:
-                    expected.append(int((reference.scores(text, expected) + bias).argmax()))
+                if head == "peagle":
+                    expected = (reference.parallel(text, 200, 3) + bias).argmax(-1).tolist()
+                else:
+                    expected = []
+                    while len(expected) < 3:
+                        expected.append(int((reference.scores(text, expected) + bias).argmax()))
                 assert stepped.drafts == tuple(expected)
                 accepted += stepped.accepted
                 refused += stepped.drafted - stepped.accepted

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer, Places
@@ -33,6 +34,11 @@ class EagleHead(FeatureHead):
         """
         model = target.model
         c = layer_of(files, files.settings)
+        if c.layers != 1:
+            raise ModelError(
+                f"{files.folder}: the head has {c.layers} layers (num_hidden_layers), and EAGLE has one. "
+                "Name the folder under heads.eagle3 if it is of EAGLE-3."
+            )
         with Weights(files) as weights:
             fits_target(files, weights, model.config.hidden, c.hidden, c.hidden + model.config.hidden)
             bias = weights.get("fc.bias", c.hidden) if "fc.bias" in weights else None

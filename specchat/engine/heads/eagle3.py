@@ -4,18 +4,22 @@ Of the target's states after some of its layers a feature is made; e is a token'
 
     f = W [h1, h2, h3]                                 of the text; of a drafted token what the head made before it
     g = layer([norm(e), norm(f)]) onto f               onto norm(f) with norm_before_residual
+    g = layer(norm(g)) onto g                          for each further layer
     scores = V norm(g)                                 of the tokens that the head may propose
 
-The files of SafeAILab, SpecForge and ModelOpt call the layer "midlayer", those of speculators "layers.0".
+With norm_before_fc [h1, h2, h3] is normed before W, with fc_norm each of the three by itself. The files of SafeAILab,
+SpecForge and ModelOpt call the first layer "midlayer", those of speculators "layers.0".
 """
 
 import logging
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer, Places
@@ -24,11 +28,14 @@ from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
+from specchat.engine.strategies import Head
 
 
 class Eagle3Head(FeatureHead):
     """Keys: "fc.weight", the layer's with "hidden_norm", "norm.weight", "lm_head.weight", and where the head may not
     propose all tokens "d2t" int64 [rows of the head], which is added to a row's number, and "t2d" bool [vocab]."""
+
+    kind: ClassVar[Head] = "eagle3"
 
     def __init__(self, files: HeadFiles, target: CachedModel[CachedDecoder]) -> None:
         """Read the weights.
@@ -37,20 +44,30 @@ class Eagle3Head(FeatureHead):
             ModelError: settings or weights missing, damaged, unknown, or for another target.
         """
         model = target.model
-        given = Eagle3Settings.read(files, model.config)
+        given = Eagle3Settings.read(files, model.config, self.kind)
         c, inputs = given.layer, len(given.states) * model.config.hidden
         with Weights(files) as weights:
             fits_target(files, weights, model.config.hidden, c.hidden, inputs)
+            _agree(files, weights, given, self.kind)
             prefix = "midlayer." if "midlayer.hidden_norm.weight" in weights else "layers.0."
 
             def norm(name: str, size: int) -> RMSNorm:
                 return RMSNorm(weights.get(f"{name}.weight", size), c.norm_eps)
 
             self._before = norm("input_norm", inputs) if given.norm_before_fc else None
+            each = range(len(given.states) if given.fc_norm else 0)
+            self._each = [norm(f"fc_norm.{i}", model.config.hidden) for i in each]
             self._fc = Linear(weights.get("fc.weight", c.hidden, inputs), drafting=True)
             self._token_norm = norm(f"{prefix}input_layernorm", c.hidden)
             self._feature_norm = norm(f"{prefix}hidden_norm", c.hidden)
             self._layer = HeadLayer(weights, prefix, c, 2 * c.hidden, model.context)
+            self._further = [
+                (
+                    norm(f"layers.{i}.input_layernorm", c.hidden),
+                    HeadLayer(weights, f"layers.{i}.", c, c.hidden, model.context),
+                )
+                for i in range(1, c.layers)
+            ]
             self._norm = norm("norm", c.hidden)
             self._tokens = proposed(weights, given.proposes, model.vocab)
             self._head = Linear(weights.get("lm_head.weight", given.proposes, c.hidden), drafting=True)
@@ -59,7 +76,8 @@ class Eagle3Head(FeatureHead):
         self._given = given
         model.tap(given.states)
         logging.getLogger(__name__).info(
-            "EAGLE-3 of %s: states after %s layers, norm_before_residual %s",
+            "%s of %s: states after %s layers, norm_before_residual %s",
+            self.kind,
             files.folder,
             given.states,
             given.norm_before_residual,
@@ -68,12 +86,23 @@ class Eagle3Head(FeatureHead):
     def features(self, first: int, last: int) -> Tensor:
         states = torch.cat([self.target.model.states(layer, first, last) for layer in self._given.states], -1)
         # A product takes at least one row.
-        return self._fc(states if self._before is None else self._before(states)) if last > first else self._made[:0]
+        return self.feature(states) if last > first else self._made[:0]
+
+    def feature(self, states: Tensor) -> Tensor:
+        """What is made of a row of states float32 [rows, inputs of W]: float32 [rows, hidden]."""
+        states = states if self._before is None else self._before(states)
+        if self._each:
+            parts = states.chunk(len(self._each), -1)
+            states = torch.cat([norm(part) for norm, part in zip(self._each, parts, strict=True)], -1)
+        return self._fc(states)
 
     def step(self, tokens: Sequence[int], features: Tensor, at: Places) -> Tensor:
         normed = self._feature_norm(features)
         x = torch.cat([self._token_norm(self._embedding(tokens)), normed], -1)
-        return self._layer(x, normed if self._given.norm_before_residual else features, at)
+        hidden = self._layer(x, normed if self._given.norm_before_residual else features, at)
+        for norm, layer in self._further:
+            hidden = layer(norm(hidden), hidden, at)
+        return hidden
 
     def fed_on(self, hidden: Tensor) -> Tensor:
         return self._norm(hidden) if self._given.norm_output else hidden
@@ -84,5 +113,27 @@ class Eagle3Head(FeatureHead):
         return whole.index_copy_(1, self._tokens, scores)
 
     def memory(self) -> int:
-        products = self._fc.memory() + self._head.memory()
-        return products + self._layer.memory() + self._embedding.memory() + 4 * self._made.numel()
+        layers = self._layer.memory() + sum(layer.memory() for _, layer in self._further)
+        return self._fc.memory() + layers + self._head.memory() + self._embedding.memory() + 4 * self._made.numel()
+
+
+def _agree(files: HeadFiles, weights: Weights, given: Eagle3Settings, kind: Head) -> None:
+    """Check that tensors which change what is computed are there where, and only where, the settings ask for them.
+
+    Raises:
+        ModelError: they are not.
+    """
+    if kind == "peagle" and "mask_hidden" not in weights:
+        raise ModelError(
+            f"{files.folder}: tensor mask_hidden is missing, and P-EAGLE needs it. EAGLE-3 has heads.eagle3."
+        )
+    if kind == "eagle3" and "mask_hidden" in weights:
+        raise ModelError(f"{files.folder} holds P-EAGLE, as its tensor mask_hidden tells. Name it under heads.peagle.")
+    further = f"layers.{given.layer.layers}.input_layernorm.weight"
+    for asked, name in (
+        (given.norm_before_fc, "input_norm.weight"),
+        (given.fc_norm, "fc_norm.0.weight"),
+        (False, further),
+    ):
+        if name in weights and not asked:
+            raise ModelError(f"{files.folder}: tensor {name} is there, and config.json does not ask for it.")

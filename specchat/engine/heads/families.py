@@ -9,11 +9,13 @@ from specchat.engine.decoding.draft import Drafter, Drafts
 from specchat.engine.drafters.eagle import Eagle2Drafter, EagleDrafter
 from specchat.engine.drafters.eagle3 import Eagle3Drafter, Eagle3TreeDrafter
 from specchat.engine.drafters.medusa import MedusaDrafter
+from specchat.engine.drafters.peagle import PEagleDrafter
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.eagle import EagleHead
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.medusa import MedusaHeads
+from specchat.engine.heads.peagle import PEagleHead
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.strategies import STRATEGIES, Head
@@ -86,6 +88,16 @@ def _eagle3(files: HeadFiles, target: Target) -> Read:
     return cached, [partial(one, cached, ahead=False) for one in (Eagle3Drafter, Eagle3TreeDrafter)]
 
 
-READERS: Mapping[Head, Callable[[HeadFiles, Target], Read]] = {"medusa": _medusa, "eagle": _eagle, "eagle3": _eagle3}
-KEPT: Mapping[Head, int] = {"medusa": 1, "eagle": 4, "eagle3": 6}
+def _peagle(files: HeadFiles, target: Target) -> Read:
+    cached = CachedModel(PEagleHead(files, target))
+    return cached, [partial(PEagleDrafter, cached)]
+
+
+READERS: Mapping[Head, Callable[[HeadFiles, Target], Read]] = {
+    "medusa": _medusa,
+    "eagle": _eagle,
+    "eagle3": _eagle3,
+    "peagle": _peagle,
+}
+KEPT: Mapping[Head, int] = {"medusa": 1, "eagle": 4, "eagle3": 6, "peagle": 6}
 """States, features and, at most, keys and values that are kept of each token, counted as hidden states."""

@@ -13,21 +13,19 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.weights import Weights
+from specchat.engine.strategies import Head
 
 USUAL = {"use_aux_hidden_state": True, "use_input_layernorm_in_first_layer": True, "use_last_layernorm": True}
 """ModelOpt's switches, as EAGLE-3 has them."""
 
 
 def layer_of(files: HeadFiles, settings: dict[str, Any]) -> ModelConfig:
-    """The shapes of the one layer that a head has.
+    """The shapes of a head's layers, which are alike.
 
     Raises:
-        ModelError: a key is missing or wrong, or there are more layers.
+        ModelError: a key is missing or wrong.
     """
-    c = parse_config(files.folder, {"model_type": "llama", **settings})
-    if c.layers != 1:
-        raise ModelError(f"{files.folder}: the head has {c.layers} layers (num_hidden_layers), and one is what is run.")
-    return c
+    return parse_config(files.folder, {"model_type": "llama", **settings})
 
 
 def fits_target(files: HeadFiles, weights: Weights, target: int, hidden: int, inputs: int) -> None:
@@ -94,9 +92,10 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Eagle3Settings:
-    """How an EAGLE-3 head is to be run.
+    """How an EAGLE-3 or P-EAGLE head is to be run.
 
     `states` are the numbers of layers after which the target's states are taken. The head scores `proposes` tokens.
+    `mask` is the token that P-EAGLE has in the place of those it does not know.
     """
 
     layer: ModelConfig
@@ -104,19 +103,21 @@ class Eagle3Settings:
     proposes: int
     norm_before_residual: bool
     norm_before_fc: bool
+    fc_norm: bool
     norm_output: bool
+    mask: int | None
 
     @classmethod
-    def read(cls, files: HeadFiles, target: ModelConfig) -> "Eagle3Settings":
-        """From `files`, for `target`.
+    def read(cls, files: HeadFiles, target: ModelConfig, kind: Head = "eagle3") -> "Eagle3Settings":
+        """From `files` of `kind`, for `target`.
 
         Raises:
             ModelError: a key is missing, wrong, or asks for what is not known.
         """
         raw, path = files.settings, files.folder / "config.json"
-        kind = raw.get("speculators_model_type", "eagle3")
-        if kind != "eagle3":
-            raise ModelError(f"{path}: speculators_model_type is {str(kind)[:40]!r}, and these should be eagle3 heads.")
+        told = raw.get("speculators_model_type", kind)
+        if told != kind:
+            raise ModelError(f"{path}: speculators_model_type is {str(told)[:40]!r}, and these should be {kind} heads.")
         nested = raw.get("eagle_config") or {}
         inner = raw.get("transformer_layer_config", raw)
         if not isinstance(nested, dict) or not isinstance(inner, dict):
@@ -125,8 +126,6 @@ class Eagle3Settings:
         for key, usual in USUAL.items():
             if known.get(key, usual) != usual:
                 raise ModelError(f"{path}: {key} is not {str(usual).lower()}, and no other EAGLE-3 head is run.")
-        if known.get("fc_norm"):
-            raise ModelError(f"{path}: fc_norm asks for a norm of each state, and no such EAGLE-3 head is run.")
         before = known.get("norm_before_residual")
         layer = layer_of(files, inner)
         proposes = known.get("draft_vocab_size") or layer.vocab
@@ -136,11 +135,23 @@ class Eagle3Settings:
             layer=layer,
             states=_states(known.get("eagle_aux_hidden_state_layer_ids"), target.layers, str(path)),
             proposes=proposes,
-            # Those of speculators that lack it were trained with it, others without.
-            norm_before_residual="speculators_model_type" in raw if before is None else bool(before),
+            # EAGLE-3 heads of speculators that lack it were trained with it, others without.
+            norm_before_residual=raw.get("speculators_model_type") == "eagle3" if before is None else bool(before),
             norm_before_fc=bool(known.get("norm_before_fc")),
+            fc_norm=bool(known.get("fc_norm")),
             norm_output=bool(known.get("norm_output")),
+            mask=_mask(known, target.vocab, str(path)),
         )
+
+
+def _mask(known: dict[str, Any], vocab: int, path: str) -> int | None:
+    """By the names that trainers and servers have for it."""
+    for key in ("mask_token_id", "ptd_token_id", "pard_token"):
+        if (token := known.get(key)) is not None:
+            if not isinstance(token, int) or not 0 <= token < vocab:
+                raise ModelError(f"{path}: {key} is {str(token)[:40]}, and the target has {vocab} tokens.")
+            return token
+    return None
 
 
 def _states(given: object, layers: int, path: str) -> tuple[int, ...]:

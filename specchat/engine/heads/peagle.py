@@ -1,0 +1,61 @@
+"""The head of P-EAGLE (2026, arXiv:2602.01469): EAGLE-3's, trained to guess several places in one pass.
+
+After the text come places of which neither the token nor the feature is known. One token and one feature stand for all
+of these: "mask" in the settings, and W m with a learnt m in the place of the target's states.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.errors import ModelError
+from specchat.engine.heads.eagle3 import Eagle3Head
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.runs import Runs
+from specchat.engine.model.weights import Weights
+from specchat.engine.strategies import Head
+
+
+class PEagleHead(Eagle3Head):
+    """Keys: EAGLE-3's, and "mask_hidden", as long as a row of states."""
+
+    kind: ClassVar[Head] = "peagle"
+
+    def __init__(self, files: HeadFiles, target: CachedModel[CachedDecoder]) -> None:
+        """Read the weights.
+
+        Raises:
+            ModelError: settings or weights missing, damaged, unknown, or for another target.
+        """
+        super().__init__(files, target)
+        if self._given.mask is None:
+            raise ModelError(f"{files.folder / 'config.json'} names no mask_token_id (or ptd_token_id, or pard_token).")
+        self._mask, inputs = self._given.mask, len(self._given.states) * target.model.config.hidden
+        with Weights(files) as weights:
+            shape = weights.shape("mask_hidden")
+            if shape not in ((inputs,), (1, inputs), (1, 1, inputs)):
+                raise ModelError(f"{files.folder}: tensor mask_hidden has shape {list(shape)}, not {inputs} values.")
+            with torch.inference_mode():
+                self._unknown = self.feature(weights.get("mask_hidden", *shape).view(1, inputs))
+        self._made[:] = self._unknown
+        self._guessed = self._unknown
+        self.places = 1
+        """How many places a pass up to the pending token guesses."""
+
+    @torch.inference_mode()
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+        known = len(self.target.tokens)
+        if start > known:  # drafted tokens: their places were guessed with the first
+            return self._guessed[start - known :][: len(tokens)]
+        further = self.places - 1 if start + len(tokens) > known else 0
+        hidden = super().forward([*tokens, *[self._mask] * further], start)
+        rows = len(hidden) - further
+        self._guessed = hidden[rows - 1 :]
+        return hidden[:rows]
+
+    def fed_on(self, hidden: Tensor) -> Tensor:
+        return self._unknown.expand_as(hidden)
