@@ -1,10 +1,8 @@
 """What a model is, told from its headers alone."""
 
 import json
-import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,12 +11,10 @@ from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import INDEX, whole
 from specchat.engine.fetch.listing import PART, parts_of
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.model.files import found, parsed, read_json
+from specchat.engine.model.files import found, read_json, stored_values
 from specchat.models.gguf import Header, read_header
 
 Format = Literal["safetensors", "GGUF"]
-LONGEST_HEADER = 100 << 20
-"""Bytes of a safetensors header; the library's own limit."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ def about_folder(folder: Path, name: str) -> About:
         format="safetensors",
         size=sum(path.stat().st_size for path in weights),
         architecture=one_line(str(raw.get("model_type", "")), 40),
-        parameters=config.parameters() if config else sum(map(_stored, weights)),
+        parameters=config.parameters() if config else sum(map(stored_values, weights)),
         quant=_method(quantised) if quantised else _dtype(raw),
         context=config.context if config else _whole(raw, "max_position_embeddings"),
         layers=config.layers if config else _whole(raw, "num_hidden_layers"),
@@ -126,18 +122,6 @@ def _header(path: Path, changed: int, size: int) -> Header:
     """Read once until the file changes: a large vocabulary takes a tenth of a second."""
     del changed, size
     return read_header(path)
-
-
-def _stored(path: Path) -> int:
-    """The weights in a safetensors file, counted from its header."""
-    with open(path, "rb") as file:
-        (size,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
-        if not 0 < size <= min(LONGEST_HEADER, path.stat().st_size - 8):
-            raise ModelError(f"{path} is damaged or cut off. Download it again.")
-        header = parsed(file.read(size), str(path))
-    entries = header.values() if isinstance(header, dict) else ()
-    shapes = [entry.get("shape") for entry in entries if isinstance(entry, dict)]
-    return sum(prod(shape) for shape in shapes if isinstance(shape, list) and all(isinstance(n, int) for n in shape))
 
 
 def _method(settings: Any) -> str:

@@ -11,15 +11,17 @@ from safetensors.torch import load_file, save_file
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.files import MEDUSA, HeadFiles
 from specchat.engine.heads.medusa import MedusaHeads
+from specchat.engine.heads.need import need
 from specchat.engine.loading import heads as loading
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.plan import Model, plan
 from specchat.engine.model.runs import Levels
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
-from specchat.engine.strategies import HEADED
+from specchat.engine.strategies import HEADED, HEADS, Head
 from tests.engine.published_heads import medusa
 from tests.engine.test_decoder import tokens
 from tests.engine.test_lossless import finished, reply
@@ -137,27 +139,37 @@ def test_a_pair_without_heads_says_so(tiny_pair: PairSpec) -> None:
     assert session.runner.target.model.taps is None  # type: ignore[attr-defined]
 
 
-def test_heads_count_as_memory(tiny_pair: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = medusa(tmp_path / "heads")
-    pair = replace(tiny_pair, draft=None, heads={"medusa": ModelSource(path=str(folder))})
+@pytest.mark.parametrize("head", HEADS)
+def test_heads_count_as_memory(head: Head, tiny_pair: PairSpec) -> None:
+    pair = replace(tiny_pair, draft=None, heads={head: tiny_pair.heads[head]})
     bare, headed = (load(one, lambda _: None) for one in (replace(pair, heads={}), pair))
-    assert (
-        headed.info.memory - bare.info.memory
-        == sum(tensor.numel() * 4 for tensor in load_file(folder / MEDUSA).values()) + 4 * 64 * 256
-    )
-    found = loading.found(pair, lambda _: None)
-    opened = Checkpoint.open(Path(pair.target.path or ""))
-    from specchat.engine.model.plan import Model, plan
+    config = Checkpoint.open(Path(pair.target.path or "")).config
+    needed = need(head, HeadFiles.open(Path(pair.heads[head].path or "")), config, 256)
+    # Slots for the nodes of a tree and maps of tokens are of a size that only counts here.
+    assert 0.8 * needed < headed.info.memory - bare.info.memory < 1.2 * needed
 
-    alone = plan(Model(opened.config, "cpu"), None, 256)
+
+def test_heads_that_do_not_fit_beside_the_models_are_refused(
+    tiny_pair: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = medusa(tmp_path / "heads")
+    sources = {"medusa": ModelSource(path=str(folder)), "eagle": tiny_pair.heads["eagle"]}
+    pair = replace(tiny_pair, draft=None, heads=sources)
+    found = loading.found(pair, lambda _: None)
+    alone = plan(Model(Checkpoint.open(Path(pair.target.path or "")).config, "cpu"), None, 256)
     kept, with_heads = loading.fitting(found, alone)
     more = with_heads.need("cpu").total - alone.need("cpu").total
-    assert kept.files
-    assert more == (folder / MEDUSA).stat().st_size + 4 * 64 * 256
-    monkeypatch.setattr(loading, "free_memory", lambda: int(alone.need("cpu").total / 0.95) + 1000)
-    refused, same = loading.fitting(found, alone)
-    assert same == alone
-    assert "GiB of memory beside the models" in refused.refused["medusa"]
+    assert kept.files.keys() == {"medusa", "eagle"}
+    needed = [need(head, files, alone.target.config, 256) for head, files in found.files.items()]
+    assert more == sum(needed)
+    assert needed[0] == 4 * sum(tensor.numel() for tensor in load_file(folder / MEDUSA).values()) + 4 * 64 * 256
+    for room, left in ((0, set()), (min(needed), {"eagle"}), (sum(needed), {"medusa", "eagle"})):
+        free = int((alone.need("cpu").total + room) / 0.95) + 1000
+        monkeypatch.setattr(loading, "free_memory", lambda free=free: free)
+        refused, planned = loading.fitting(found, alone)
+        assert refused.files.keys() == left
+        assert ("GiB of memory beside the models" in refused.refused.get("medusa", "")) == ("medusa" not in left)
+        assert (planned == alone) == (not left)
 
 
 def test_a_repository_that_is_not_to_be_had_stops_no_pair(tiny_pair: PairSpec, tmp_path: Path) -> None:

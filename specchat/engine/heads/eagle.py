@@ -17,7 +17,8 @@ from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer, Places
-from specchat.engine.heads.settings import Embedding, fits_target, layer_of
+from specchat.engine.heads.settings import layer_of
+from specchat.engine.heads.tensors import Embedding, fits_target
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights

@@ -23,7 +23,8 @@ from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer, Places
-from specchat.engine.heads.settings import Eagle3Settings, Embedding, fits_target, proposed
+from specchat.engine.heads.settings import Eagle3Settings
+from specchat.engine.heads.tensors import Embedding, fits_target, proposed
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rows import Linear

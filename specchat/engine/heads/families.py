@@ -1,4 +1,4 @@
-"""The families of trained heads: how each is read, what it takes, and which strategies draft by it."""
+"""The families of trained heads: how each is read, and which strategies draft by it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,6 @@ from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.medusa import MedusaHeads
 from specchat.engine.heads.peagle import PEagleHead
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.strategies import STRATEGIES, Head
 
@@ -64,11 +63,6 @@ def read(found: Found, target: Target) -> Heads:
     return Heads(models, tuple(makers), found.without(refused))
 
 
-def need(head: Head, files: HeadFiles, target: ModelConfig, context: int) -> int:
-    """Bytes of main memory that heads take for a target with so many tokens of cache."""
-    return files.size + 4 * KEPT[head] * target.hidden * min(context, target.context)
-
-
 Read = tuple[CachedModel[HostModel], list[Callable[[Drafts], Drafter]]]
 
 
@@ -99,5 +93,3 @@ READERS: Mapping[Head, Callable[[HeadFiles, Target], Read]] = {
     "eagle3": _eagle3,
     "peagle": _peagle,
 }
-KEPT: Mapping[Head, int] = {"medusa": 1, "eagle": 4, "eagle3": 6, "peagle": 6}
-"""States, features and, at most, keys and values that are kept of each token, counted as hidden states."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.model.checkpoint import weight_files
-from specchat.engine.model.files import found, read_json
+from specchat.engine.model.files import found, read_json, stored_values
 
 MEDUSA = "medusa_lm_head.safetensors"
 """Medusa's own name for its weights."""
@@ -31,6 +31,6 @@ class HeadFiles:
         return cls(folder, read_json(folder / "config.json"), shards)
 
     @property
-    def size(self) -> int:
-        """Bytes of the weights as they are stored."""
-        return sum(shard.stat().st_size for shard in self.shards)
+    def values(self) -> int:
+        """Number of values in all tensors."""
+        return sum(map(stored_values, self.shards))

@@ -1,93 +1,34 @@
-"""config.json of EAGLE heads in the layouts that are published, and what must fit the target."""
+"""config.json of EAGLE heads in the layouts that are published. The app reads it too, so torch stays out of here."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch import Tensor
-from torch.nn.functional import embedding
+from pathlib import Path
+from typing import Any, Protocol
 
 from specchat.engine.errors import ModelError
-from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.weights import Weights
 from specchat.engine.strategies import Head
 
 USUAL = {"use_aux_hidden_state": True, "use_input_layernorm_in_first_layer": True, "use_last_layernorm": True}
 """ModelOpt's switches, as EAGLE-3 has them."""
 
 
-def layer_of(files: HeadFiles, settings: dict[str, Any]) -> ModelConfig:
+class Given(Protocol):
+    """A folder with heads, and `settings`, those of its config.json."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def settings(self) -> dict[str, Any]: ...
+
+
+def layer_of(files: Given, settings: dict[str, Any]) -> ModelConfig:
     """The shapes of a head's layers, which are alike.
 
     Raises:
         ModelError: a key is missing or wrong.
     """
     return parse_config(files.folder, {"model_type": "llama", **settings})
-
-
-def fits_target(files: HeadFiles, weights: Weights, target: int, hidden: int, inputs: int) -> None:
-    """Check by the product that takes its states that a head is for a target of this hidden size.
-
-    Raises:
-        ModelError: it is not.
-    """
-    if (shape := weights.shape("fc.weight")) and shape != (hidden, inputs):
-        raise ModelError(
-            f"{files.folder}: this head is for another target or its config.json for another head: tensor fc.weight "
-            f"has shape {list(shape)}, and with this target, whose hidden size is {target}, it is {[hidden, inputs]}."
-        )
-
-
-def proposed(weights: Weights, rows: int, vocab: int) -> Tensor:
-    """The tokens int64 [rows] that a head with so many rows may propose.
-
-    Raises:
-        ModelError: the head's map leads to tokens that there are not, or contradicts itself.
-    """
-    tokens = torch.arange(rows)
-    if "d2t" in weights:
-        tokens = tokens + weights.integers("d2t", rows)
-    elif rows != vocab:
-        raise ModelError(f"{weights.folder}: the head proposes {rows} of {vocab} tokens, and tensor d2t is missing.")
-    least, most = int(tokens.min()), int(tokens.max())
-    if least < 0 or most >= vocab:
-        wrong = least if least < 0 else most
-        raise ModelError(f"{weights.folder}: tensor d2t leads to token {wrong}, and the target has {vocab}.")
-    if len(tokens.unique()) != rows:
-        raise ModelError(f"{weights.folder}: tensor d2t leads to a token twice.")
-    if "t2d" in weights:
-        known = weights.integers("t2d", vocab)
-        if int(known.sum()) != rows or not bool(known[tokens].all()):
-            raise ModelError(f"{weights.folder}: tensors d2t and t2d are about different tokens.")
-    return tokens
-
-
-class Embedding:
-    """The head's own embeddings, or the target's where it has none."""
-
-    def __init__(self, weights: Weights, target: CachedDecoder, hidden: int) -> None:
-        """Read them.
-
-        Raises:
-            ModelError: they are of another shape.
-        """
-        name, self._target = "embed_tokens.weight", target
-        self._own = weights.get(name, target.vocab, hidden) if name in weights else None
-        if self._own is None and hidden != target.config.hidden:
-            raise ModelError(f"{weights.folder}: tensor {name} is missing, and the target's has another size.")
-
-    def __call__(self, tokens: Sequence[int]) -> Tensor:
-        """float32 [len(tokens), hidden]."""
-        if self._own is None:
-            return self._target.embedded(tokens)
-        return embedding(torch.tensor(tokens), self._own)
-
-    def memory(self) -> int:
-        """Bytes held."""
-        return 0 if self._own is None else 4 * self._own.numel()
 
 
 @dataclass(frozen=True)
@@ -108,7 +49,7 @@ class Eagle3Settings:
     mask: int | None
 
     @classmethod
-    def read(cls, files: HeadFiles, target: ModelConfig, kind: Head = "eagle3") -> "Eagle3Settings":
+    def read(cls, files: Given, target: ModelConfig, kind: Head = "eagle3") -> "Eagle3Settings":
         """From `files` of `kind`, for `target`.
 
         Raises:

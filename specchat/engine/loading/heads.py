@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError
-from specchat.engine.heads.families import Found, need
+from specchat.engine.heads.families import Found
 from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.need import need
 from specchat.engine.hub import locate
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import GIB, Plan, fits
@@ -33,7 +34,11 @@ def fitting(heads: Found, plan: Plan) -> tuple[Found, Plan]:
     free = free_memory()
     refused: dict[Head, str] = {}
     for head, files in heads.files.items():
-        needed = need(head, files, plan.target.config, plan.context)
+        try:
+            needed = need(head, files, plan.target.config, plan.context)
+        except EngineError as error:
+            refused[head] = error.message
+            continue
         more = replace(plan, besides=plan.besides + needed)
         if fits(more, {"cpu": free}):
             plan = more

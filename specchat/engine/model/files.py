@@ -2,10 +2,15 @@
 
 import json
 import stat
+import struct
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
+
+LONGEST_HEADER = 100 << 20
+"""Bytes of a safetensors header; the library's own limit."""
 
 
 def found(path: Path) -> bool:
@@ -69,3 +74,19 @@ def parsed(text: str | bytes, where: str) -> object:
     except ValueError:  # Python's, for integers of thousands of digits
         reason = "it holds a number that is too long"
     raise ModelError(f"{where} cannot be read as JSON ({reason}). Download the checkpoint again.")
+
+
+def stored_values(path: Path) -> int:
+    """How many values the tensors of a safetensors file have, counted from its header.
+
+    Raises:
+        ModelError: the file is damaged.
+    """
+    with open(path, "rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
+        if not 0 < size <= min(LONGEST_HEADER, path.stat().st_size - 8):
+            raise ModelError(f"{path} is damaged or cut short. Download it again.")
+        header = parsed(file.read(size), str(path))
+    entries = header.values() if isinstance(header, dict) else ()
+    shapes = [entry.get("shape") for entry in entries if isinstance(entry, dict)]
+    return sum(prod(shape) for shape in shapes if isinstance(shape, list) and all(isinstance(n, int) for n in shape))

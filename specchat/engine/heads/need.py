@@ -1,0 +1,35 @@
+"""What trained heads take of main memory, worked out before they are read. The app asks too: no torch in here."""
+
+from typing import Protocol
+
+from specchat.engine.heads.settings import Eagle3Settings, Given, layer_of
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.strategies import Head
+
+
+class Counted(Given, Protocol):
+    """Heads whose tensors have so many `values`."""
+
+    @property
+    def values(self) -> int: ...
+
+
+def need(head: Head, files: Counted, target: ModelConfig, context: int) -> int:
+    """Bytes at most for a target with so many tokens of cache; weights that float16 holds may take half of theirs.
+
+    Raises:
+        ModelError: the settings are of no such head.
+    """
+    return 4 * (files.values + _kept(head, files, target) * min(context, target.context))
+
+
+def _kept(head: Head, files: Given, target: ModelConfig) -> int:
+    """Values that are kept of each token: states of the target, features, keys and values."""
+    if head == "medusa":
+        return target.hidden
+    if head == "eagle":
+        layer, states = layer_of(files, files.settings), 1
+    else:
+        given = Eagle3Settings.read(files, target, head)
+        layer, states = given.layer, len(set(given.states))
+    return states * target.hidden + layer.hidden + layer.layers * 2 * layer.kv_heads * layer.head_dim
