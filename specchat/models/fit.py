@@ -1,6 +1,6 @@
 """Whether a pair fits this machine, and where: by the planner where its shapes are known, else by what it states."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from specchat.config.catalog import Pair
@@ -10,7 +10,9 @@ from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.plan import DEFAULT_CONTEXT, GIB, SPARE, Model, Place, Plan, nearest, plan
 from specchat.engine.model.plan import fits as plan_fits
 from specchat.engine.pair import QUANT_BITS, QUANTS, ModelSource, Quant
+from specchat.engine.strategies import Head
 from specchat.models.about import About
+from specchat.models.heads import Heads
 from specchat.models.machine import Machine, unable
 
 Verdict = Literal["GPU", "CPU", "no", "?"]
@@ -21,13 +23,17 @@ _SIXTEEN = ("float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Fit:
-    """`words` say why, or with which setting it would fit."""
+    """`words` say why, or with which setting it would fit; `without` are the pair's heads that it does without."""
 
     verdict: Verdict
     words: str = ""
+    without: frozenset[Head] = frozenset()
 
 
-def fit(pair: Pair, target: About | None, draft: About | None, machine: Machine) -> Fit:
+NO_HEADS = Heads()
+
+
+def fit(pair: Pair, target: About | None, draft: About | None, machine: Machine, heads: Heads = NO_HEADS) -> Fit:
     """Where `pair` runs; `target` and `draft` are what is known of its models, None where they are not here yet."""
     if reason := pair.unsupported or unable(pair.spec, machine.missing):
         return Fit("no", reason)
@@ -39,11 +45,11 @@ def fit(pair: Pair, target: About | None, draft: About | None, machine: Machine)
     if target is not None and (pair.spec.backend == HF_BACKEND or any(about.foreign for about in known)):
         return _by_transformers(pair, target, draft, machine)
     if target is not None and target.config is not None and (draft is not None or pair.spec.draft is None):
-        return _planned(pair, target, draft, machine)
+        return _planned(pair, target, draft, machine, heads)
     return _stated(pair, machine)
 
 
-def _planned(pair: Pair, target: About, draft: About | None, machine: Machine) -> Fit:
+def _planned(pair: Pair, target: About, draft: About | None, machine: Machine, heads: Heads) -> Fit:
     available: dict[Place, int | None] = {"cuda": machine.gpu or 0, "cpu": machine.memory}
     big = _model(pair.spec.target, target, machine)
     small = _model(pair.spec.draft, draft, machine) if pair.spec.draft and draft else None
@@ -52,10 +58,27 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: Machine) -
     wanted = pair.spec.target.device
     beyond = next((words for m in made.models if (words := beyond_the_kernels(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not beyond and plan_fits(on_gpu, available):
-        return Fit("GPU", _takes(on_gpu, "cuda"))
+        idle = "; heads draft for a target on the CPU" if pair.spec.heads else ""
+        return Fit("GPU", _takes(on_gpu, "cuda") + idle, frozenset(pair.spec.heads))
     if wanted != "cuda" and plan_fits(made, available):
-        return Fit("CPU", f"{_takes(made, 'cpu')}{f'; no GPU: {beyond}' if beyond and machine.gpu else ''}")
+        made, without = _with_heads(made, heads, machine)
+        lacks = f"; without {' and '.join(sorted(without))} heads, which do not fit beside it" if without else ""
+        return Fit(
+            "CPU", f"{_takes(made, 'cpu')}{lacks}{f'; no GPU: {beyond}' if beyond and machine.gpu else ''}", without
+        )
     return Fit("no", nearest(made, available))
+
+
+def _with_heads(made: Plan, heads: Heads, machine: Machine) -> tuple[Plan, frozenset[Head]]:
+    """A plan with the heads that fit, as loading makes it, and those that do not."""
+    without: set[Head] = set()
+    for head, needed in heads.needs(made.target.config, made.context).items():
+        more = replace(made, besides=made.besides + needed)
+        if plan_fits(more, {"cpu": machine.memory}):
+            made = more
+        else:
+            without.add(head)
+    return made, frozenset(without)
 
 
 def _model(source: ModelSource, about: About, machine: Machine) -> Model:

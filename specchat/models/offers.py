@@ -1,7 +1,7 @@
 """All pairs there are and could be, with what a user wants to know before choosing: size, fit, strategies, licence."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,10 +10,11 @@ from specchat.config.catalog import Catalog, Pair
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, UNFIT
 from specchat.engine.errors import ModelError
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS
+from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS, Head
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import Drafts, cost, drafts_for, source_of
 from specchat.models.fit import Fit, fit
+from specchat.models.heads import look
 from specchat.models.library import Found, Library
 from specchat.models.machine import Machine
 
@@ -75,10 +76,12 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
             abouts.append(None)
             problem = f"{source.label} cannot be read ({error.strerror})."
     target, draft = abouts[0], abouts[1] if len(abouts) > 1 else None
+    heads = look(pair.spec, lambda source: _about(source, library))
     missing = tuple(s for s, about in zip(sources, abouts, strict=True) if about is None and s.repo is not None)
-    here = sum(about.size for about in abouts if about)
+    missing += heads.missing
+    here = sum(about.size for about in abouts if about) + heads.size
     stated = int((pair.requires.disk_gib or 0) * (1 << 30))
-    verdict = Fit("no", problem) if problem and not pair.unsupported else fit(pair, target, draft, machine)
+    verdict = Fit("no", problem) if problem and not pair.unsupported else fit(pair, target, draft, machine, heads)
     worse = _cost(target, draft)
     drafts = drafts_for(target, library) if target and draft is None and not pair.spec.draft else Drafts((), ())
     return Offer(
@@ -87,7 +90,7 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
         missing=missing,
         size=max(stated - here, 0) if missing else here,
         fit=verdict,
-        strategies=strategies(pair, target, translated=bool(worse)),
+        strategies=strategies(pair, target, translated=bool(worse), without=verdict.without),
         licence=pair.licence or (target.licence if target else ""),
         target=target,
         draft=draft,
@@ -105,14 +108,20 @@ def _cost(target: About | None, draft: About | None) -> str:
     return ""
 
 
-def strategies(pair: Pair, target: About | None, translated: bool = False) -> tuple[str, ...]:
-    """The strategies that a pair will have, so far as is known; `translated` where its draft's tokens are others."""
+def strategies(
+    pair: Pair, target: About | None, translated: bool = False, without: Collection[Head] = ()
+) -> tuple[str, ...]:
+    """The strategies that a pair will have, so far as is known; `translated` where its draft's tokens are others.
+
+    Of its heads it has none of `without`.
+    """
     short = target is not None and 0 < target.layers < SWIFT_LAYERS
     lacks = {*UNFIT[pair.spec.backend], *(["swift"] if short else [])}
     lacks |= {"draft-tree"} if translated else set()
     if pair.spec.draft is None:
         lacks |= {name for name, info in STRATEGIES.items() if info.needs_draft}
-    lacks |= {name for name, info in STRATEGIES.items() if info.needs_head and info.needs_head not in pair.spec.heads}
+    heads = pair.spec.heads.keys() - set(without)
+    lacks |= {name for name, info in STRATEGIES.items() if info.needs_head and info.needs_head not in heads}
     return tuple(name for name in STRATEGIES if name not in lacks)
 
 

@@ -8,15 +8,18 @@ import pytest
 from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.engine.cpu import compiled as compiled_module
 from specchat.engine.fetch.source import Hub
+from specchat.engine.model.plan import Model, plan
 from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.models import machine as machine_module
 from specchat.models import words
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import OTHER_TOKENS, cost, drafts_for, lack
 from specchat.models.fit import fit
+from specchat.models.heads import look as look_for_heads
 from specchat.models.library import Found, Library, Places, look
 from specchat.models.machine import Machine, this_machine
-from specchat.models.offers import offers
+from specchat.models.offers import Offer, offers
+from tests.engine.published_heads import eagle3, medusa
 from tests.engine.tiny import SPECIAL, checkpoint
 from tests.fake_nvml import FakeNvml
 from tests.models.made import gguf
@@ -44,6 +47,43 @@ def test_the_planner_says_where_a_pair_fits(tiny: About) -> None:
     assert small.verdict == "no"
     assert "No setting makes it fit" in small.words
     assert fit(chosen, tiny, None, Machine(None, None)).verdict == "CPU"
+
+
+def test_heads_count_where_a_pair_fits(tiny: About, tmp_path: Path) -> None:
+    folders = {"eagle3": eagle3(tmp_path / "eagle3"), "medusa": medusa(tmp_path / "medusa")}
+    sources = {head: ModelSource(path=str(folder)) for head, folder in folders.items()}
+    spec = PairSpec("p", "P", ModelSource(path=str(tiny.place)), heads=sources)  # type: ignore[arg-type]
+
+    def offered(machine: Machine, **changes: object) -> Offer:
+        return offers(Catalog((Pair(replace(spec, **changes)),), "p"), Library((), ()), machine)[0]  # type: ignore[arg-type]
+
+    roomy = offered(ROOMY)
+    assert {"eagle3", "eagle3-tree", "medusa"} <= set(roomy.strategies)
+    assert "eagle" not in roomy.strategies
+    assert roomy.size == tiny.size + sum(
+        sum(f.stat().st_size for f in d.glob("*.safetensors")) for d in folders.values()
+    )
+    assert tiny.config is not None
+    bare = plan(Model(tiny.config, "cpu"), None, 8192).need("cpu").total
+    needs = look_for_heads(spec, lambda source: about_folder(Path(source.path or ""), "h")).needs(tiny.config, 8192)
+    medusa_alone = offered(Machine(None, int((bare + needs["medusa"]) / 0.95) + 1000))
+    assert needs["medusa"] < needs["eagle3"]
+    assert medusa_alone.fit.verdict == "CPU"
+    assert medusa_alone.fit.words.endswith("; without eagle3 heads, which do not fit beside it")
+    assert "medusa" in medusa_alone.strategies
+    assert {"eagle3", "eagle3-tree"}.isdisjoint(medusa_alone.strategies)
+    on_gpu = offered(Machine(16 * GIB, 64 * GIB))
+    assert (on_gpu.fit.verdict, set(on_gpu.strategies) & {"eagle3", "medusa"}) == ("GPU", set())
+    assert "heads draft for a target on the CPU" in on_gpu.fit.words
+
+
+def test_heads_that_are_not_here_are_to_be_fetched_and_damaged_ones_stop_nothing(tiny: About, tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    far, broken = ModelSource(repo="someone/heads"), ModelSource(path=str(tmp_path / "broken"))
+    spec = PairSpec("p", "P", ModelSource(path=str(tiny.place)), heads={"eagle3": far, "medusa": broken})
+    offer = offers(Catalog((Pair(spec),), "p"), Library((), ()), ROOMY)[0]
+    assert (offer.missing, offer.fit.verdict, "eagle3" in offer.strategies) == ((far,), "CPU", True)
 
 
 def test_what_is_compiled_needs_less(tiny: About, monkeypatch: pytest.MonkeyPatch) -> None:

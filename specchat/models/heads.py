@@ -1,0 +1,57 @@
+"""The trained heads of a pair as far as they are on this machine: what they take, and which have to be fetched."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specchat.engine.errors import ModelError
+from specchat.engine.heads.need import need
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.files import found, read_json, stored_values
+from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.strategies import Head
+from specchat.models.about import About
+
+
+@dataclass(frozen=True)
+class HeadsHere:
+    """Heads in `folder`, with the settings of config.json and so many values in their tensors."""
+
+    folder: Path
+    settings: dict[str, Any]
+    values: int
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Those that are `here`, those that are `missing` until they are fetched, and bytes of the files that are here."""
+
+    here: Mapping[Head, HeadsHere] = field(default_factory=dict)
+    missing: tuple[ModelSource, ...] = ()
+    size: int = 0
+
+    def needs(self, target: ModelConfig, context: int) -> dict[Head, int]:
+        """Bytes of memory that each takes at most; what has unusable settings is left to loading, which tells."""
+        needs: dict[Head, int] = {}
+        for head, files in self.here.items():
+            with suppress(ModelError):
+                needs[head] = need(head, files, target, context)
+        return needs
+
+
+def look(spec: PairSpec, about: Callable[[ModelSource], About | None]) -> Heads:
+    """The heads of `spec`; `about` tells of a source, None where it is not here. Damaged ones are left out."""
+    here: dict[Head, HeadsHere] = {}
+    missing: list[ModelSource] = []
+    size = 0
+    for head, source in spec.heads.items():
+        with suppress(ModelError, OSError):
+            if (known := about(source)) is None:
+                missing.append(source)
+                continue
+            stored = sum(stored_values(file) for file in known.place.glob("*.safetensors") if found(file))
+            here[head] = HeadsHere(known.place, read_json(known.place / "config.json"), stored)
+            size += known.size
+    return Heads(here, tuple(missing), size)
