@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from specchat.engine.cpu import compiled
 from specchat.engine.decoding import sampler
 from specchat.engine.decoding.noise import TOKEN, gumbel
+from specchat.engine.options import Sampling
 
 pytestmark = pytest.mark.cpu
 choice = pytest.importorskip(compiled.CHOICE)
@@ -59,7 +60,7 @@ def test_the_probability_is_that_of_softmax(count: int, scale: float) -> None:
 def test_without_a_compiler_the_same_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     def chosen() -> list[tuple[int, float]]:
         sampler._fast.cache_clear()
-        one = sampler.Sampler(sampler.Sampling(temperature=0.8, seed=-3))
+        one = sampler.Sampler(Sampling(temperature=0.8, seed=-3))
         scores = [torch.from_numpy(row) for row in rows(300, 2.0)]
         tokens = [one.pick(row, at) for at, row in enumerate(scores)]
         return [(token, one.probability(row, token)) for token, row in zip(tokens, scores, strict=True)]
@@ -71,3 +72,30 @@ def test_without_a_compiler_the_same_is_chosen(monkeypatch: pytest.MonkeyPatch) 
     sampler._fast.cache_clear()
     assert [token for token, _ in fast] == [token for token, _ in slow]
     assert [share for _, share in fast] == pytest.approx([share for _, share in slow], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(), Sampling(temperature=0.3, seed=2**64 - 5), Sampling(temperature=1.3, seed=8)]
+)
+def test_rows_in_one_go_are_rows_one_by_one(sampling: Sampling) -> None:
+    chooser, wide = sampler.Sampler(sampling), torch.from_numpy(rows(3072, 4.0))
+    wide[7, 100:] = -torch.inf
+    for logits in (wide[:16], wide[:16, :3001]):  # the second are columns of longer rows
+        places = [40 + row // 2 for row in range(len(logits))]
+        found = chooser.choices(logits, places)
+        assert found == [chooser.choose(row, at, sampler.History([])) for row, at in zip(logits, places, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(temperature=1.0, top_k=3), Sampling(temperature=1.0, presence_penalty=1.0)]
+)
+def test_rows_that_are_cut_or_depend_on_what_came_before_are_not_chosen_in_one_go(sampling: Sampling) -> None:
+    assert sampler.Sampler(sampling).choices(torch.zeros(2, 20), [5, 6]) is None
+
+
+def test_a_row_of_no_numbers_is_found_where_it_is_looked_at() -> None:
+    chooser = sampler.Sampler(Sampling(temperature=1.0))
+    logits = torch.from_numpy(rows(40, 1.0))[:3]
+    logits[2] = torch.nan
+    assert chooser.choices(logits, [5, 6, 7]) is None
+    assert chooser.choices(logits[:2], [5, 6]) is not None

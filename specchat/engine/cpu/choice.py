@@ -14,7 +14,7 @@ from specchat.engine.cpu.atomics import address
 from specchat.engine.cpu.compiled import keeping
 from specchat.engine.cpu.rowwise import exponential
 from specchat.engine.cpu.simd import VECTOR, constant, each_vector, folded, inner, load, primitive, splat, spread
-from specchat.engine.kernels.streams import FIRST, GOLDEN, SECOND
+from specchat.engine.kernels.streams import FIRST, GOLDEN, SECOND, TOKEN
 from specchat.engine.model.vectors import LANES
 
 MOST_NOISE = 36.75
@@ -69,6 +69,18 @@ def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
             if noisy > most:
                 most, best = noisy, token
     return best
+
+
+_drawn: Any = drawn
+
+
+@njit("void(f4[:,:], f4, u8, i8[::1], f4[::1], i8[::1])", nogil=True, error_model="numpy", cache=keeping())
+def each_drawn(logits: Any, temperature: np.float32, seed: np.uint64, positions: Any, scores: Any, tokens: Any) -> None:
+    """`drawn` of each row of logits over the temperature, into `tokens`; `scores` has room for a row."""
+    for row in range(len(positions)):
+        for token in range(len(scores)):
+            scores[token] = logits[row, token] / temperature
+        tokens[row] = _drawn(scores, seed, positions[row], TOKEN)
 
 
 @primitive

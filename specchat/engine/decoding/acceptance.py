@@ -36,6 +36,15 @@ class Draft:
     q: list[Tensor] = field(default_factory=list)
     confidence: list[float] = field(default_factory=list)
 
+    def depths(self) -> list[int]:
+        """How many nodes are before each, the pending token, node 0, first."""
+        if not self.parents:
+            return list(range(len(self.tokens) + 1))
+        depths = [0]
+        for parent in self.parents:
+            depths.append(depths[parent] + 1)
+        return depths
+
     def children(self) -> list[list[int]]:
         """The nodes that follow each node, in the order they were drafted."""
         children: list[list[int]] = [[] for _ in range(len(self.tokens) + 1)]
@@ -66,8 +75,8 @@ def judge(
     if acceptance == "block" and draft.q and not sampler.greedy:
         length, token = judge_block(logits, draft.tokens, draft.q, position, sampler, history)
         return Verdict(tuple(range(1, length + 1)), min(length + 1, len(draft.tokens)), token)
-    choices: list[int] | None = logits.numpy().argmax(-1).tolist() if sampler.plain_argmax else None
     by_ratio = acceptance != "coupled" and not sampler.greedy
+    choices = None if by_ratio else sampler.choices(logits, [position + depth for depth in draft.depths()])
     children, node = draft.children(), 0
     path: list[int] = []
     try:

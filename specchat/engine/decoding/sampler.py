@@ -5,7 +5,7 @@ relative to the distribution after all of them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -69,6 +69,23 @@ class Sampler:
         if self.greedy:
             return int(values.argmax())
         return gumbel_argmax(values, self.sampling.seed, position, stream)
+
+    def choices(self, logits: Tensor, positions: Sequence[int]) -> list[int] | None:
+        """What `choose` takes of each row of logits float32 [rows, vocab], in one go.
+
+        None where that depends on a history, or takes a look at each row.
+        """
+        if self.plain_argmax:
+            likeliest: list[int] = logits.numpy().argmax(-1).tolist()
+            return likeliest
+        fast = _fast()
+        if fast is None or not self.temperature_alone:
+            return None
+        tokens = np.empty(len(positions), np.int64)
+        row = np.empty(logits.shape[1], np.float32)
+        seed = np.uint64(self.sampling.seed & noise.WORD)
+        fast.each_drawn(logits.numpy(), self.sampling.temperature, seed, np.array(positions, np.int64), row, tokens)
+        return tokens.tolist() if tokens.min() >= 0 else None
 
     def probability(self, scores: Tensor, token: int) -> float:
         """Of `token` by processed `scores` float32 [vocab]."""
@@ -138,6 +155,7 @@ class _Fast(NamedTuple):
 
     drawn: Callable[[NDArray[Any], int, int, int], int]
     probability: Callable[[NDArray[np.float32], int], float]
+    each_drawn: Callable[..., None]
 
 
 @cache
@@ -145,7 +163,7 @@ def _fast() -> _Fast | None:
     if compiled.unavailable(compiled.CHOICE):
         return None
     choice = import_module(compiled.CHOICE)
-    return _Fast(choice.drawn, choice.probability)
+    return _Fast(choice.drawn, choice.probability, choice.each_drawn)
 
 
 def gumbel_argmax(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: int) -> int:
