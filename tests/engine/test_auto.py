@@ -107,9 +107,9 @@ class Scripted:
 
 
 class Simulation:
-    """`auto` with one model and one copier; time passes as the world says."""
+    """`auto` with one copier, one model and, with a world of its own, heads; time passes as the world says."""
 
-    def __init__(self, world: World, seed: int = 0) -> None:
+    def __init__(self, world: World, seed: int = 0, heads: World | None = None) -> None:
         self.world = world
         self.ms = 0.0
         self.costs = StepCosts(lambda: self.ms / 1000)
@@ -118,8 +118,12 @@ class Simulation:
         self.copier = Scripted("lookup", world, self.drafts, chance)
         self.model = Scripted("draft", world, self.drafts, chance)
         self.fences = Fences()
-        tree = Scripted("draft-tree", world, self.drafts, chance) if world.grows else None
-        self.auto = AutoDrafter(self.drafts, [self.copier], nothing_after, [self.model], tree, self.costs, self.fences)
+        trees = {"draft": Scripted("draft-tree", world, self.drafts, chance)} if world.grows else {}
+        models = [self.model]
+        if heads is not None:
+            self.heads = Scripted("eagle3", heads, self.drafts, chance)
+            models.append(self.heads)
+        self.auto = AutoDrafter(self.drafts, [self.copier], nothing_after, models, trees, self.costs, self.fences)
         self.text = [0, 0]
         self.auto.begin(self.text)
         self.tokens = 0
@@ -132,6 +136,8 @@ class Simulation:
         accepted = next((i for i, token in enumerate(tokens) if token != RIGHT), len(tokens))
         passes = {"draft": len(tokens), "draft-tree": min(len(tokens), LEVELS)}.get(family, 0)
         draft_ms = passes * self.world.draft_ms
+        if family == "eagle3":
+            draft_ms = len(tokens) * self.heads.world.draft_ms
         verify_ms = 1 + self.world.row_ms * len(tokens)
         self.ms += draft_ms + verify_ms + self.world.other_ms
         self.text += [RIGHT] * (accepted + 1)
@@ -269,6 +275,49 @@ def test_a_tree_that_cannot_pay_is_never_tried(draft_ms: float, row_ms: float) -
     assert "draft-tree" not in {simulation.step()[0] for _ in range(300)}
 
 
+HEADED_WORLDS = [
+    (World(agrees=0.6, draft_ms=0.4), World(agrees=0.8, draft_ms=0.1), "eagle3"),
+    (World(agrees=0.9, draft_ms=0.1), World(agrees=0.5, draft_ms=0.2), "draft"),
+    (World(agrees=0.02), World(agrees=0.02), "plain"),
+]
+
+
+@pytest.mark.parametrize(("world", "heads", "family"), HEADED_WORLDS)
+def test_of_a_model_and_heads_the_better_is_taken(world: World, heads: World, family: str) -> None:
+    for seed in range(4):
+        simulation = Simulation(world, seed, heads)
+        simulation.speed(60)
+        families = [simulation.step()[0] for _ in range(300)]
+        assert families.count(family) > 0.9 * len(families)
+
+
+def test_heads_take_over_where_the_text_becomes_theirs_and_give_back() -> None:
+    simulation = Simulation(World(agrees=0.9, draft_ms=0.1), heads=World(agrees=0.05, draft_ms=0.1))
+    simulation.speed(60)
+    for agrees, family in ((0.05, "eagle3"), (0.9, "draft")):
+        simulation.model.world = World(agrees=agrees, draft_ms=0.1)
+        simulation.heads.world = World(agrees=0.95 - agrees, draft_ms=0.1)
+        simulation.speed(160)
+        assert [simulation.step()[0] for _ in range(60)].count(family) > 50
+
+
+def test_trials_of_many_models_cost_no_more_than_those_of_one() -> None:
+    few, many = Simulation(World(agrees=0.02)), Simulation(World(agrees=0.02), heads=World(agrees=0.02))
+    trials = []
+    for simulation in (few, many):
+        simulation.speed(150)
+        trials.append([simulation.step()[0] for _ in range(600)].count("plain"))
+    assert abs(trials[0] - trials[1]) < 20
+    assert many.speed(2000) >= 0.97 * many.world.plain
+
+
+def test_only_what_promises_most_is_worth_reading_for() -> None:
+    simulation = Simulation(World(agrees=0.6, draft_ms=0.4), heads=World(agrees=0.9, draft_ms=0.1))
+    simulation.speed(100)
+    used = [simulation.auto.will_use(name, simulation.text) for name in ("draft", "eagle3", "swift")]
+    assert used == [False, True, False]
+
+
 def test_what_was_not_taken_is_learnt_from() -> None:
     """While copies fail the model drafts; copies that come true are seen without being drafted."""
     simulation = Simulation(World(agrees=0.7, copies=0.02))
@@ -325,7 +374,7 @@ def test_the_longer_match_is_copied(here: int, there: int) -> None:
         [simulation.copier, second],
         nothing_after,
         [simulation.model],
-        None,
+        {},
         simulation.costs,
         simulation.fences,
     )

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from specchat.engine.api import Step
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.eagle import EagleHead
 from specchat.engine.heads.eagle3 import Eagle3Head
@@ -381,3 +382,21 @@ def test_greedy_text_is_plain_text_whatever_the_test(strategy: str, acceptance: 
     last = finished(reply(session, "abcab", few, Limits(40), Speculation(strategy, 12, acceptance)))
     assert last.token_ids == plain.token_ids
     assert 0 < last.stats.num_accepted_draft_tokens < last.stats.num_draft_tokens
+
+
+@pytest.mark.parametrize("draft", [True, False])
+def test_auto_chooses_among_the_heads_too(draft: bool, tiny_pair: PairSpec) -> None:
+    """Each is tried; where there is a head the target need not draft with layers left out."""
+    session = load(tiny_pair if draft else replace(tiny_pair, draft=None), lambda _: None)
+    few = Sampling(logit_bias={64: 9.0, 65: 9.0, 66: 9.0})
+    plain = finished(reply(session, "abcab", few, Limits(150), Speculation()))
+    families: set[str] = set()
+    wanted = {"medusa", "eagle", "eagle3", "peagle"} | ({"draft"} if draft else set())
+    for _ in range(30):
+        events = reply(session, "abcab", few, Limits(150), Speculation.of("auto"))
+        assert finished(events).token_ids == plain.token_ids
+        families |= {event.strategy for event in events if isinstance(event, Step)}
+        if wanted <= families:
+            break
+    assert wanted <= families
+    assert families <= wanted | {"plain", "lookup", "suffix", "auto", "eagle2", "eagle3-tree", "draft-tree"}

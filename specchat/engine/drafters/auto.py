@@ -12,7 +12,7 @@ Texts are told apart by how much of their end occurred before: models and copies
 itself than where it is new. What is new is prose or code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from specchat.engine.decoding.costs import StepCosts
@@ -23,7 +23,7 @@ from specchat.engine.drafters.copy_on import After, CopyOn
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import Copier, Guess
 from specchat.engine.drafters.text_kind import KINDS, copies_by_kind, kind
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 REVIEW = 8
 """Steps between two looks at what checks cost."""
@@ -32,10 +32,10 @@ MARGIN = 1.08
 TRIED = 1
 """Tokens of a trial's draft."""
 TRIAL_SHARE = 0.018
-"""What trials may lose, as a share of the time."""
+"""What trials of all models may lose, as a share of the time."""
 NEVER = float("inf")
 SOONEST, LATEST = 8, 64
-"""Steps that each trial of a model is waited for."""
+"""Steps that a trial is waited for."""
 ACCEPTED, DRAFTED = 4.0, 5.0
 """Tokens of a model's draft that stay, and all of them, before any was judged."""
 TREE_GAIN = 1.25
@@ -79,18 +79,19 @@ class AutoDrafter:
         copiers: Sequence[Copier],
         after: After,
         models: Sequence[ModelDrafter],
-        tree: ModelDrafter | None,
+        trees: Mapping[str, ModelDrafter],
         costs: StepCosts,
         fences: Fences,
     ) -> None:
-        """`copiers` are asked in this order, `after` while one of the `models` drafts a chain; `tree` is by the first
-        of these; `costs` are told of each step, and `fences` of code."""
+        """`copiers` are asked in this order, `after` while one of the `models` drafts a chain; `trees` are by the model
+        of that name; `costs` are told of each step, and `fences` of code."""
         self._drafts = drafts
         self._fences = fences
         self._copiers = copiers
         self._models = {drafter.name: _Model(drafter) for drafter in models}
-        if tree is not None:
-            self._models[tree.name] = _Model(tree, self._models[models[0].name])
+        self._patience = max(1, len(models))
+        """Times a trial of one waits as long as if it were the only one."""
+        self._models |= {tree.name: _Model(tree, self._models[name]) for name, tree in trees.items()}
         self._copies = {copier.name: copies_by_kind() for copier in copiers}
         self._added = copies_by_kind()
         """The same of copies after a model's tokens."""
@@ -106,11 +107,12 @@ class AutoDrafter:
     def ahead(self) -> bool:
         return all(model.drafter.ahead for model in self._models.values())
 
-    def will_use_model(self, prompt: Sequence[int]) -> bool:
-        """Whether a model is worth reading `prompt`, with which a reply begins, so far as is known."""
+    def will_use(self, name: str, prompt: Sequence[int]) -> bool:
+        """Whether a model is worth reading `prompt`, with which a reply begins, so far as is known: none has more."""
         self._look()
-        chains = ((name, model) for name, model in self._models.items() if model.chain is None)
-        return any(self._promise(name, model, kind(0), prompt) > self._plain for name, model in chains)
+        chains = {of: model for of, model in self._models.items() if model.chain is None}
+        promised = {of: self._promise(of, model, kind(0), prompt) for of, model in chains.items()}
+        return name in promised and promised[name] > self._plain and promised[name] == max(promised.values())
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._fences.begin()
@@ -162,9 +164,11 @@ class AutoDrafter:
         return self._draft(text, best) if self._limit else "plain"
 
     def _draft(self, text: Sequence[int], best: float) -> str:
-        """Let the model draft, and copy where that pays more than its next token."""
+        """Let the model draft, and copy where that pays more than its next token; after heads nothing is copied."""
         model = self._models[self._drafted]
         accepted, drafted = model.accepted[self._kind].value, model.drafted[self._kind].value
+        if STRATEGIES[self._drafted].kind == "heads":
+            return model.drafter.propose(text, self._limit)
         # As if all places had that chance: the one in the middle keeps the share that is kept of all.
         goes_on = min(1.0, accepted / max(drafted, 1.0)) ** (2 / (1 + drafted))
         self._copy_on.start(text, self._limit, best, goes_on, self._checks, self._costs.draft(self._drafted))
@@ -205,8 +209,8 @@ class AutoDrafter:
                 tried = limit if model.again else min(limit, TRIED)
                 trial_ms = TRIED * self._costs.draft(name) + self._checks[1 + TRIED] + self._costs.other_ms
                 lost_ms = trial_ms - 1 / best
-            patience = min(max(SOONEST, lost_ms * self._plain / TRIAL_SHARE), LATEST)
-            reading = model.drafter.behind(text) * self._plain / TRIAL_SHARE
+            patience = self._patience * min(max(SOONEST, lost_ms * self._plain / TRIAL_SHARE), LATEST)
+            reading = self._patience * model.drafter.behind(text) * self._plain / TRIAL_SHARE
             if lost_ms < NEVER and (model.again or model.idle >= max(patience, reading)):
                 self._drafted, self._limit, self._trial = name, tried, True
                 return True

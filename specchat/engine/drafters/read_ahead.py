@@ -24,7 +24,7 @@ def reader(drafters: Mapping[str, Drafter], strategy: str, prompt: Sequence[int]
     if not isinstance(draft, DraftModelDrafter) or draft.ahead:
         return None
     if strategy == "auto" and isinstance(auto, AutoDrafter):
-        return draft if auto.will_use_model(prompt) else None
+        return draft if auto.will_use(draft.name, prompt) else None
     return draft if STRATEGIES[strategy].needs_draft else None
 
 

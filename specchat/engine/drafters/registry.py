@@ -43,21 +43,20 @@ def drafters_for(
     fences: Fences,
     unfit: Mapping[str, str] = MappingProxyType({}),
     exits: Exits | None = None,
-    headed: Sequence[Drafter] = (),
+    headed: Sequence[ModelDrafter] = (),
 ) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
     """Drafters by strategy name, and the status of every strategy, for a target of so many layers.
 
     `drafts` makes what the target drafts for itself; `earlier` is what may be copied from other chats; `costs` are told
     of each step; `fences` tell code from prose; `unfit` says of strategies that what runs the target cannot have why;
-    `exits` where it can be left between its layers; `headed` draft by
-    trained heads.
+    `exits` where it can be left between its layers; `headed` draft by trained heads, a head's chain before its tree.
     """
     lookup, suffix, ngram = LookupDrafter(drafts), SuffixDrafter(drafts, earlier), NgramDrafter(drafts, earlier)
     copiers = [drafter for drafter in (lookup, suffix, ngram) if drafter.name not in unfit]
     drafters: dict[str, Drafter] = {drafter.name: drafter for drafter in (PlainDrafter(), *copiers)}
     refused = dict(unfit)
     models: list[ModelDrafter] = []
-    grown: ModelDrafter | None = None
+    trees: dict[str, ModelDrafter] = {}
     if draft is not None:
         chain = DraftModelDrafter(draft.cached, draft.drafts, draft.ahead)
         tree = DraftTreeDrafter(draft.cached, draft.drafts, draft.ahead)
@@ -66,7 +65,7 @@ def drafters_for(
         cascade = CascadeDrafter(ngram, drafts, chain, joint)
         drafters |= {drafter.name: drafter for drafter in (chain, tree, cascade) if drafter.name not in unfit}
         models = [chain] if chain.name in drafters else []
-        grown = tree if tree.name in drafters else None
+        trees = {chain.name: tree} if tree.name in drafters else {}
     else:
         refused = {
             info.name: "this pair has no draft model" for info in STRATEGIES.values() if info.needs_draft
@@ -78,7 +77,15 @@ def drafters_for(
     elif "early-exit" not in unfit:
         refused["early-exit"] = exits.refused if exits is not None else "on a GPU a pass runs from the first layer on"
     drafters |= {drafter.name: drafter for drafter in headed}
-    lacking = dict.fromkeys(HEADED, "this pair has no such heads; [pair.heads] in models.toml names them")
+    chains: dict[str | None, ModelDrafter] = {}
+    for drafter in headed:
+        chain_of_head = chains.setdefault(STRATEGIES[drafter.name].needs_head, drafter)
+        if drafter is not chain_of_head:
+            trees[chain_of_head.name] = drafter
+    models += chains.values()
+    lacking = dict.fromkeys(
+        set(HEADED) - drafters.keys(), "this pair has no such heads; [pair.heads] in models.toml names them"
+    )
     refused = lacking | refused
     if layers >= SWIFT_LAYERS and "swift" not in unfit:
         drafters["swift"] = swift = SwiftDrafter(target, layers, drafts)
@@ -86,5 +93,5 @@ def drafters_for(
     elif "swift" not in unfit:
         refused["swift"] = f"the target has only {layers} layers: too few to skip some"
     asked = [drafter for drafter in (lookup, suffix) if drafter in copiers]
-    drafters["auto"] = AutoDrafter(drafts, asked, lookup.after, models, grown, costs, fences)
+    drafters["auto"] = AutoDrafter(drafts, asked, lookup.after, models, trees, costs, fences)
     return drafters, tuple(StrategyStatus(name, name in drafters, refused.get(name, "")) for name in STRATEGIES)

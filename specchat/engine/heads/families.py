@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.decoding.draft import Drafter, Drafts
+from specchat.engine.decoding.draft import Drafts, ModelDrafter
 from specchat.engine.drafters.eagle import Eagle2Drafter, EagleDrafter
 from specchat.engine.drafters.eagle3 import Eagle3Drafter, Eagle3TreeDrafter
 from specchat.engine.drafters.medusa import MedusaDrafter
@@ -45,14 +45,14 @@ class Heads:
     """Heads that were read, with the drafters that go with them; `found` tells what became of the others."""
 
     models: Mapping[Head, CachedModel[HostModel]]
-    makers: tuple[Callable[[Drafts], Drafter], ...]
+    makers: tuple[Callable[[Drafts], ModelDrafter], ...]
     found: Found
 
 
 def read(found: Found, target: Target) -> Heads:
     """Read the weights of heads for `target`; those that cannot be used are refused with the reason."""
     models: dict[Head, CachedModel[HostModel]] = {}
-    makers: list[Callable[[Drafts], Drafter]] = []
+    makers: list[Callable[[Drafts], ModelDrafter]] = []
     refused: dict[Head, str] = {}
     for head, files in found.files.items():
         try:
@@ -63,7 +63,7 @@ def read(found: Found, target: Target) -> Heads:
     return Heads(models, tuple(makers), found.without(refused))
 
 
-Read = tuple[CachedModel[HostModel], list[Callable[[Drafts], Drafter]]]
+Read = tuple[CachedModel[HostModel], list[Callable[[Drafts], ModelDrafter]]]
 
 
 def _medusa(files: HeadFiles, target: Target) -> Read:
