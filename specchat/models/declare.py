@@ -14,8 +14,9 @@ from tomlkit.items import AoT
 from specchat.config.catalog import Catalog, load_catalog
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_toml
-from specchat.config.paths import made_folder
+from specchat.config.paths import made_folder, shipped
 from specchat.engine.pair import ModelSource
+from specchat.engine.strategies import Head
 
 Table = Mapping[str, Any]
 Named = tuple[ModelSource, str]
@@ -60,6 +61,36 @@ def remove_pair(path: Path, id_: str) -> Catalog:
     del pairs[index]
     if document.get("default") == id_:
         del document["default"]
+    return _write(path, document)
+
+
+def set_head(path: Path, id_: str, head: Head, folder: Path) -> Catalog:
+    """Name heads in `folder` in the pair `id_` of the models.toml at `path`; a shipped pair is copied there first.
+
+    Raises:
+        ConfigError: there is no such pair, or the file is wrong or cannot be written.
+    """
+    document = _read(path)
+    pair = next((pair for pair in document.get("pair", ()) if pair.get("id") == id_), None)
+    if pair is None:
+        tables = read_toml(shipped("models.toml"))["pair"]
+        table = next((table for table in tables if table["id"] == id_), None)
+        if table is None:
+            raise ConfigError(f'{path} has no [[pair]] "{id_}".')
+        return add_pair(path, {**table, "heads": {**table.get("heads", {}), head: {"path": str(folder)}}})
+    if "heads" not in pair:
+        # What stands behind the pair's own keys is about the next pair.
+        body, behind = pair.value.body, []
+        while body and body[-1][0] is None:
+            behind.append(body.pop())
+        pair["heads"] = tomlkit.inline_table()
+        body.extend(reversed(behind))
+    if head not in pair["heads"]:
+        pair["heads"][head] = tomlkit.inline_table()
+    named = pair["heads"][head]
+    for key in ("repo", "revision"):
+        named.pop(key, None)
+    named["path"] = str(folder)
     return _write(path, document)
 
 
