@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.tune.muon import Muon
+from specchat.tune.precision import half_precision
 from training.data import Rows
 from training.model import Llama, Shape
-from training.muon import Muon
-from training.precision import half_precision
 
 
 @dataclass(frozen=True)

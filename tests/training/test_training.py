@@ -5,13 +5,13 @@ from dataclasses import replace
 import torch
 
 from specchat.config.paths import demo_model
+from specchat.tune.muon import orthogonal
 from training import data, measure
 from training.data import Rows, pack_encoded
 from training.distil import distillation_loss
 from training.generate import generate
 from training.heads import TARGET_GUIDE, followers, guided_loss, pointed
 from training.model import Llama, Shape
-from training.muon import orthogonal
 from training.tokenizer import load
 from training.train import Lessons, Recipe, train, weighted_loss
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from training.precision import half_precision
+from specchat.tune.precision import half_precision
 
 MOMENTUM = 0.9
 ROUNDS = 4

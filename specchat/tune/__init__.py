@@ -1,0 +1,6 @@
+"""Trains heads that draft for a target, on the target's own replies."""
+
+from specchat.engine.strategies import Head
+
+TUNED: tuple[Head, ...] = ("eagle3", "medusa")
+"""The families that can be trained, told without importing torch; `families.FAMILIES` has how."""

@@ -1,0 +1,40 @@
+"""The families of heads that can be trained."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from specchat.engine.strategies import Head
+from specchat.tune import eagle3, medusa
+from specchat.tune.target import Target
+from specchat.tune.trainee import Trainee
+
+
+@dataclass(frozen=True)
+class Family:
+    """How heads of one family are trained.
+
+    Attributes:
+        layers: the layers whose states they look at, of a target with so many.
+        begin: the untrained heads for a target with these replies.
+    """
+
+    layers: Callable[[int], tuple[int, ...]]
+    begin: Callable[[Target, Sequence[Sequence[int]]], Trainee]
+
+
+SEED = 7
+
+
+def untrained(head: Head, target: Target, replies: Sequence[Sequence[int]]) -> Trainee:
+    """Heads to be trained, the same each time."""
+    with torch.random.fork_rng():
+        torch.manual_seed(SEED)
+        return FAMILIES[head].begin(target, replies)
+
+
+FAMILIES: Mapping[Head, Family] = {
+    "eagle3": Family(eagle3.read_layers, eagle3.Eagle3Trainee),
+    "medusa": Family(medusa.read_layers, medusa.MedusaTrainee),
+}

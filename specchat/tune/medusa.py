@@ -1,0 +1,76 @@
+"""Medusa-1 (Cai et al. 2024): heads learn the tokens of the target's replies, and the target stays as it is.
+
+As in the paper head i counts by 0.8^i, and begins with W = 0 and the target's V, which is scaled here.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot, silu
+
+from specchat.engine.heads.files import MEDUSA
+from specchat.tune.rows import Batch
+from specchat.tune.target import Target
+from specchat.tune.trainee import EVEN, Published, Trainee
+
+HEADS = 3
+"""Three to five are usual; each has as many weights as the target's head."""
+
+
+def read_layers(layers: int) -> tuple[int, ...]:
+    """The numbers of the layers whose states heads look at, of a target of so many: the last one."""
+    return (layers,)
+
+
+class Block(nn.Module):
+    """h + silu(W h + b)."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(hidden, hidden)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + silu(self.linear(hidden))
+
+
+class MedusaTrainee(Trainee):
+    """Heads of one block each."""
+
+    places = HEADS
+    scoring = "1.weight"
+
+    def __init__(self, target: Target, replies: Sequence[Sequence[int]]) -> None:
+        """For `target`; all tokens are scored, whatever stands in the replies."""
+        super().__init__()
+        del replies
+        c = target.config
+        self.layers = read_layers(c.layers)
+        self._target = target
+        self.register_buffer("tokens", torch.arange(c.vocab))
+        self.heads = nn.ModuleList(
+            nn.Sequential(Block(c.hidden), nn.Linear(c.hidden, c.vocab, bias=False)) for _ in range(HEADS)
+        )
+        start = target.head()
+        with torch.no_grad():
+            for head in self.heads:
+                head.get_parameter("1.weight").copy_(EVEN * start)
+
+    def hidden(self, batch: Batch) -> Iterator[Tensor]:
+        states = batch.states[self.layers[0]]
+        normed = self._target.normed(states.flatten(0, 1)).view_as(states)
+        for place in range(min(HEADS, batch.tokens.shape[1] - 2)):
+            yield normed[:, : batch.tokens.shape[1] - 2 - place]
+
+    def scores(self, place: int, hidden: Tensor) -> Tensor:
+        scores: Tensor = self.heads[place](hidden)
+        return scores
+
+    def wanted(self, batch: Batch) -> Tensor:
+        return one_hot(batch.tokens[batch.replied()], len(self.tokens)).float()
+
+    def published(self) -> Published:
+        settings = {"medusa_num_heads": HEADS, "medusa_num_layers": 1}
+        return Published(settings, self.heads.state_dict(), MEDUSA.removesuffix(".safetensors"))

@@ -1,0 +1,90 @@
+"""The target's own replies to prompts, which are what heads learn from, each in a file with the states behind it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import torch
+
+from specchat.engine.api import Finished, Generate
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.session import Session
+from specchat.tune.rows import SUFFIX, Row
+
+LONGEST_REPLY = 256
+"""Tokens."""
+LEAST_REPLY = 2
+"""Tokens from which there is something to guess."""
+WARMTH = (0.7, 1.0)
+"""Temperatures of further replies to a prompt, in turn; the first is as the pair says."""
+SEED = 7
+HELD_OUT = 8
+"""One prompt of so many is not learnt from."""
+
+Chat = tuple[Message, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A chat to answer; `name` is that of the file for its reply."""
+
+    name: str
+    chat: Chat
+    sampling: Sampling
+
+
+def questions(prompts: Sequence[Chat], sampling: Sampling, count: int) -> tuple[list[Question], list[Question]]:
+    """The `count` questions to learn from, and those to be judged by, of which no prompt is learnt from."""
+    judged = [i for i in range(len(prompts)) if i % HELD_OUT == min(HELD_OUT, len(prompts)) - 1]
+    learnt = [i for i in range(len(prompts)) if i not in judged]
+    Random(SEED).shuffle(learnt)  # files are often sorted by category
+    made = []
+    for number in range(count if learnt else 0):
+        turn, place = divmod(number, len(learnt))
+        how = Sampling(temperature=WARMTH[turn % len(WARMTH)]) if turn else sampling
+        made.append(Question(f"{number:06}", prompts[learnt[place]], replace(how, seed=turn)))
+    return made, [Question(f"{i:06}", prompts[i], Sampling()) for i in judged]
+
+
+def collect(
+    session: Session, model: CachedDecoder, asked: Sequence[Question], layers: Sequence[int], folder: Path
+) -> Iterator[Path | None]:
+    """Answer what has no file in `folder` yet; for each question its file, or None where it has no reply to learn from.
+
+    `model` is the session's target. States after so many `layers`, and after the last one, are kept.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    kept = sorted({*layers, model.config.layers})
+    model.tap(kept)
+    session.forget()
+    for question in asked:
+        path = folder / f"{question.name}{SUFFIX}"
+        if not path.exists():
+            row = _answered(session, model, question, kept)
+            if row is None:
+                yield None
+                continue
+            row.write(path)
+        yield path
+
+
+def _answered(session: Session, model: CachedDecoder, question: Question, layers: Sequence[int]) -> Row | None:
+    prompt = session.tokenizer.prompt(question.chat)
+    if len(prompt) < 2 or len(prompt) + LEAST_REPLY > session.info.context:
+        return None
+    limits = Limits(LONGEST_REPLY)
+    request = Generate(0, question.chat, question.sampling, limits, Speculation.of("auto"))
+    reply: tuple[int, ...] = ()
+    for event in session.generate(request):
+        if isinstance(event, Finished):
+            reply = event.token_ids
+    if len(reply) < LEAST_REPLY:
+        return None
+    text = [*prompt, *reply]
+    session.target.begin(text)
+    states = {layer: model.states(layer, 0, len(text) - 1).clone() for layer in layers}
+    return Row(torch.tensor(text), len(prompt), states)

@@ -1,0 +1,96 @@
+"""Texts to learn from: a prompt with the target's reply, and what the target had of it after some of its layers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from specchat.tune.files import damaged, get_tensors, put_tensors
+
+LONGEST = 512
+"""Tokens that are kept of a text, the last ones: heads look at what is near, and time and memory grow with them."""
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A text of n tokens, int64 [n], whose reply begins at `start`.
+
+    `states` are by layer float32 [n - 1, hidden]: of all tokens but the last, which the target never reads.
+    """
+
+    tokens: Tensor
+    start: int
+    states: Mapping[int, Tensor]
+
+    def write(self, path: Path) -> None:
+        """Keep it, its states as bfloat16, which has the range of float32.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        cut = max(0, min(len(self.tokens) - LONGEST, self.start - 2))
+        tensors = {str(layer): state[cut:].bfloat16() for layer, state in self.states.items()}
+        tensors["tokens"] = self.tokens[cut:].int()
+        put_tensors(path, tensors, {"start": str(self.start - cut)})
+
+    @classmethod
+    def read(cls, path: Path) -> "Row":
+        """Read what `write` kept.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        tensors, about = get_tensors(path)
+        try:
+            tokens, start = tensors.pop("tokens").long(), int(about["start"])
+            return cls(tokens, start, {int(layer): state.float() for layer, state in tensors.items()})
+        except (KeyError, ValueError) as error:
+            raise damaged(path, error) from None
+
+
+def reply(path: Path) -> list[int]:
+    """The tokens of the reply in a row's file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    tensors, about = get_tensors(path, "tokens")
+    tokens: list[int] = tensors["tokens"].tolist()
+    return tokens[int(about["start"]) :]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows padded behind to N tokens.
+
+    Attributes:
+        tokens: int64 [rows, N].
+        lengths, starts: int64 [rows], where texts end and replies begin.
+        states: by layer float32 [rows, N - 1, hidden].
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    starts: Tensor
+    states: Mapping[int, Tensor]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Batch":
+        layers = rows[0].states.keys()
+        return cls(
+            pad_sequence([row.tokens for row in rows], batch_first=True),
+            torch.tensor([len(row.tokens) for row in rows]),
+            torch.tensor([row.start for row in rows]),
+            {layer: pad_sequence([row.states[layer] for row in rows], batch_first=True) for layer in layers},
+        )
+
+    def replied(self) -> tuple[Tensor, Tensor]:
+        """The tokens of the replies: in which rows, and where in them, int64 [tokens] each."""
+        places = torch.arange(self.tokens.shape[1])
+        inside = (places >= self.starts.unsqueeze(1)) & (places < self.lengths.unsqueeze(1))
+        row, place = inside.nonzero(as_tuple=True)
+        return row, place

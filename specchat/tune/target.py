@@ -1,0 +1,56 @@
+"""What training takes from a target: its tables and what it makes of states, as tensors that gradients may pass."""
+
+import torch
+from torch import Tensor
+
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
+from specchat.engine.model.rows import PREFILL_ROWS
+from specchat.engine.model.weights import Weights
+
+
+class Target:
+    """A frozen target that our own decoder runs on the processor."""
+
+    def __init__(self, checkpoint: Checkpoint, model: CachedDecoder) -> None:
+        """`model` is that of `checkpoint`, loaded."""
+        self.checkpoint = checkpoint
+        self.model = model
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.checkpoint.config
+
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """Embeddings float32 [*tokens.shape, hidden] of tokens int64."""
+        rows = self.model.embedded(tokens.flatten().tolist())
+        return rows.clone().view(*tokens.shape, self.config.hidden)
+
+    def normed(self, states: Tensor) -> Tensor:
+        """States float32 [rows, hidden] after the last layer, with the final norm."""
+        return torch.cat([self.model.normed(block).clone() for block in states.split(PREFILL_ROWS)])
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Logits float32 [rows, vocab] of states [rows, hidden] after the last layer."""
+        return torch.cat([self.model.logits(block).clone() for block in states.split(PREFILL_ROWS)])
+
+    def head(self) -> Tensor:
+        """The matrix float32 [vocab, hidden] that gives logits, which is the embedding where the two are tied.
+
+        Raises:
+            ModelError: it is missing or damaged.
+        """
+        c = self.config
+        with Weights(self.checkpoint) as weights:
+            return weights.get(f"{EMBEDDING if c.tied else HEAD}.weight", c.vocab, c.hidden)
+
+    def last_norm(self) -> Tensor:
+        """The weights float32 [hidden] of the final norm.
+
+        Raises:
+            ModelError: they are missing or damaged.
+        """
+        with Weights(self.checkpoint) as weights:
+            return weights.get(f"{LAST_NORM}.weight", self.config.hidden)

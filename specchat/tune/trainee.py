@@ -1,0 +1,108 @@
+"""Heads under training: what every family has to tell, and what is made of it.
+
+Slot t of a text is where the target has a state of x[t] and x[t + 1] is pending: the target chose it, and has not read
+it. A head guesses from there for places 0, 1, ... the tokens x[t + 2], x[t + 3], ...
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from specchat.tune.rows import Batch, Row
+
+PLACE_WEIGHT = 0.8
+"""By how much a place counts less than the one before: what stands behind a refused draft is lost."""
+
+EVEN = 0.3
+"""What the target's scores are multiplied by where heads begin with them: sure ones would be wrong."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """Heads as they are published: config.json, and the tensors of the file `name` with its ending."""
+
+    settings: Mapping[str, object]
+    tensors: Mapping[str, Tensor]
+    name: str = "model"
+
+
+class Trainee(nn.Module, ABC):
+    """Heads of one family.
+
+    Attributes:
+        layers: the numbers of the target's layers whose states it learns from.
+        places: how many tokens are guessed from a slot.
+        tokens: int64 [scored], those that have a score.
+        scoring: how the names of matrices that make scores end.
+    """
+
+    layers: tuple[int, ...]
+    places: int
+    tokens: Tensor
+    scoring: str
+
+    @abstractmethod
+    def hidden(self, batch: Batch) -> Iterator[Tensor]:
+        """For each place float32 [rows, slots, hidden], from slot 0 on, as long as there is a token to guess."""
+
+    @abstractmethod
+    def scores(self, place: int, hidden: Tensor) -> Tensor:
+        """Scores float32 [guesses, scored] of states [guesses, hidden] of a place."""
+
+    @abstractmethod
+    def wanted(self, batch: Batch) -> Tensor:
+        """The shares float32 [replied tokens, scored] that scores should have; a row of zeros does not count."""
+
+    @abstractmethod
+    def published(self) -> Published:
+        """In the layout that `engine.heads` reads."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        """How far scores are from what is wanted in nats, the mean over places by their weights: float32 [].
+
+        That is cross-entropy, less what of it no scores could avoid.
+        """
+        row, at = batch.replied()
+        wanted = self.wanted(batch)
+        total, mass = wanted.new_zeros(()), 0.0
+        for place, hidden in enumerate(self.hidden(batch)):
+            from_reply = at - place >= batch.starts[row]
+            shares = wanted[from_reply]
+            if not bool(shares.any()):
+                break
+            guesses = self.scores(place, hidden[row[from_reply], at[from_reply] - 2 - place])
+            weight = PLACE_WEIGHT**place
+            apart = torch.xlogy(shares, shares) - shares * guesses.log_softmax(-1)
+            total = total + weight * apart.sum() / shares.sum()
+            mass += weight
+        return total / max(mass, 1.0)
+
+    @torch.no_grad()
+    def right(self, batch: Batch) -> Tensor:
+        """Whether the likeliest guess for a place, from a slot, is the text's own: bool [rows, slots, places]."""
+        rows, length = batch.tokens.shape
+        found = torch.zeros(rows, length, self.places, dtype=torch.bool)
+        for place, hidden in enumerate(self.hidden(batch)):
+            slots = hidden.shape[1]
+            guesses = self.tokens[self.scores(place, hidden.flatten(0, 1)).argmax(-1)].view(rows, slots)
+            found[:, :slots, place] = guesses == batch.tokens[:, place + 2 : place + 2 + slots]
+        return found
+
+
+def accepted_length(trainee: Trainee, rows: Sequence[Row]) -> float:
+    """Tokens of a step, on average, if `rows` were drafted greedily by as many tokens as the trainee has places.
+
+    Exact for texts that were written greedily: up to the first wrong guess, what a head is given is what it drafted.
+    """
+    steps = tokens = 0
+    for row in rows:
+        right = trainee.right(Batch.of([row]))[0]
+        slot, end = row.start - 2, len(row.tokens)
+        tokens += end - row.start
+        while slot + 2 < end:
+            slot += 1 + int(right[slot].long().cumprod(0).sum())
+            steps += 1
+    return tokens / max(1, steps)

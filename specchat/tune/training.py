@@ -1,0 +1,139 @@
+"""The training itself: Muon and AdamW over rows in a fixed order, kept in a file from which it goes on unchanged."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from specchat.tune.files import damaged, get_tensors, put_tensors
+from specchat.tune.muon import Muon
+from specchat.tune.rows import Batch, Row
+from specchat.tune.trainee import Trainee
+
+ROWS = 8
+"""Texts of a step."""
+WARM_UP = 20
+"""Steps in which the rate rises."""
+DECAY = 0.3
+"""The share of all steps in which it falls."""
+MUON_RATE = 0.02
+"""The highest rate of matrices inside the heads."""
+BETAS, CLIP = (0.9, 0.95), 1.0
+SEED = 7
+SAVE_S = 20.0
+"""Seconds of work that are lost at most when the process is killed."""
+OF = " of "
+"""Stands between the name of a moment and that of its parameter."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`step` of `steps` is done; its loss, averaged over the last steps."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+def adam_rate(hidden: int) -> float:
+    """The highest rate of norms, and of matrices that make scores: 3e-3 where small, 2e-4 at a width of 4,096."""
+    return min(3e-3, 0.75 / hidden)
+
+
+class Training:
+    """A trainee, its optimisers, and the file that they are kept in."""
+
+    def __init__(self, trainee: Trainee, path: Path) -> None:
+        """Begin, or go on from `path` if it is there.
+
+        Raises:
+            OSError: the file is damaged, or of another trainee.
+        """
+        self.trainee, self._path = trainee, path
+        self._parameters = dict(trainee.named_parameters())
+        inner = {n: p for n, p in self._parameters.items() if p.dim() == 2 and not n.endswith(trainee.scoring)}
+        outer = [p for name, p in self._parameters.items() if name not in inner]
+        rate = adam_rate(next(p for n, p in self._parameters.items() if n.endswith(trainee.scoring)).shape[1])
+        self._tools: list[tuple[torch.optim.Optimizer, float]] = [
+            (Muon(list(inner.values()), lr=MUON_RATE), MUON_RATE),
+            (torch.optim.AdamW(outer, lr=rate, betas=BETAS, weight_decay=0.0), rate),
+        ]
+        self.step = 0
+        self._loss = 0.0
+        if path.exists():
+            self._load()
+
+    def run(self, rows: Sequence[Path], steps: int, stopped: Callable[[], bool]) -> Iterator[Progress]:
+        """Train on `rows` up to step `steps`, or until `stopped`, and tell each step. It is kept whatever ends it.
+
+        Raises:
+            OSError: a row cannot be read, or the file cannot be written.
+        """
+        saved, whole = monotonic(), True
+        try:
+            while self.step < steps and not stopped():
+                whole = False
+                self._train(Batch.of([Row.read(path) for path in _batch(rows, self.step)]), self._share(steps))
+                whole = True
+                yield Progress(self.step, steps, self._loss)
+                if monotonic() - saved > SAVE_S:
+                    self.save()
+                    saved = monotonic()
+        finally:
+            if whole:
+                self.save()
+
+    def save(self) -> None:
+        """Put weights and moments into the file.
+
+        Raises:
+            OSError: it cannot be written; it is as it was.
+        """
+        tensors: dict[str, Tensor] = dict(self.trainee.state_dict())
+        for name, parameter in self._parameters.items():
+            for key, value in self._tool_of(parameter).state[parameter].items():
+                tensors[f"{key}{OF}{name}"] = value
+        put_tensors(self._path, tensors, {"step": str(self.step), "loss": repr(self._loss)})
+
+    def _load(self) -> None:
+        tensors, about = get_tensors(self._path)
+        try:
+            self.step, self._loss = int(about["step"]), float(about["loss"])
+            self.trainee.load_state_dict({name: part for name, part in tensors.items() if OF not in name})
+            for key, of, name in (name.partition(OF) for name in tensors):
+                if of:
+                    parameter = self._parameters[name]
+                    self._tool_of(parameter).state[parameter][key] = tensors[key + OF + name]
+        except (RuntimeError, KeyError, ValueError) as error:
+            raise damaged(self._path, error) from None
+
+    def _tool_of(self, parameter: Tensor) -> torch.optim.Optimizer:
+        return next(t for t, _ in self._tools if any(parameter is p for p in t.param_groups[0]["params"]))
+
+    def _train(self, batch: Batch, share: float) -> None:
+        loss = self.trainee.loss(batch)
+        loss.backward()
+        clip_grad_norm_(self._parameters.values(), CLIP)
+        for tool, rate in self._tools:
+            tool.param_groups[0]["lr"] = rate * share
+            tool.step()
+            tool.zero_grad()
+        value = loss.item()
+        self._loss = value if self.step == 0 else 0.9 * self._loss + 0.1 * value
+        self.step += 1
+
+    def _share(self, steps: int) -> float:
+        """The share of the full rate at this step."""
+        return min(1.0, (self.step + 1) / WARM_UP, (steps - self.step) / (steps * DECAY))
+
+
+def _batch(rows: Sequence[Path], step: int) -> list[Path]:
+    """The rows of a step: all once, in an order that changes from round to round."""
+    count = min(ROWS, len(rows))
+    turn, at = divmod(step, len(rows) // count)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(SEED + turn)).tolist()
+    return [rows[i] for i in order[at * count : (at + 1) * count]]

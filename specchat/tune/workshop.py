@@ -1,0 +1,112 @@
+"""The folder of a training: what it is of, the replies, what is trained so far, and the finished heads."""
+
+import shutil
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+
+from specchat.engine.errors import ModelError
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.tune.files import encoded, put_json, put_tensors
+from specchat.tune.trainee import Published
+
+HASHED = 16 << 20
+"""Bytes of a file of weights that are looked at: another training changes all of them."""
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A folder that is there."""
+
+    folder: Path
+
+    @property
+    def learnt(self) -> Path:
+        """The replies to learn from."""
+        return self.folder / "learnt"
+
+    @property
+    def judged(self) -> Path:
+        """The replies to be judged by."""
+        return self.folder / "held-out"
+
+    @property
+    def state(self) -> Path:
+        return self.folder / "training.safetensors"
+
+    @property
+    def heads(self) -> Path:
+        """The finished heads, in their published layout."""
+        return self.folder / "heads"
+
+    def prepare(self, family: str, target: str, asked: object) -> bool:
+        """Make it the folder of a family, for a target by its `fingerprint`, with what is asked of that.
+
+        Whether it was another training's, which is thrown away.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        file = self.folder / "about.json"
+        about = {
+            "format": FORMAT,
+            "family": family,
+            "target": target,
+            "asked": sha256(repr(asked).encode()).hexdigest(),
+        }
+        try:
+            before = file.read_bytes()
+        except FileNotFoundError:
+            before = b""
+        same = before == encoded(about)
+        if not same:
+            for old in (self.learnt, self.judged, self.heads):
+                shutil.rmtree(old, ignore_errors=True)
+            self.state.unlink(missing_ok=True)
+        for made in (self.learnt, self.judged, self.heads):
+            made.mkdir(exist_ok=True)
+        put_json(file, about)
+        return bool(before) and not same
+
+
+def fingerprint(target: Checkpoint) -> str:
+    """The same for checkpoints whose shapes and weights are the same."""
+    seen = sha256(repr(target.config).encode())
+    for shard in target.shards:
+        with open(shard, "rb") as file:
+            seen.update(f"{shard.name} {shard.stat().st_size}".encode())
+            seen.update(file.read(HASHED))
+    return seen.hexdigest()
+
+
+def put_heads(folder: Path, heads: Published) -> None:
+    """Write heads, their matrices as float16, so that `engine.heads` reads them.
+
+    Raises:
+        ModelError: they hold values that float16 has no numbers for.
+        OSError: they cannot be written.
+    """
+    tensors = {name: part.half() if part.is_floating_point() else part for name, part in heads.tensors.items()}
+    for name, part in tensors.items():
+        if part.is_floating_point() and not bool(part.isfinite().all()):
+            raise ModelError(f"The training went astray: {name} holds values that are no numbers. Begin anew.")
+    put_tensors(folder / f"{heads.name}.safetensors", tensors, {"format": "pt"})
+    put_json(folder / "config.json", {**heads.settings, "torch_dtype": str(torch.float16).removeprefix("torch.")})
+
+
+def install(heads: Path, folder: Path) -> None:
+    """Copy finished heads into `folder`, each file whole or not at all.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    for file in heads.glob("[!.]*"):
+        new = folder / f".{file.name}.new"
+        try:
+            shutil.copyfile(file, new)
+            new.replace(folder / file.name)
+        finally:
+            new.unlink(missing_ok=True)

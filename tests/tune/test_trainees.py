@@ -1,0 +1,239 @@
+"""Heads under training guess what the head that is read from their files guesses, and learn to guess right."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.cached import CachedModel, HostModel
+from specchat.engine.heads.families import READERS
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.loading import load
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.session import Session
+from specchat.engine.strategies import STRATEGIES, Head
+from specchat.tune import TUNED, eagle3
+from specchat.tune.families import FAMILIES, untrained
+from specchat.tune.replies import questions
+from specchat.tune.rows import Batch, Row
+from specchat.tune.target import Target
+from specchat.tune.trainee import Trainee, accepted_length
+from specchat.tune.training import Training
+from specchat.tune.workshop import put_heads
+from tests.engine.test_lossless import finished, reply
+from tests.engine.tiny import VOCAB
+from tests.tune.conftest import CHATS, REPLY
+
+
+def rounded(trainee: Trainee) -> None:
+    """Lively weights that float16 holds."""
+    g = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in trainee.parameters():
+            weight += 0.3 * float(weight.std() if weight.numel() > 1 else 1) * torch.randn(weight.shape, generator=g)
+            weight.copy_(weight.half())
+
+
+def read(head: Head, trainee: Trainee, target: CachedModel[CachedDecoder], folder: Path) -> CachedModel[HostModel]:
+    folder.mkdir()
+    put_heads(folder, trainee.published())
+    return READERS[head](HeadFiles.open(folder), target)[0]
+
+
+def test_each_family_that_is_told_of_can_be_trained() -> None:
+    assert set(TUNED) == set(FAMILIES)
+
+
+@pytest.mark.parametrize("head", TUNED)
+def test_guesses_are_those_of_the_head_that_is_read(
+    head: Head, target: Target, learnt: list[Path], tmp_path: Path
+) -> None:
+    trainee = untrained(head, target, [])
+    rounded(trainee)
+    row = Row.read(learnt[0])
+    text = row.tokens.tolist()
+    own_target = CachedModel(target.model)
+    own = read(head, trainee, own_target, tmp_path / "head")
+    own_target.begin(text)
+    # The states of the pass, not those that a file rounds.
+    states = {layer: target.model.states(layer, 0, len(text) - 1).clone() for layer in row.states}
+    batch = Batch.of([replace(row, states=states)])
+    hidden = [made[0].detach() for made in trainee.hidden(batch)]
+    assert len(hidden) == trainee.places
+    for slot in (row.start - 2, row.start + 3):
+        own_target.begin(text[: slot + 2])
+        own.begin(text[: slot + 1])
+        # All but the pending token has been read, and is read with it.
+        fed = text[len(own.tokens) : slot + 2]
+        made = own.model.forward(fed, len(own.tokens))
+        for place in range(trainee.places):
+            mine = trainee.scores(place, hidden[place][slot : slot + 1])[0].detach()
+            theirs = own.model.logits(made[-1:])[0]
+            assert mine.std() > 0.3  # lively scores, or agreement would mean nothing
+            torch.testing.assert_close(mine, theirs[trainee.tokens], atol=2e-3, rtol=2e-3)
+            if place + 1 < trainee.places:
+                made = own.model.forward([text[slot + 2 + place]], slot + 2 + place)
+        own.keep(0)
+
+
+@pytest.mark.parametrize("head", TUNED)
+def test_a_text_counts_the_same_beside_longer_ones(head: Head, target: Target, learnt: list[Path]) -> None:
+    trainee = untrained(head, target, [])
+    rounded(trainee)
+    rows = sorted((Row.read(path) for path in learnt), key=lambda row: len(row.tokens))
+    short, long = rows[0], rows[-1]
+    short = replace(short, tokens=short.tokens[:-5], states={at: x[:-5] for at, x in short.states.items()})
+    assert len(short.tokens) < len(long.tokens)
+    alone, both = trainee.right(Batch.of([short]))[0], trainee.right(Batch.of([short, long]))[0]
+    # From the last slots there is less to guess than places.
+    inside = len(short.tokens) - 2 - trainee.places
+    assert torch.equal(alone[:inside], both[:inside])
+    counts = torch.tensor([len(row.tokens) - row.start for row in (short, long)], dtype=torch.float)
+    if head == "medusa":
+        first = [_first_place(trainee, [row]).item() for row in (short, long)]
+        mean = float((torch.tensor(first) * counts).sum() / counts.sum())
+        assert _first_place(trainee, [short, long]).item() == pytest.approx(mean, rel=1e-4)
+
+
+def _first_place(trainee: Trainee, rows: list[Row]) -> Tensor:
+    """The loss of the first place alone."""
+    trainee.places = 1
+    batch = Batch.of(rows)
+    made = next(iter(trainee.hidden(batch)))
+    row, at = batch.replied()
+    guesses = trainee.scores(0, made[row, at - 2]).log_softmax(-1)
+    return -(trainee.wanted(batch) * guesses).sum() / len(row)
+
+
+def test_only_what_stands_in_a_reply_is_learnt(target: Target, learnt: list[Path]) -> None:
+    trainee = untrained("medusa", target, [])
+    rounded(trainee)
+    row = Row.read(learnt[0])
+    changed = row.tokens.clone()
+    changed[1 : row.start - 1] = 5
+    same = trainee.loss(Batch.of([replace(row, tokens=changed)]))
+    assert same.item() == trainee.loss(Batch.of([row])).item()
+    changed = row.tokens.clone()
+    changed[row.start] = (changed[row.start] + 1) % VOCAB
+    assert trainee.loss(Batch.of([replace(row, tokens=changed)])).item() != same.item()
+
+
+@pytest.mark.parametrize("head", TUNED)
+def test_the_loss_is_the_mean_of_what_a_reply_would_draft(head: Head, target: Target, learnt: list[Path]) -> None:
+    trainee = untrained(head, target, [])
+    rounded(trainee)
+    batch = Batch.of([Row.read(path) for path in learnt[:3]])
+    wanted = dict(
+        zip(zip(*(part.tolist() for part in batch.replied()), strict=True), trainee.wanted(batch), strict=True)
+    )
+    total = mass = 0.0
+    with torch.no_grad():
+        for place, hidden in enumerate(trainee.hidden(batch)):
+            apart = []
+            for (row, at), shares in wanted.items():
+                # The first step of a reply drafts what comes after its first token's place.
+                if (slot := at - 2 - place) >= int(batch.starts[row]) - 2:
+                    guess = trainee.scores(place, hidden[row, slot : slot + 1])[0].log_softmax(-1)
+                    apart.append(torch.nn.functional.kl_div(guess, shares, reduction="sum").item())
+            total += 0.8**place * sum(apart) / len(apart)
+            mass += 0.8**place
+    assert trainee.loss(batch).item() == pytest.approx(total / mass, rel=1e-3)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the vocabulary, all of whose tokens are always in, hardly any are."""
+    monkeypatch.setattr(eagle3, "always", lambda *_: {256, 3})
+
+
+@pytest.mark.usefixtures("few")
+def test_the_frequent_tokens_are_proposed(target: Target) -> None:
+    proposed = eagle3.Eagle3Trainee(target, [[9, 9, 9, 200, 200, 70]], 4).tokens
+    assert proposed.tolist() == [3, 9, 200, 256]
+    assert eagle3.Eagle3Trainee(target, [], VOCAB).tokens.tolist() == list(range(VOCAB))
+
+
+@pytest.mark.usefixtures("few")
+def test_eagle3_wants_the_targets_shares_of_what_it_may_propose(target: Target, learnt: list[Path]) -> None:
+    row = Row.read(learnt[0])
+    text = row.tokens.tolist()
+    trainee = eagle3.Eagle3Trainee(target, [text[row.start + 8 :]], 12)
+    wanted = trainee.wanted(Batch.of([row]))
+    cached, proposed = CachedModel(target.model), trainee.tokens.tolist()
+    counted = 0
+    for place, shares in zip(range(row.start, len(text)), wanted, strict=True):
+        logits = cached.next_logits(text[:place])
+        if int(logits.argmax()) in proposed:
+            expected = logits[trainee.tokens].softmax(-1)
+            torch.testing.assert_close(shares, expected, atol=0.05, rtol=0.1)  # states are kept as bfloat16
+            counted += 1
+        else:
+            assert not shares.any()
+    assert 0 < counted < len(wanted)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_head_that_proposes_few_tokens_is_read(target: Target, learnt: list[Path], tmp_path: Path) -> None:
+    text = Row.read(learnt[0]).tokens.tolist()
+    trainee = eagle3.Eagle3Trainee(target, [text], 12)
+    own = read("eagle3", trainee, CachedModel(target.model), tmp_path / "head")
+    scores = own.model.logits(torch.zeros(1, target.config.hidden))[0]
+    assert scores.isfinite().nonzero().flatten().tolist() == trainee.tokens.tolist()
+
+
+class Known(Trainee):
+    """Guesses right where it is told."""
+
+    def __init__(self, right: list[list[int]]) -> None:
+        super().__init__()
+        self._right = torch.tensor(right, dtype=torch.bool)
+
+    hidden = scores = wanted = published = None  # type: ignore[assignment]
+
+    def right(self, batch: Batch) -> Tensor:
+        return self._right.unsqueeze(0)
+
+
+Known.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+
+
+def test_accepted_length_goes_from_step_to_step() -> None:
+    # A reply of 6 tokens at 3, ..., 8: slots 1, ..., 6 guess them.
+    right = [[0, 0]] * 9
+    row = Row(torch.zeros(9, dtype=torch.long), 3, {})
+    assert accepted_length(Known(right), [row]) == 1.0
+    right = [[0, 0], [1, 1], [1, 1], [1, 1], [0, 1], [1, 0], [0, 0], [0, 0], [0, 0]]
+    # From slot 1 two are right and the target adds one; from 4 none, since the first is wrong; from 5 one.
+    assert accepted_length(Known(right), [row]) == 6 / 3
+
+
+@pytest.mark.parametrize("head", TUNED)
+def test_loss_falls_and_the_written_heads_draft_what_is_kept(
+    head: Head, pair: PairSpec, target: Target, session: Session, learnt: list[Path], tmp_path: Path
+) -> None:
+    trainee = untrained(head, target, [])
+    rows = [Row.read(path) for path in learnt]
+    before = accepted_length(trainee, rows)
+    losses = [at.loss for at in Training(trainee, tmp_path / "state").run(learnt, 150, lambda: False)]
+    assert losses[-1] < 0.7 * losses[0]
+    assert accepted_length(trainee, rows) > before + 0.3
+    folder = tmp_path / "head"
+    folder.mkdir()
+    put_heads(folder, trainee.published())
+    headed = load(replace(pair, heads={head: ModelSource(path=str(folder))}), lambda _: None)
+    assert headed.info.warning == ""
+    headed.runner.executor.stops.off = True  # whether it pays depends on the machine
+    for name in (name for name, info in STRATEGIES.items() if info.needs_head == head):
+        accepted = 0
+        for question in questions(CHATS, Sampling(), 4)[0]:
+            text = question.chat[0].content
+            plain = finished(reply(session, text, Sampling(), Limits(REPLY), Speculation()))
+            drafted = finished(reply(headed, text, Sampling(), Limits(REPLY), Speculation(name, 5)))
+            assert drafted.token_ids == plain.token_ids
+            accepted += drafted.stats.num_accepted_draft_tokens
+        # A tree is left where nothing is likely, as it is with the flat shares of a random target.
+        assert accepted > REPLY / 2 or name == "eagle3-tree"
