@@ -44,6 +44,7 @@ COMMANDS = (
     "doctor",
     "models",
     "paths",
+    "tune",
     "vocabulary",
 )
 """Each is in the module of its name, which is imported when the command is asked for."""

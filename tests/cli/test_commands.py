@@ -17,7 +17,19 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.strategies import STRATEGIES
 from tests.cli.conftest import Run, configure
 
-COMMANDS = ("ask", "chats", "check", "completion", "config", "convert", "doctor", "models", "paths", "vocabulary")
+COMMANDS = (
+    "ask",
+    "chats",
+    "check",
+    "completion",
+    "config",
+    "convert",
+    "doctor",
+    "models",
+    "paths",
+    "tune",
+    "vocabulary",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,92 @@
+"""`specchat tune heads`: trains heads for a pair's target, and registers them where they pay."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specchat.cli.completion import complete_pairs
+from specchat.cli.download import ready
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.interrupt import Interrupt
+from specchat.cli.options import FOLDER, PAIR_OPTIONS, Named, Passing, with_options
+from specchat.cli.output import Output, Problem, Progress, told
+from specchat.cli.prompts import read_prompts, shipped_prompts
+from specchat.cli.tune_heads import NEEDS, Order, alone, failing, measured, trained
+from specchat.engine.backends import DEFAULT_BACKEND
+from specchat.engine.strategies import Head
+from specchat.tune import TUNED
+
+if TYPE_CHECKING:
+    from specchat.tune.trial import Speeds
+
+REPLIES, STEPS = 512, 1000
+
+
+@click.group(cls=Passing)
+@with_options(PAIR_OPTIONS[:1])
+def tune(models: Path | None) -> None:
+    """Train what drafts for a pair."""
+    del models
+
+
+@tune.command()
+@click.argument("pair", shell_complete=complete_pairs)
+@click.option("--family", type=Named(TUNED), required=True, help="What kind of heads.")
+@click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
+@click.option(
+    "--replies", type=click.IntRange(1), default=REPLIES, show_default=True, help="How many replies to learn from."
+)
+@click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True, help="How long to train.")
+@with_options(PAIR_OPTIONS[:1])
+@told
+def heads(pair: str, family: Head, prompts: Path | None, replies: int, steps: int, models: Path | None) -> None:
+    """Train heads for the target of PAIR, on its own replies to prompts.
+
+    An eighth of the prompts is held out. At the end the heads are measured on these, and written into models.toml where
+    they are faster than the pair is without. ctrl+c stops; the same command goes on from there, also to more --steps.
+    """
+    from specchat.cli.prepare import read_catalog
+    from specchat.config.paths import private_folder, user_paths
+
+    paths = user_paths()
+    found = ready(read_catalog(paths, models).find(pair), models)
+    if found.spec.backend != DEFAULT_BACKEND:
+        raise Problem(
+            f'No heads for pair "{found.id}": it is run by {found.spec.backend}, and {NEEDS}.', ExitCode.UNUSABLE
+        )
+    file = prompts or shipped_prompts(found.id)
+    chats = [prompt.messages for prompt in read_prompts(file)]
+    if len(chats) < 2:
+        raise Problem(f"{file} holds one prompt, and another is needed to be held out.", ExitCode.USAGE)
+    name = f"{found.id}-{family}"
+    folder, toml = private_folder(paths.data / "tune" / name), models or paths.models_file
+    progress = Progress()
+    with Interrupt() as interrupt, failing(folder, progress), alone(folder):
+        order = Order(found, family, chats, replies, steps, folder, progress, interrupt)
+        lines = trained(order)
+        speeds = measured(order)
+        lines.append(_compared(speeds))
+        if speeds.rise:
+            from specchat.models.declare import set_head
+            from specchat.tune.workshop import install
+
+            place = private_folder(paths.data / "heads" / name)
+            install(order.shop.heads, place)
+            set_head(toml, found.id, family, place)
+            lines.append(f'They lie in {place}, and pair "{found.id}" in {toml} names them.')
+        else:
+            lines.append(
+                f"That is no gain, so {toml} stays as it is. More --steps, --replies or other --prompts may help. To "
+                f'use the heads all the same, give the pair "{found.id}" there the line below; a shipped pair is '
+                "changed by one of the same id there, so copy its table first."
+            )
+            path = json.dumps(str(order.shop.heads), ensure_ascii=False)
+            lines += ["", f"heads.{family} = {{ path = {path} }}"]
+    Output().write("\n".join([*lines, ""]))
+
+
+def _compared(speeds: "Speeds") -> str:
+    (by, fast), (otherwise, slow) = speeds.best, speeds.before
+    return f"On held-out prompts: {fast:,.0f} tokens/s by {by}, {slow:,.0f} without the heads, by {otherwise}."
