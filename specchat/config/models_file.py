@@ -107,6 +107,10 @@ class HeadsTable(Table):
     eagle: HeadTable | None = None
     eagle3: HeadTable | None = None
     peagle: HeadTable | None = None
+    dflash: HeadTable | None = None
+    dflash2: HeadTable | None = None
+    dspark: HeadTable | None = None
+    xpress: HeadTable | None = None
 
 
 class StrategyTable(Table):

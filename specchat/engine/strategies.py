@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 Kind = Literal["auto", "plain", "model", "heads", "copied", "itself"]
 """Who drafts: others in turn, nobody, another model, heads on the target, earlier text, or the target itself."""
-Head = Literal["medusa", "eagle", "eagle3", "peagle"]
+Head = Literal["medusa", "eagle", "eagle3", "peagle", "dflash", "dflash2", "dspark", "xpress"]
 """The families of trained heads that a pair may name."""
 
 
@@ -89,6 +89,38 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "heads",
             7,
             needs_head="peagle",
+        ),
+        StrategyInfo(
+            "dflash",
+            "DFlash",
+            "A head drafts a block in one pass, its tokens without knowing each other.",
+            "heads",
+            8,
+            needs_head="dflash",
+        ),
+        StrategyInfo(
+            "dflash2",
+            "DFlash2",
+            "A head drafts a block in one pass, and chooses among its tokens by what follows what.",
+            "heads",
+            7,
+            needs_head="dflash2",
+        ),
+        StrategyInfo(
+            "dspark",
+            "DSpark",
+            "A head drafts a block in one pass, each token knowing the one before it and its own chance.",
+            "heads",
+            7,
+            needs_head="dspark",
+        ),
+        StrategyInfo(
+            "xpress",
+            "XPress",
+            "A head drafts a block in one pass, and a small one beside it makes the tokens fit each other.",
+            "heads",
+            8,
+            needs_head="xpress",
         ),
         StrategyInfo(
             "lookup",

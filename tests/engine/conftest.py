@@ -10,6 +10,7 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import Head
+from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
 from tests.engine.published_heads import eagle, eagle3, medusa, peagle
 from tests.engine.tiny import VOCAB, checkpoint, on_cpu, perturbed
 
@@ -22,9 +23,10 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
     root = tmp_path_factory.mktemp("pair")
     target = checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False)
     draft = perturbed(root / "draft", target, 0.05)
+    blocks = {"dflash": dflash, "dflash2": dflash2, "dspark": dspark, "xpress": xpress}
     heads: dict[Head, ModelSource] = {
         head: ModelSource(path=str(write(root / head)))
-        for head, write in {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "peagle": peagle}.items()
+        for head, write in {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "peagle": peagle, **blocks}.items()
     }
     return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft), heads=heads)
 

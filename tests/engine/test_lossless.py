@@ -176,11 +176,11 @@ class Script:
 
 def test_changing_the_strategy_in_the_middle_changes_nothing_else(session: Session) -> None:
     sampling = Sampling(seed=5, temperature=0.9)
-    plain = finished(reply(session, "abcabc", sampling, Limits(80), Speculation()))
+    plain = finished(reply(session, "abcabc", sampling, Limits(200), Speculation()))
     order = [*DRAFTING, *reversed(STRATEGIES)]
     script = Script({2 + 3 * at: Change(7, Speculation.of(strategy)) for at, strategy in enumerate(order)})
     # Cold, for with the plain reply to copy from there would be too few steps for all the changes.
-    request = Generate(7, (Message("user", "abcabc"),), sampling, Limits(80), cold=True)
+    request = Generate(7, (Message("user", "abcabc"),), sampling, Limits(200), cold=True)
     events = list(session.generate(request, script))
     assert finished(events).token_ids == plain.token_ids
     changes = [e for e in events if isinstance(e, Changed)]

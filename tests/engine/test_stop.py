@@ -17,11 +17,13 @@ CHECK_MS = 1.0
 class World:
     """Stretches of text that a model is sure or torn about; tokens stay as often as `stays` says of a probability."""
 
-    def __init__(self, draft_ms: float, row_ms: float, stays: Callable[[float], float] = lambda p: p) -> None:
+    def __init__(
+        self, draft_ms: float, row_ms: float, stays: Callable[[float], float] = lambda p: p, at_once: bool = False
+    ) -> None:
         self.draft_ms, self.row_ms, self.stays = draft_ms, row_ms, stays
         self.chance = random.Random(4)
         self.costs = StepCosts(lambda: 0.0)
-        self.stop = Stop("draft", self.costs)
+        self.stop = Stop("draft", self.costs, at_once)
         self.torn = False
 
     def step(self, ends: Callable[[float], bool]) -> tuple[int, float]:
@@ -72,6 +74,16 @@ def test_dear_drafts_end_sooner() -> None:
         world.stop.begin(timed=True)
         lengths.append(sum(not world.stop.ends(TORN) for _ in range(MAX_DRAFT_LENGTH)))
     assert lengths[0] > lengths[1] == 0
+
+
+def test_dear_drafts_that_are_made_in_one_pass_end_no_sooner() -> None:
+    lengths = []
+    for at_once in (False, True):
+        world = World(0.5, 0.01, at_once=at_once)
+        world.speed(200)
+        world.stop.begin(timed=True)
+        lengths.append(sum(not world.stop.ends(SURE) for _ in range(MAX_DRAFT_LENGTH)))
+    assert lengths[1] > lengths[0] + 3
 
 
 def test_time_is_worth_what_plain_steps_would_bring_of_it() -> None:

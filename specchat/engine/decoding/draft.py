@@ -26,7 +26,7 @@ class Drafts(Protocol):
     drafted one, and comes after the node that it follows. In a chain each follows the one before.
     """
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
+    def chain(self, name: str, limit: int, one: Callable[[int], None], at_once: bool = False) -> None:
         """Draft token after token: one(i) runs a model over node i and picks node i + 1.
 
         The chain ends where a further token is unlikely to pay (`stop.py`), or soon after it.
@@ -36,6 +36,7 @@ class Drafts(Protocol):
             name: of the family; a device keeps one captured graph for each.
             limit: most tokens, at least 1, with those that were taken before.
             one: calls `run` and `pick` and reads nothing of what they made, so that it can be captured.
+            at_once: the first `run` is for all tokens, and a further one costs only a row of the check.
         """
         ...
 
@@ -106,6 +107,14 @@ class EarlyDrafts(Drafts, Protocol):
 
         The check goes on from there. In one step the number of layers is one.
         """
+        ...
+
+
+class SureDrafts(Drafts, Protocol):
+    """Where a model may say how likely what it drafted is to stay."""
+
+    def sure(self, chance: float) -> None:
+        """Take `chance` as the probability of the token that was picked last: where a chain ends is judged by it."""
         ...
 
 

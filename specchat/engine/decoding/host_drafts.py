@@ -57,8 +57,8 @@ class HostDrafts:
         self._timed = acceptance == "coupled" or self.sampler.greedy
         self.stops.start()
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
-        draft, stop = self.draft, self.stops.begin(name, self._timed)
+    def chain(self, name: str, limit: int, one: Callable[[int], None], at_once: bool = False) -> None:
+        draft, stop = self.draft, self.stops.begin(name, self._timed, at_once)
         self._stop, self._limit = stop, limit
         self._go_on_after(draft)
         try:
@@ -168,6 +168,9 @@ class HostDrafts:
         if self._acceptance != "coupled":
             draft.q.append(self.sampler.probabilities(scores))
         self.history.push(token)
+
+    def sure(self, chance: float) -> None:
+        self.draft.confidence[-1] = chance
 
     def branch(self, role: Role, level: int) -> None:
         assert self._growth is not None

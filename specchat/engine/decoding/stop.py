@@ -50,9 +50,11 @@ class Shares:
 class Stop:
     """Of one family. Costs and what a probability means belong to the pair and are kept from text to text."""
 
-    def __init__(self, family: str, costs: StepCosts) -> None:
+    def __init__(self, family: str, costs: StepCosts, at_once: bool = False) -> None:
+        """`at_once`: one pass makes all tokens of a draft, so that a further one costs only its row of the check."""
         self._family = family
         self._costs = costs
+        self._at_once = at_once
         self._stay, self._follow = Shares(), Shares()
         self._tokens = self._ms = 0.0
         self._steps = 0
@@ -106,7 +108,7 @@ class Stop:
         checks = self._costs.checks()
         row_ms = (checks[1 + ROWS] - checks[1]) / ROWS
         rate = max(self._tokens / self._ms, 1 / (checks[1] + self._costs.other_ms))
-        price = rate * (self._costs.draft(self._family) + row_ms)
+        price = rate * (row_ms + (0.0 if self._at_once else self._costs.draft(self._family)))
         self._least = min(max(0.05, price), 0.95)
 
 
@@ -128,10 +130,10 @@ class Stops:
         """A step starts, with nothing drafted yet."""
         self._begun = None
 
-    def begin(self, family: str, timed: bool) -> Stop:
-        """A draft of `family` begins; `timed` as in `Stop.begin`."""
+    def begin(self, family: str, timed: bool, at_once: bool = False) -> Stop:
+        """A draft of `family` begins; `timed` as in `Stop.begin`, `at_once` as in `Stop`."""
         if family not in self._stops:
-            self._stops[family] = Stop(family, self._costs)
+            self._stops[family] = Stop(family, self._costs, at_once)
         self._begun = self._stops[family]
         return self._begun.begin(timed, self.off)
 

@@ -121,9 +121,9 @@ class DeviceExecutor:
         if self.on_host is not None:
             self.on_host.start(acceptance)
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
+    def chain(self, name: str, limit: int, one: Callable[[int], None], at_once: bool = False) -> None:
         self._kind = "sampled block" if self._acceptance == "block" and not self._greedy else "sampled chain"
-        self._start_passes(Passes(name, limit, one, self.stops.begin(name, self.timed)))
+        self._start_passes(Passes(name, limit, one, self.stops.begin(name, self.timed, at_once)))
 
     def follow(self, copy: Copy) -> None:
         pass

@@ -43,7 +43,7 @@ class DraftsOnHost(HostDrafts):
         self._following: list[tuple[int, float]] = []
         """Tokens that follow the text and the draft."""
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None]) -> None:
+    def chain(self, name: str, limit: int, one: Callable[[int], None], at_once: bool = False) -> None:
         ready, self._ready = self._ready, []
 
         def made(node: int) -> None:
@@ -55,7 +55,7 @@ class DraftsOnHost(HostDrafts):
             self.draft.confidence.append(probability)
             self.history.push(token)
 
-        super().chain(name, limit, made)
+        super().chain(name, limit, made, at_once)
         self._chain = limit, one
         self._fill(self.draft.tokens, self.draft.confidence, ())
 

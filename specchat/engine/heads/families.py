@@ -5,17 +5,23 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.decoding.draft import Drafts, ModelDrafter
+from specchat.engine.decoding.draft import ModelDrafter, SureDrafts
+from specchat.engine.drafters.dflash import DFlash2Drafter, DFlashDrafter, XPressDrafter
+from specchat.engine.drafters.dspark import DSparkDrafter
 from specchat.engine.drafters.eagle import Eagle2Drafter, EagleDrafter
 from specchat.engine.drafters.eagle3 import Eagle3Drafter, Eagle3TreeDrafter
 from specchat.engine.drafters.medusa import MedusaDrafter
 from specchat.engine.drafters.peagle import PEagleDrafter
 from specchat.engine.errors import ModelError
+from specchat.engine.heads.dflash import DFlashHead
+from specchat.engine.heads.dflash2 import DFlash2Head
+from specchat.engine.heads.dspark import DSparkHead
 from specchat.engine.heads.eagle import EagleHead
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.medusa import MedusaHeads
 from specchat.engine.heads.peagle import PEagleHead
+from specchat.engine.heads.xpress import XPressHead
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.strategies import STRATEGIES, Head
 
@@ -45,14 +51,14 @@ class Heads:
     """Heads that were read, with the drafters that go with them; `found` tells what became of the others."""
 
     models: Mapping[Head, CachedModel[HostModel]]
-    makers: tuple[Callable[[Drafts], ModelDrafter], ...]
+    makers: tuple[Callable[[SureDrafts], ModelDrafter], ...]
     found: Found
 
 
 def read(found: Found, target: Target) -> Heads:
     """Read the weights of heads for `target`; those that cannot be used are refused with the reason."""
     models: dict[Head, CachedModel[HostModel]] = {}
-    makers: list[Callable[[Drafts], ModelDrafter]] = []
+    makers: list[Callable[[SureDrafts], ModelDrafter]] = []
     refused: dict[Head, str] = {}
     for head, files in found.files.items():
         try:
@@ -63,7 +69,7 @@ def read(found: Found, target: Target) -> Heads:
     return Heads(models, tuple(makers), found.without(refused))
 
 
-Read = tuple[CachedModel[HostModel], list[Callable[[Drafts], ModelDrafter]]]
+Read = tuple[CachedModel[HostModel], list[Callable[[SureDrafts], ModelDrafter]]]
 
 
 def _medusa(files: HeadFiles, target: Target) -> Read:
@@ -87,9 +93,33 @@ def _peagle(files: HeadFiles, target: Target) -> Read:
     return cached, [partial(PEagleDrafter, cached)]
 
 
+def _dflash(files: HeadFiles, target: Target) -> Read:
+    cached = CachedModel(DFlashHead(files, target))
+    return cached, [partial(DFlashDrafter, cached)]
+
+
+def _dflash2(files: HeadFiles, target: Target) -> Read:
+    cached = CachedModel(DFlash2Head(files, target))
+    return cached, [partial(DFlash2Drafter, cached)]
+
+
+def _dspark(files: HeadFiles, target: Target) -> Read:
+    cached = CachedModel(DSparkHead(files, target))
+    return cached, [partial(DSparkDrafter, cached)]
+
+
+def _xpress(files: HeadFiles, target: Target) -> Read:
+    cached = CachedModel(XPressHead(files, target))
+    return cached, [partial(XPressDrafter, cached)]
+
+
 READERS: Mapping[Head, Callable[[HeadFiles, Target], Read]] = {
     "medusa": _medusa,
     "eagle": _eagle,
     "eagle3": _eagle3,
     "peagle": _peagle,
+    "dflash": _dflash,
+    "dflash2": _dflash2,
+    "dspark": _dspark,
+    "xpress": _xpress,
 }

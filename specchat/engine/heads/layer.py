@@ -1,5 +1,6 @@
 """A transformer layer of a head with its own cache, in plain torch: no text depends on how it rounds."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -44,23 +45,13 @@ class HeadLayer:
         self._heads, self._kv_heads, self._dim = c.heads, c.kv_heads, c.head_dim
         query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
 
-        def product(parts: dict[str, int], inputs: int) -> Linear:
-            names = [f"{prefix}{part}" for part in parts]
-            matrices = [weights.get(f"{name}.weight", *shape) for name, shape in _shapes(names, parts, inputs)]
-            biased = f"{names[0]}.bias" in weights
-            biases = [weights.get(f"{name}.bias", shape[0]) for name, shape in _shapes(names, parts, inputs) if biased]
-            return Linear(torch.cat(matrices), torch.cat(biases) if biases else None, drafting=True)
-
-        def norm(name: str) -> RMSNorm | None:
-            key = f"{prefix}self_attn.{name}.weight"
-            return RMSNorm(weights.get(key, c.head_dim), c.norm_eps) if key in weights else None
-
-        self._qkv = product({"self_attn.q_proj": query, "self_attn.k_proj": key, "self_attn.v_proj": key}, inputs)
-        self._out = product({"self_attn.o_proj": c.hidden}, query)
-        self._query_norm, self._key_norm = norm("q_norm"), norm("k_norm")
+        attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
+        self._qkv = joined(weights, attention, {"q_proj": query, "k_proj": key, "v_proj": key}, inputs)
+        self._out = joined(weights, attention, {"o_proj": c.hidden}, query)
+        self._query_norm, self._key_norm = (norm_of(weights, f"{attention}{name}", c) for name in ("q_norm", "k_norm"))
         self._mlp_norm = RMSNorm(weights.get(f"{prefix}post_attention_layernorm.weight", c.hidden), c.norm_eps)
-        self._gate_up = product({"mlp.gate_proj": c.intermediate, "mlp.up_proj": c.intermediate}, c.hidden)
-        self._down = product({"mlp.down_proj": c.hidden}, c.intermediate)
+        self._gate_up = joined(weights, mlp, {"gate_proj": c.intermediate, "up_proj": c.intermediate}, c.hidden)
+        self._down = joined(weights, mlp, {"down_proj": c.hidden}, c.intermediate)
         slots = context + STASH_ROWS
         self._cos, self._sin = tables(c, slots)
         self._keys, self._values = (torch.zeros(c.kv_heads, slots, c.head_dim) for _ in range(2))
@@ -98,5 +89,25 @@ class HeadLayer:
         return sum(one.memory() for one in products) + 4 * (self._keys.numel() + self._values.numel())
 
 
-def _shapes(names: list[str], parts: dict[str, int], inputs: int) -> list[tuple[str, tuple[int, int]]]:
-    return [(name, (outputs, inputs)) for name, outputs in zip(names, parts.values(), strict=True)]
+def joined(weights: Weights, prefix: str, parts: Mapping[str, int], inputs: int) -> Linear:
+    """One product for matrices of so many outputs each, which have the same inputs; with biases if they have some.
+
+    Raises:
+        ModelError: weights missing, damaged or of other shapes.
+    """
+    names = [f"{prefix}{part}" for part in parts]
+    matrices = [weights.get(f"{name}.weight", size, inputs) for name, size in zip(names, parts.values(), strict=True)]
+    if f"{names[0]}.bias" not in weights:
+        return Linear(torch.cat(matrices), drafting=True)
+    biases = [weights.get(f"{name}.bias", size) for name, size in zip(names, parts.values(), strict=True)]
+    return Linear(torch.cat(matrices), torch.cat(biases), drafting=True)
+
+
+def norm_of(weights: Weights, name: str, c: ModelConfig) -> RMSNorm | None:
+    """The norm `name` of each attention head, if there is one.
+
+    Raises:
+        ModelError: it is damaged or of another shape.
+    """
+    key = f"{name}.weight"
+    return RMSNorm(weights.get(key, c.head_dim), c.norm_eps) if key in weights else None

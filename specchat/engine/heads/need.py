@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from specchat.engine.heads.block_settings import BlockSettings
 from specchat.engine.heads.settings import Eagle3Settings, Given, layer_of
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.strategies import Head
@@ -27,6 +28,10 @@ def _kept(head: Head, files: Given, target: ModelConfig) -> int:
     """Values that are kept of each token: states of the target, features, keys and values."""
     if head == "medusa":
         return target.hidden
+    if head in ("dflash", "dflash2", "dspark", "xpress"):
+        block = BlockSettings.read(files, target, head)
+        layer = block.layer
+        return len(set(block.states)) * target.hidden + layer.layers * 2 * layer.kv_heads * layer.head_dim
     if head == "eagle":
         layer, states = layer_of(files, files.settings), 1
     else:

@@ -1,0 +1,44 @@
+"""DFlash2 (z-lab 2026): DFlash with convolutions in its layers, and a selector of what follows what.
+
+Of the tokens that score best at a place, u being those scores and h its row of the block, a token's score after p is
+
+    u[token] + <A[p] * W h, B[token]>
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from specchat.engine.heads.block_settings import MOST_RANK, number
+from specchat.engine.heads.dflash import DFlashHead
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.model.rows import Linear
+from specchat.engine.model.weights import Weights
+from specchat.engine.strategies import Head
+
+
+class DFlash2Head(DFlashHead):
+    """Keys: DFlash's, "layers.i.attention_conv.*", "layers.i.mlp_conv.*", and of "candidate_selector." A and B as
+    "predecessor_codebook" and "successor_codebook" [vocab, rank], and W as "hidden_projection.weight"."""
+
+    family: ClassVar[Head] = "dflash2"
+
+    def _more(self, files: HeadFiles, weights: Weights) -> None:
+        known, c = self._given.known, self._given.layer
+        rank = number(files, known.get("selector_rank"), "selector_rank", 1, MOST_RANK)
+        self._best = number(files, known.get("selector_top_k"), "selector_top_k", 1, c.vocab)
+        prefix = "candidate_selector."
+        self._after = weights.get(f"{prefix}predecessor_codebook", c.vocab, rank)
+        self._next = weights.get(f"{prefix}successor_codebook", c.vocab, rank)
+        self._projection = Linear(weights.get(f"{prefix}hidden_projection.weight", rank, c.hidden), drafting=True)
+
+    def _scored(self, place: int) -> Tensor:
+        scores, tokens = self._base[place].topk(self._best)
+        edge = self._after[self._before[place]] * self._projection(self._rows[place : place + 1])[0]
+        whole = torch.full_like(self._base[place], float("-inf"))
+        return whole.index_copy_(0, tokens, scores + self._next[tokens] @ edge)
+
+    def memory(self) -> int:
+        codes = 4 * (self._after.numel() + self._next.numel())
+        return super().memory() + self._projection.memory() + codes

@@ -1,0 +1,89 @@
+"""DSpark (DeepSeek 2026): DFlash whose places know the token before them, and how likely they are to be right.
+
+With p the token before a place, h its row of the block and u what the row scores by itself:
+
+    scores = u + W2 z        z = W1[p]                                             vanilla
+                             z = sigmoid(G [h, W1[p]] + b) * W1[p]                 gated
+                             g, n, o = J [s, W1[p], h] + b,  z = tanh(o)           rnn, and s becomes
+                                                             sigmoid(g) s + (1 - sigmoid(g)) tanh(n)
+    chance = sigmoid(C [h, W1[p]] + b)      that the target keeps what is drafted here; also without W1[p]
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from specchat.engine.errors import ModelError
+from specchat.engine.heads.block_settings import MOST_RANK, number
+from specchat.engine.heads.dflash import DFlashHead
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.model.rows import Linear
+from specchat.engine.model.weights import Weights
+from specchat.engine.strategies import Head
+
+INNER = {"vanilla": None, "gated": "gate_proj", "rnn": "joint_proj"}
+"""The kinds of bias, and the product that each has beside W1 and W2."""
+
+
+class DSparkHead(DFlashHead):
+    """Keys: DFlash's; of "markov_head." W1 as "markov_w1.weight" [vocab, rank], W2 as "markov_w2.weight", and with
+    biases G as "gate_proj" and J as "joint_proj"; and C as "confidence_head.proj", with a bias too."""
+
+    family: ClassVar[Head] = "dspark"
+
+    def _more(self, files: HeadFiles, weights: Weights) -> None:
+        known, c = self._given.known, self._given.layer
+        rank = number(files, known.get("markov_rank"), "markov_rank", 0, MOST_RANK)
+        self._kind = str(known.get("markov_head_type", "vanilla"))
+        if self._kind not in INNER:
+            raise ModelError(
+                f"{files.folder / 'config.json'}: markov_head_type is {self._kind[:40]}, not one of {', '.join(INNER)}."
+            )
+
+        def product(name: str, outputs: int, inputs: int) -> Linear:
+            return Linear(weights.get(f"{name}.weight", outputs, inputs), weights.get(f"{name}.bias", outputs), True)
+
+        self._rank, prefix = rank, "markov_head."
+        self._w1 = weights.get(f"{prefix}markov_w1.weight", c.vocab, rank) if rank else torch.zeros(c.vocab, 0)
+        self._w2 = self._inner = self._chances = None
+        if rank:
+            w2 = weights.get(f"{prefix}markov_w2.weight", self._given.proposes, rank)
+            self._w2 = Linear(w2, drafting=True)
+            if self._kind == "gated":
+                self._inner = product(f"{prefix}gate_proj", rank, c.hidden + rank)
+            elif self._kind == "rnn":
+                self._inner = product(f"{prefix}joint_proj", 3 * rank, 2 * rank + c.hidden)
+        self._sees_token = bool(known.get("confidence_head_with_markov", True))
+        if known.get("enable_confidence_head", True):
+            self._chances = product("confidence_head.proj", 1, c.hidden + (rank if self._sees_token else 0))
+        self._states: list[Tensor] = []
+        """The state s before each place."""
+        self.chance: float | None = None
+        """Of the place that was scored last, that its token stays; None where the head does not tell."""
+
+    def _scored(self, place: int) -> Tensor:
+        h = self._rows[place : place + 1]
+        token = embedding(torch.tensor(self._before[place : place + 1]), self._w1)
+        if self._chances is not None:
+            of = torch.cat([h, token], -1) if self._sees_token else h
+            self.chance = float(self._chances(of).sigmoid())
+        if self._w2 is None:
+            return self._base[place]
+        return self._base[place] + self._scores.spread(self._w2(self._latent(place, h, token)), 0.0)[0]
+
+    def _latent(self, place: int, h: Tensor, token: Tensor) -> Tensor:
+        """z float32 [1, rank]."""
+        if self._inner is None:
+            return token
+        if self._kind == "gated":
+            return self._inner(torch.cat([h, token], -1)).sigmoid() * token
+        self._states[place:] = [self._states[place]] if place else [torch.zeros(1, self._rank)]
+        gate, new, out = self._inner(torch.cat([self._states[place], token, h], -1)).chunk(3, -1)
+        self._states.append(gate.sigmoid() * self._states[place] + (1 - gate.sigmoid()) * new.tanh())
+        return out.tanh()
+
+    def memory(self) -> int:
+        products = [one.memory() for one in (self._w2, self._inner, self._chances) if one is not None]
+        return super().memory() + sum(products) + 4 * self._w1.numel()
