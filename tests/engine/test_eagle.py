@@ -399,4 +399,4 @@ def test_auto_chooses_among_the_heads_too(draft: bool, tiny_pair: PairSpec) -> N
         if wanted <= families:
             break
     assert wanted <= families
-    assert families <= wanted | {"plain", "lookup", "suffix", "auto", "eagle2", "eagle3-tree", "draft-tree"}
+    assert families <= wanted | {"plain", "lookup", "suffix", "auto", "draft-tree", *HEADED}
