@@ -25,4 +25,4 @@ class PEagleDrafter(EagleDrafter):
 
     def _make(self, limit: int) -> None:
         self._head.places = limit
-        super()._make(limit)
+        self._drafts.chain(self.name, limit, self._one, at_once=True)
