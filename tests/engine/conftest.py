@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
     root = tmp_path_factory.mktemp("pair")
     target = checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False)
     draft = perturbed(root / "draft", target, 0.05)
-    blocks = {"dflash": dflash, "dflash2": dflash2, "dspark": dspark, "xpress": xpress}
+    blocks = {"dflash": dflash, "dflash2": partial(dflash2, best=240), "dspark": dspark, "xpress": xpress}
     heads: dict[Head, ModelSource] = {
         head: ModelSource(path=str(write(root / head)))
         for head, write in {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "peagle": peagle, **blocks}.items()

@@ -112,12 +112,12 @@ def convolutions(g: torch.Generator, c: dict[str, Any]) -> dict[str, Tensor]:
 KERNEL = {"conv_kernel_size": TAPS, "conv_group_size": GROUP}
 
 
-def dflash2(folder: Path, layout: str = "z-lab", **told: Any) -> Path:
-    """DFlash2 as `layout` stores it."""
+def dflash2(folder: Path, layout: str = "z-lab", best: int = BEST, **told: Any) -> Path:
+    """DFlash2 as `layout` stores it, which chooses among so many of the `best` tokens."""
     g, c = torch.Generator().manual_seed(22), shapes()
     c |= {key: told.pop(key) for key in ("layer_types", "sliding_window") if key in told}
     tensors = body(g, c, 3) | convolutions(g, c)
-    prefix, more = "candidate_selector.", KERNEL | {"selector_rank": RANK, "selector_top_k": BEST}
+    prefix, more = "candidate_selector.", KERNEL | {"selector_rank": RANK, "selector_top_k": best}
     tensors |= {
         f"{prefix}{name}_codebook": torch.randn(VOCAB, RANK, generator=g) for name in ("predecessor", "successor")
     }

@@ -132,7 +132,8 @@ def test_the_command_in_a_terminal(tmp_path: Path) -> None:
             assert time.monotonic() < end, f"not all of {words} are in\n{shown}"
             time.sleep(0.1)
 
-    run("new-session", "-d", "-s", "app", "-x", "110", "-y", "34", f"{command} --max-tokens 40; echo left with $?; cat")
+    started = f"{command} --max-tokens 40 --strategy draft; echo left with $?; cat"
+    run("new-session", "-d", "-s", "app", "-x", "110", "-y", "34", started)
     try:
         until("ask something")
         until("write below and press enter.")
