@@ -119,7 +119,7 @@ def dflash2(folder: Path, layout: str = "z-lab", best: int = BEST, **told: Any) 
     tensors = body(g, c, 3) | convolutions(g, c)
     prefix, more = "candidate_selector.", KERNEL | {"selector_rank": RANK, "selector_top_k": best}
     tensors |= {
-        f"{prefix}{name}_codebook": torch.randn(VOCAB, RANK, generator=g) for name in ("predecessor", "successor")
+        f"{prefix}{name}_codebook": 0.5 * torch.randn(VOCAB, RANK, generator=g) for name in ("predecessor", "successor")
     }
     tensors[f"{prefix}hidden_projection.weight"] = matrix(g, RANK, HIDDEN)
     if layout == "speculators":

@@ -198,10 +198,8 @@ def test_a_drafter_drafts_what_the_formulas_say(
     if isinstance(reference, DFlash2Reference):
         reference.best = json.loads((head / "config.json").read_text())["dflash_config"]["selector_top_k"]
     runner.executor.stops.off = True
-    # So strong that some tokens stay, and others do not.
-    strength = 4.0 if family == "dflash2" else 12.0
-    few = Sampling(logit_bias={64: strength, 65: strength})
-    bias = torch.zeros(VOCAB).index_fill_(0, torch.tensor([64, 65]), strength)
+    few = Sampling(logit_bias={64: 12.0, 65: 12.0})
+    bias = torch.zeros(VOCAB).index_fill_(0, torch.tensor([64, 65]), 12.0)
     accepted = refused = 0
     try:
         for prompt in (TEXT[:20], [*TEXT[:15], *tokens(8, seed=5)]):
