@@ -8,13 +8,14 @@ import torch
 
 from specchat.engine.api import Generate
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.costs import Mean, StepCosts
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.pace import Average
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
+from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
@@ -23,7 +24,7 @@ from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.decoder import Skip
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
-from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 from tests.engine.branches import Branches
 from tests.engine.test_lossless import finished, reply
 
@@ -171,8 +172,11 @@ def test_ratio_replies_are_distributed_as_the_target_says(
             exact[one, two] = float(first[one] * second[two])
     # From empty caches, and with the search of SWIFT at its start: the same choices, the same reply. What a step takes
     # is up to the machine, and what drafts bring to replies before, so `auto` must not learn it here.
-    for learns in (StepCosts, Average):
+    for learns in (StepCosts, Average, Mean):
         monkeypatch.setattr(learns, "add", lambda *_, **__: None)
+    monkeypatch.setattr(StepCosts, "checks", lambda _: [1.0] * (MAX_DRAFT_LENGTH + 2))
+    monkeypatch.setattr(StepCosts, "draft", lambda *_: 0.01)
+    monkeypatch.setattr(AutoDrafter, "_try", lambda *_: False)
     request = Generate(1, chat, sampling, Limits(3), Speculation(strategy, 2, "ratio"), cold=True)
     branches = Branches(monkeypatch)
     reached: Counter[tuple[int, ...]] = Counter()
