@@ -23,6 +23,7 @@ from specchat.engine.model.going import Going
 from specchat.engine.options import Acceptance, Sampling
 from tests.engine.tiny import checkpoint
 
+pytestmark = pytest.mark.cpu
 PROMPT = [5, 9, 200, 31, 7, 7, 12]
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 Chain = tuple[list[int], list[float]]
