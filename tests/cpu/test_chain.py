@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -134,6 +135,27 @@ def test_after_copied_tokens_and_with_layers_left_out(decoders: tuple[Counting, 
         assert found == made(slow, sampling, **settings)
         assert found != whole
     assert made(quick, sampling) == whole, "what was left out before is back"
+
+
+def test_a_token_that_the_model_has_no_row_for_is_its_last(decoders: tuple[Counting, TokenByToken]) -> None:
+    quick, slow = decoders
+    going = Going(3, quick.vocab, 0.0, 0, np.array(((np.inf,), (1.0,), (1.0,))), 1.0, -1.0)
+    for decoder in decoders:
+        decoder.write(PROMPT, 0)
+    found, last = (quick.drafted([token], len(PROMPT), going, NOTHING) for token in (10**9, quick.vocab - 1))
+    assert found == last
+    if found:
+        logits = slow.logits(slow.forward([10**9], len(PROMPT)))
+        assert found[0][0] == int(logits[0].argmax())
+
+
+def test_a_chain_beyond_the_context_is_not_begun(decoders: tuple[Counting, TokenByToken]) -> None:
+    quick, _ = decoders
+    shares = np.array(((np.inf,), (1.0,), (1.0,)))
+    packed = not isinstance(quick._embed, torch.Tensor)
+    for limit in (4, 5):
+        made = quick.drafted([5], 60, Going(limit, quick.vocab, 0.0, 0, shares, 1.0, -1.0), NOTHING)
+        assert len(made) == (4 if packed and limit == 4 else 0)
 
 
 def taught(stayed: int) -> Stepped:

@@ -169,16 +169,23 @@ class Chains:
     """Drafts chains with the arrays of one decoder, which one thread passes."""
 
     def __init__(
-        self, embed: NDArray[Any], x: NDArray[np.float32], of_layers: tuple[Any, ...], of_head: tuple[Any, ...]
+        self,
+        embed: NDArray[Any],
+        vocab: int,
+        x: NDArray[np.float32],
+        of_layers: tuple[Any, ...],
+        of_head: tuple[Any, ...],
     ) -> None:
-        """`embed` is packed; `of_layers` and `of_head` are what the passes take after their rows, as in `drafted`."""
+        """`embed` is packed, of `vocab` tokens; `of_layers` and `of_head` are what the passes take after their rows."""
+        self._last = vocab - 1
         self._embed, self._x, self._of_layers, self._of_head = embed, x, of_layers, of_head
         self._form = form_of(embed)
         self._scores: dict[int, NDArray[np.float32]] = {}
 
     def drafted(self, tokens: Sequence[int], start: int, going: Going) -> list[tuple[int, float]]:
         """As `CachedDecoder.drafted`."""
-        fed = np.array(tokens, np.int64)
+        # A target may choose a padding token that a draft has no row for.
+        fed = np.minimum(np.array(tokens, np.int64), self._last)
         made, confidence = np.empty(going.limit, np.int64), np.empty(going.limit, np.float64)
         scores = self._scores.setdefault(going.vocab, np.empty(going.vocab, np.float32))
         count = _drafted(

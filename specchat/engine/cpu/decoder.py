@@ -188,10 +188,13 @@ class CpuDecoder(CachedDecoder):
         # Several threads' passes are long, and learnt from one by one.
         if self._few.most > 1 or isinstance(self._embed, Tensor) or self.taps is not None or len(tokens) > TILE:
             return []
+        if start + len(tokens) + going.limit - 1 > self.context:
+            return []
         if self._chains is None or skip is not self._skipped:
             parts, self._skipped = self._parts(0, self.config.layers, skip), skip
             one = np.zeros((1, self._logits.shape[1]), np.float32)
-            self._chains = Chains(self._embed, self._x, self._of_layers(parts), self._of_head(self._last_norm, one))
+            of_head = self._of_head(self._last_norm, one)
+            self._chains = Chains(self._embed, self.config.vocab, self._x, self._of_layers(parts), of_head)
         return self._chains.drafted(tokens, start, going)
 
     def _threads(self, rows: int) -> Threads:

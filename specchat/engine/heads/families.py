@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import ModelDrafter, SureDrafts
@@ -88,38 +89,19 @@ def _eagle3(files: HeadFiles, target: Target) -> Read:
     return cached, [partial(one, cached, ahead=False) for one in (Eagle3Drafter, Eagle3TreeDrafter)]
 
 
-def _peagle(files: HeadFiles, target: Target) -> Read:
-    cached = CachedModel(PEagleHead(files, target))
-    return cached, [partial(PEagleDrafter, cached)]
-
-
-def _dflash(files: HeadFiles, target: Target) -> Read:
-    cached = CachedModel(DFlashHead(files, target))
-    return cached, [partial(DFlashDrafter, cached)]
-
-
-def _dflash2(files: HeadFiles, target: Target) -> Read:
-    cached = CachedModel(DFlash2Head(files, target))
-    return cached, [partial(DFlash2Drafter, cached)]
-
-
-def _dspark(files: HeadFiles, target: Target) -> Read:
-    cached = CachedModel(DSparkHead(files, target))
-    return cached, [partial(DSparkDrafter, cached)]
-
-
-def _xpress(files: HeadFiles, target: Target) -> Read:
-    cached = CachedModel(XPressHead(files, target))
-    return cached, [partial(XPressDrafter, cached)]
+def _alone(head: Callable[..., Any], drafter: Callable[..., ModelDrafter], files: HeadFiles, target: Target) -> Read:
+    """A head that one drafter goes with."""
+    cached: CachedModel[Any] = CachedModel(head(files, target))
+    return cached, [partial(drafter, cached)]
 
 
 READERS: Mapping[Head, Callable[[HeadFiles, Target], Read]] = {
     "medusa": _medusa,
     "eagle": _eagle,
     "eagle3": _eagle3,
-    "peagle": _peagle,
-    "dflash": _dflash,
-    "dflash2": _dflash2,
-    "dspark": _dspark,
-    "xpress": _xpress,
+    "peagle": partial(_alone, PEagleHead, PEagleDrafter),
+    "dflash": partial(_alone, DFlashHead, DFlashDrafter),
+    "dflash2": partial(_alone, DFlash2Head, DFlash2Drafter),
+    "dspark": partial(_alone, DSparkHead, DSparkDrafter),
+    "xpress": partial(_alone, XPressHead, XPressDrafter),
 }
