@@ -12,6 +12,7 @@ from training.corpus.edits_lines import LINE_EDITS
 from training.corpus.edits_words import WORD_EDITS, letters, rename, replace
 from training.corpus.everyday import everyday
 from training.corpus.happenings import happening
+from training.corpus.parallels import parallel
 from training.corpus.mixture import MAKERS
 from training.corpus.phrasing import order, posed, shown
 from training.corpus.story_requests import LENGTHS
@@ -131,7 +132,7 @@ def test_letters_change_only_their_case():
         assert source.lower() == answer.lower()
 
 
-@pytest.mark.parametrize("maker", [everyday, happening])
+@pytest.mark.parametrize("maker", [everyday, happening, parallel])
 def test_answers_stand_in_everyday_texts(maker):
     rng = Random(8)
     for _ in range(500):

@@ -9,6 +9,7 @@ from training.corpus.about import with_system
 from training.corpus.base import Message, assistant, pick, typed, user
 from training.corpus.everyday import everyday
 from training.corpus.happenings import happening
+from training.corpus.parallels import parallel
 from training.corpus.passages import Passage, passage
 from training.corpus.phrasing import ask, posed
 from training.corpus.sources import paragraph, public_text
@@ -64,7 +65,7 @@ def _shown(rng: Random, source: Passage) -> str:
 
 def make(rng: Random) -> list[Message]:
     """A text with one to four questions about it."""
-    source = rng.choices((fact_passage, passage, everyday, happening), (35, 20, 25, 20))[0](rng)
+    source = rng.choices((fact_passage, passage, everyday, happening, parallel), (25, 15, 20, 20, 20))[0](rng)
     questions = rng.sample(source.questions, min(len(source.questions), rng.choice((1, 1, 2, 3, 4))))
     asked, answer = questions[0]
     question = pick(rng, asked)
