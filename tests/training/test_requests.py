@@ -12,8 +12,8 @@ from training.corpus.edits_lines import LINE_EDITS
 from training.corpus.edits_words import WORD_EDITS, letters, rename, replace
 from training.corpus.everyday import everyday
 from training.corpus.happenings import happening
-from training.corpus.parallels import parallel
 from training.corpus.mixture import MAKERS
+from training.corpus.parallels import parallel
 from training.corpus.phrasing import order, posed, shown
 from training.corpus.story_requests import LENGTHS
 from training.corpus.words import any_word
