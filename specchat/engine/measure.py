@@ -9,6 +9,7 @@ from specchat.engine.api import Cancel, Event, Finished, Generate
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.runners.runner import Runner
+from specchat.engine.strategies import HEADED, MAX_DRAFT_LENGTH
 
 PROMPT = 64
 """Tokens in the cache while measuring: a short chat."""
@@ -19,6 +20,10 @@ BUDGET_S = 1.0
 """A slow model is measured on fewer steps."""
 DRAFTED = 4
 """Draft length at which a draft step is measured."""
+CHECKED = (0, 1, 2, 4, 8, MAX_DRAFT_LENGTH)
+"""Tokens of the drafts whose checks are measured."""
+ROUNDS = 7
+"""Times that each is, in turn, so that whatever slows the machine for a while slows all of them."""
 REPLY = Generate(
     0,
     (Message("user", "Tell me a story about a fox and a lamp."),),
@@ -80,13 +85,47 @@ def plain_speed(runner: Runner) -> float:
     return 1e3 / median(timed) if timed else 0.0
 
 
-def draft_cost(runner: Runner) -> float | None:
-    """The cost of drafting one token, in plain steps; None without a draft model. Leaves the cache empty."""
-    if "draft" not in runner.drafters:
-        return None
-    drafting = [s.draft_ms / s.drafted for _, s in _steps(runner, "draft", DRAFTED) if s.drafted]
-    plain = [s.verify_ms for _, s in _steps(runner, "plain", 0)]
-    return median(drafting) / median(plain) if drafting and plain else None
+def draft_costs(runner: Runner) -> dict[str, float]:
+    """Milliseconds of drafting a token by the draft model and by each head: the least of the steps, as of checks.
+    Leaves the cache empty."""
+    timed = {
+        name: [s.draft_ms / s.drafted for _, s in _steps(runner, name, DRAFTED) if s.drafted]
+        for name in ("draft", *HEADED)
+        if name in runner.drafters
+    }
+    return {name: min(ms) for name, ms in timed.items() if ms}
+
+
+def check_costs(runner: Runner) -> dict[int, float]:
+    """Milliseconds of checking so many rows, each the least of ROUNDS, which other programs delayed least; of fewer
+    rounds, or of none of the longer ones, where a model is slow. Leaves the cache empty."""
+    if "lookup" not in runner.drafters:
+        return {}
+    prompt = [0] * max(1, min(PROMPT, runner.context - CHECKED[-1] - 2))
+    warm, timed = set[int](), dict[int, list[float]]()
+    begun = perf_counter()
+    for length in CHECKED * (1 + ROUNDS):
+        if perf_counter() - begun > BUDGET_S:
+            break
+        stepped = _copied(runner, prompt, length)
+        rows = 1 + stepped.drafted
+        if rows in warm:
+            timed.setdefault(rows, []).append(stepped.verify_ms)
+        warm.add(rows)
+    runner.target.keep(0)
+    return {rows: min(ms) for rows, ms in timed.items()}
+
+
+def _copied(runner: Runner, prompt: list[int], length: int) -> Stepped:
+    """A step after `prompt`, one token over and over, that drafts `length` tokens more of it."""
+    runner.target.begin(prompt)
+    drafter = runner.drafters["lookup"]
+    drafter.begin(prompt)
+    reply = runner.reply(Sampling(), prompt, ())
+    try:
+        return reply.step(drafter, length, "coupled")
+    finally:
+        reply.close()
 
 
 def _steps(runner: Runner, strategy: str, length: int) -> list[tuple[float, Stepped]]:

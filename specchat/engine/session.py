@@ -27,7 +27,7 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
-from specchat.engine.measure import REPLY_TOKENS, draft_cost, plain_speed, rehearse, reply_speed
+from specchat.engine.measure import REPLY_TOKENS, check_costs, draft_costs, plain_speed, rehearse, reply_speed
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairInfo, PairSpec
@@ -61,7 +61,7 @@ class Session:
             memory=runner.memory(),
             strategies=runner.statuses,
             plain_tokens_per_second=0.0,
-            draft_cost=draft_cost(runner),
+            draft_cost=None,
             load_seconds=0.0,
             exactness=runner.exactness,
             note=note,
@@ -76,10 +76,14 @@ class Session:
         Bare steps go before: a GPU compiles and captures what they launch at its first use.
         """
         bare, executor = plain_speed(self.runner), self.runner.executor
+        checks, drafts = check_costs(self.runner), draft_costs(self.runner)
+        if "draft" in drafts and 1 in checks:
+            self.info = replace(self.info, draft_cost=drafts["draft"] / checks[1])
         with suppress(EngineError):
             rehearse(self.generate)
             # A model's first steps take several times what later ones do.
             executor.costs.forget()
+            executor.costs.expect(checks, drafts)
             executor.stops.forget()
             for temperature in (0.0, DRAWN):
                 if (speed := reply_speed(self.generate, temperature)) is None:

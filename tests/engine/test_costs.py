@@ -178,3 +178,13 @@ def test_what_a_model_reads_after_others_drafted_is_no_cost_of_a_token() -> None
     costs.add("lookup", step(8, 0.0, 5.0))
     costs.add("draft", step(2, 1.0, 5.0))
     assert costs.draft("draft") == pytest.approx(0.75), "a trial that was cheaper all the same"
+
+
+def test_what_is_expected_holds_until_steps_tell_otherwise() -> None:
+    costs = StepCosts(lambda: 0.0)
+    costs.expect({1: 1.0, 9: 3.0}, {"draft": 0.5})
+    assert costs.checks()[1:10:4] == pytest.approx([1.0, 2.0, 3.0])
+    assert costs.draft("draft") == 0.5
+    costs.add("draft", step(8, 40.0, 30.0))
+    assert costs.checks()[9] / costs.checks()[1] == pytest.approx(3.0, rel=0.05), "one late step slows all rows alike"
+    assert costs.draft("draft") / costs.slowness.value < 3 * 0.5

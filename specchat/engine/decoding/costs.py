@@ -5,7 +5,7 @@ less, and one slow step or a jump of the clock moves little. How slow the machin
 (slowness.py), so that what was seen long ago compares with what was seen now.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from time import perf_counter
 
@@ -32,8 +32,9 @@ LARGE, LEAST = 1e9, 1e-6
 class Mean:
     """A mean of milliseconds that follows slow changes, and that one slow step moves little."""
 
-    def __init__(self) -> None:
-        self.value, self.count = 0.0, 0
+    def __init__(self, expected: float = 0.0) -> None:
+        """What is expected by an earlier measurement, if anything is."""
+        self.value, self.count = expected, SEEN if expected else 0
 
     def add(self, value: float) -> None:
         if self.count >= SEEN:
@@ -50,9 +51,8 @@ class SteadyMean(Mean):
 
     def __init__(self, expected: float = 0.0) -> None:
         """What is expected by other counts of rows, if anything is."""
-        super().__init__()
-        if expected:
-            self.value, self.count = expected, FIRST
+        super().__init__(expected)
+        self.count = FIRST if expected else 0
 
     def add(self, value: float) -> None:
         self.count += 1
@@ -81,6 +81,12 @@ class CheckCosts:
         if rows not in self._means:
             self._means[rows] = SteadyMean(self.known(rows))
         self._means[rows].add(ms)
+
+    def expect(self, costs: Mapping[int, float]) -> None:
+        """Take these milliseconds, by rows, for what checks cost so far."""
+        for rows, ms in costs.items():
+            self._means[rows] = SteadyMean(ms)
+            self._weights[rows] = self._newest
 
     def known(self, rows: int) -> float:
         """What a check of so many rows takes, by those of so many or of fewer and of more; 0 where it is not known."""
@@ -139,6 +145,11 @@ class StepCosts:
         """Of a drafted token, by family."""
         self._other = Mean()
         self.begin()
+
+    def expect(self, checks: Mapping[int, float], drafts: Mapping[str, float]) -> None:
+        """Take these milliseconds of checks, by rows, and of drafted tokens, by family, for what they cost at first."""
+        self._checks.expect(checks)
+        self._drafts.update({family: Mean(ms) for family, ms in drafts.items()})
 
     def begin(self) -> None:
         """A reply begins: the time before it belongs to no step."""

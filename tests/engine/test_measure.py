@@ -1,0 +1,75 @@
+"""What is measured at load, whatever else the machine does meanwhile."""
+
+from dataclasses import dataclass, field
+from itertools import cycle
+
+import pytest
+
+from specchat.engine import measure
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.measure import check_costs, draft_costs
+from specchat.engine.strategies import MAX_DRAFT_LENGTH
+
+DELAYS = (0.0, 40.0, 0.0, 0.0, 7.0)
+"""Milliseconds that other programs take from the steps, in turn."""
+
+
+class Drafter:
+    def begin(self, prompt: list[int]) -> None:
+        assert len(prompt) > 1
+
+
+@dataclass
+class Machine:
+    """A runner whose checks take 1 ms and a tenth for each further row, and drafted tokens half a millisecond."""
+
+    context: int = 512
+    drafters: dict[str, Drafter] = field(default_factory=lambda: {"lookup": Drafter(), "draft": Drafter()})
+    room: int = 400
+
+    def __post_init__(self) -> None:
+        self.target = self
+        self.delays = cycle(DELAYS)
+        self.kept = 0
+
+    def begin(self, prompt: list[int]) -> None:
+        assert len(prompt) + MAX_DRAFT_LENGTH < self.context or self.context < 2 * MAX_DRAFT_LENGTH
+
+    def keep(self, length: int) -> None:
+        self.kept = length
+
+    def reply(self, *_: object) -> "Machine":
+        return self
+
+    def close(self) -> None:
+        self.kept = -1
+
+    def step(self, drafter: Drafter, length: int, acceptance: str) -> Stepped:
+        tokens = (0,) * length
+        delay = next(self.delays)
+        return Stepped(tokens, tokens, (), length, (), 0.5 * length + delay, 1.0 + 0.1 * length + delay)
+
+
+def test_other_programs_do_not_make_some_checks_dearer_than_others() -> None:
+    machine = Machine()
+    costs = check_costs(machine)  # type: ignore[arg-type]
+    assert min(costs) == 1
+    assert max(costs) == 1 + MAX_DRAFT_LENGTH
+    assert costs == {rows: pytest.approx(1.0 + 0.1 * (rows - 1)) for rows in costs}
+    assert machine.kept == 0
+
+
+def test_drafted_tokens_are_measured_for_those_that_run_a_model() -> None:
+    machine = Machine()
+    assert draft_costs(machine) == {"draft": pytest.approx(0.5)}  # type: ignore[arg-type]
+    assert draft_costs(Machine(drafters={"lookup": Drafter()})) == {}  # type: ignore[arg-type]
+
+
+def test_without_lookup_no_check_is_measured() -> None:
+    assert check_costs(Machine(drafters={})) == {}  # type: ignore[arg-type]
+
+
+def test_a_slow_model_is_measured_on_fewer_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(1000))
+    monkeypatch.setattr(measure, "perf_counter", lambda: 0.1 * next(now))
+    assert check_costs(Machine()).keys() < {1 + length for length in measure.CHECKED}  # type: ignore[arg-type]
