@@ -25,7 +25,7 @@ COUNTS: dict[str, tuple[Maker, int]] = {
 SEED = 2024
 
 
-def _prompt(rng: Random, messages: list[Message]) -> list[Message]:
+def prompt_of(rng: Random, messages: list[Message]) -> list[Message]:
     """The dialogue up to one of its user turns, mostly the first."""
     ends = [index for index, message in enumerate(messages) if message["role"] == "user"]
     return messages[: (rng.choice(ends) if rng.random() < 0.3 else ends[0]) + 1]
@@ -40,7 +40,7 @@ def held_out_prompts() -> list[dict[str, object]]:
         kept = 0
         while kept < count:
             messages = maker(rng)
-            prompt = _prompt(rng, messages)
+            prompt = prompt_of(rng, messages)
             key = fingerprint(prompt)
             if held_out(messages) and key not in seen:
                 seen.add(key)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from random import Random
 
@@ -20,8 +21,8 @@ LEAST_REPLY = 2
 WARMTH = (0.7, 1.0)
 """Temperatures of further replies to a prompt, in turn; the first is as the pair says."""
 SEED = 7
-HELD_OUT = 8
-"""One prompt of so many is not learnt from."""
+HELD_OUT, MOST_HELD_OUT = 8, 64
+"""One prompt of so many is not learnt from, and at most so many are not."""
 
 Chat = tuple[Message, ...]
 
@@ -37,7 +38,8 @@ class Question:
 
 def questions(prompts: Sequence[Chat], sampling: Sampling, count: int) -> tuple[list[Question], list[Question]]:
     """The `count` questions to learn from, and those to be judged by, of which no prompt is learnt from."""
-    judged = [i for i in range(len(prompts)) if i % HELD_OUT == min(HELD_OUT, len(prompts)) - 1]
+    every = min(max(HELD_OUT, ceil(len(prompts) / MOST_HELD_OUT)), len(prompts))
+    judged = range(every - 1, len(prompts), every)
     learnt = [i for i in range(len(prompts)) if i not in judged]
     Random(SEED).shuffle(learnt)  # files are often sorted by category
     made = []

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from training import judge
+from training.asked import asked
 from training.corpus import beyond, facts, mixture, story
 from training.corpus.base import Dialogue, assistant, user
 from training.corpus.code_bank import FUNCTIONS
@@ -14,6 +15,7 @@ from training.corpus.copying import repeat
 from training.corpus.kept_apart import kept_apart
 from training.corpus.mixture import LONG_LIMIT, MAKERS, dialogues, fingerprint, held_out
 from training.corpus.text_facts import FACTS, fact_passage
+from training.prompts import held_out_prompts
 
 pytestmark = pytest.mark.usefixtures("no_public_texts")
 
@@ -30,6 +32,14 @@ def test_nearly_all_dialogues_differ():
     assert len(set(texts)) > 0.95 * len(texts)
     kept = [str(dialogue.messages) for dialogue in dialogues(9, 2000)]
     assert len(set(kept)) > 0.99 * len(kept)
+
+
+def test_heads_learn_from_none_of_the_held_out_prompts():
+    prompts = list(asked(200))
+    keys = {fingerprint(prompt) for prompt in prompts}
+    assert 150 < len(prompts) == len(keys)
+    assert all(prompt[-1]["role"] == "user" for prompt in prompts)
+    assert not keys & {fingerprint(prompt["messages"]) for prompt in held_out_prompts()}
 
 
 def test_held_out_prompts_never_occur_in_training():

@@ -31,6 +31,14 @@ def test_no_prompt_is_both_learnt_and_held_out(prompts: int, count: int) -> None
     assert more[:count] == learnt
 
 
+def test_of_many_prompts_few_are_held_out() -> None:
+    asked = chats([f"p{i}" for i in range(1000)])
+    learnt, judged = questions(asked, Sampling(), 1000)
+    assert 60 <= len(judged) <= 64
+    assert judged[-1].chat in asked[-20:]
+    assert not {question.chat for question in learnt} & {question.chat for question in judged}
+
+
 def test_a_row_is_the_targets_reply_with_its_states(session: Session, model: CachedDecoder, learnt: list[Path]) -> None:
     asked, _ = questions(CHATS, Sampling(), 8)
     assert len(learnt) == 8
