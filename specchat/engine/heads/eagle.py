@@ -44,7 +44,7 @@ class EagleHead(FeatureHead):
             fits_target(files, weights, model.config.hidden, c.hidden, c.hidden + model.config.hidden)
             bias = weights.get("fc.bias", c.hidden) if "fc.bias" in weights else None
             self._fc = Linear(weights.get("fc.weight", c.hidden, 2 * c.hidden), bias, drafting=True)
-            self._layer = HeadLayer(weights, "layers.0.", c, c.hidden, model.context)
+            self._layer = HeadLayer(weights, "layers.0.", c, c.hidden, model)
             self._embedding = Embedding(weights, model, c.hidden)
             super().__init__(target, weights.count(), c.hidden)
         self._last = model.config.layers

@@ -61,11 +61,11 @@ class Eagle3Head(FeatureHead):
             self._fc = Linear(weights.get("fc.weight", c.hidden, inputs), drafting=True)
             self._token_norm = norm(f"{prefix}input_layernorm", c.hidden)
             self._feature_norm = norm(f"{prefix}hidden_norm", c.hidden)
-            self._layer = HeadLayer(weights, prefix, c, 2 * c.hidden, model.context)
+            self._layer = HeadLayer(weights, prefix, c, 2 * c.hidden, model)
             self._further = [
                 (
                     norm(f"layers.{i}.input_layernorm", c.hidden),
-                    HeadLayer(weights, f"layers.{i}.", c, c.hidden, model.context),
+                    HeadLayer(weights, f"layers.{i}.", c, c.hidden, model),
                 )
                 for i in range(1, c.layers)
             ]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.heads.layer import Places, chained
+from specchat.engine.heads.layer import Places
 from specchat.engine.heads.stand_in import StandIn
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
 from specchat.engine.model.runs import Runs
@@ -53,7 +53,7 @@ class FeatureHead(StandIn):
             return self._made[:0]
         known = max(first, min(last, len(self.target.tokens)))
         features = torch.cat([self.features(first, known), self._made[known:last]])
-        hidden = self.step(tokens, features, chained(first, len(tokens)))
+        hidden = self.step(tokens, features, Places(first))
         self._made[first + 1 : last + 1] = self.fed_on(hidden)
         return hidden
 

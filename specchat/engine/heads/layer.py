@@ -1,43 +1,50 @@
-"""A transformer layer of a head with its own cache, in plain torch: no text depends on how it rounds."""
+"""A transformer layer of a head with its own cache: no text depends on how it rounds.
 
-from collections.abc import Mapping
-from typing import NamedTuple
+Chains of small heads go through it as one compiled function; the plain torch beside it reads like the papers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, silu
 
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.decoder import STASH_ROWS
+from specchat.engine.model.decoder import STASH_ROWS, CachedDecoder
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import tables
-from specchat.engine.model.rows import Linear
+from specchat.engine.model.rows import TILE, Linear
+from specchat.engine.model.vectors import LANES, fits, workers
 from specchat.engine.model.weights import Weights
+from specchat.engine.threads import CORES
 
 
 class Places(NamedTuple):
     """Where rows of a pass stand: in slots `first`, first + 1, ... of the cache.
 
     `positions` int64 [rows] are those that queries and keys are turned by. `seen` bool [rows, first + rows] are the
-    slots that each row attends to.
+    slots that each row attends to. Without these the rows follow each other, and all that is in the slots before.
     """
 
     first: int
-    positions: Tensor
-    seen: Tensor
+    positions: Tensor | None = None
+    seen: Tensor | None = None
 
 
-def chained(first: int, rows: int) -> Places:
-    """Rows that follow each other and all that is in the slots before."""
-    positions = torch.arange(first, first + rows)
-    return Places(first, positions, torch.arange(first + rows) <= positions.unsqueeze(1))
+class Chained(Protocol):
+    """A layer over rows that follow each other, from a slot on: `cpu.head_layer.CompiledLayer`."""
+
+    def __call__(self, inputs: Tensor, residual: Tensor, start: int) -> Tensor: ...
+
+    def memory(self) -> int: ...
 
 
 class HeadLayer:
     """Attention over what stands before, and an MLP. Slots after the text hold the nodes of a tree."""
 
-    def __init__(self, weights: Weights, prefix: str, c: ModelConfig, inputs: int, context: int) -> None:
-        """Read the layer whose keys begin with `prefix`, whose attention has so many inputs.
+    def __init__(self, weights: Weights, prefix: str, c: ModelConfig, inputs: int, target: CachedDecoder) -> None:
+        """Read the layer whose keys begin with `prefix`, whose attention has so many inputs, for a `target`.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
@@ -46,15 +53,27 @@ class HeadLayer:
         query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
 
         attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
-        self._qkv = joined(weights, attention, {"q_proj": query, "k_proj": key, "v_proj": key}, inputs)
-        self._out = joined(weights, attention, {"o_proj": c.hidden}, query)
-        self._query_norm, self._key_norm = (norm_of(weights, f"{attention}{name}", c) for name in ("q_norm", "k_norm"))
-        self._mlp_norm = RMSNorm(weights.get(f"{prefix}post_attention_layernorm.weight", c.hidden), c.norm_eps)
-        self._gate_up = joined(weights, mlp, {"gate_proj": c.intermediate, "up_proj": c.intermediate}, c.hidden)
-        self._down = joined(weights, mlp, {"down_proj": c.hidden}, c.intermediate)
-        slots = context + STASH_ROWS
+        products = [
+            matrices(weights, attention, {"q_proj": query, "k_proj": key, "v_proj": key}, inputs),
+            matrices(weights, attention, {"o_proj": c.hidden}, query),
+            matrices(weights, mlp, {"gate_proj": c.intermediate, "up_proj": c.intermediate}, c.hidden),
+            matrices(weights, mlp, {"down_proj": c.hidden}, c.intermediate),
+        ]
+        self._qkv, self._out, self._gate_up, self._down = (Linear(*product, drafting=True) for product in products)
+        names = [f"{attention}{name}" for name in ("q_norm", "k_norm")]
+        self._query_norm, self._key_norm = (norm_of(weights, name, c) for name in names)
+        of_mlp = weights.get(f"{prefix}post_attention_layernorm.weight", c.hidden)
+        self._mlp_norm = RMSNorm(of_mlp, c.norm_eps)
+        slots = -(-(target.context + STASH_ROWS) // LANES) * LANES
         self._cos, self._sin = tables(c, slots)
         self._keys, self._values = (torch.zeros(c.kv_heads, slots, c.head_dim) for _ in range(2))
+        self._chain: Chained | None = None
+        norms = head_norms(weights, names, c)
+        if target.compiled and fits(c) and workers(c, CORES) == 1 and len(norms) != 1:
+            from specchat.engine.cpu.head_layer import CompiledLayer
+
+            cache, rope = (self._keys, self._values), (self._cos, self._sin)
+            self._chain = CompiledLayer(products, of_mlp, norms, c.norm_eps, c.heads, cache, rope)
 
     def __call__(self, x: Tensor, residual: Tensor, at: Places) -> Tensor:
         """The layer over rows float32 [rows, inputs] of attention's own input, onto `residual` float32 [rows, hidden].
@@ -62,6 +81,12 @@ class HeadLayer:
         Their entries are written to the cache.
         """
         rows, last = len(x), at.first + len(x)
+        if at.positions is None or at.seen is None:
+            if self._chain is not None and rows <= TILE:
+                return self._chain(x, residual, at.first)
+            positions = torch.arange(at.first, last)
+            at = Places(at.first, positions, torch.arange(last) <= positions.unsqueeze(1))
+        assert at.positions is not None
         heads = [self._heads, self._kv_heads, self._kv_heads]
         query, key, value = self._qkv(x).view(rows, -1, self._dim).split(heads, 1)
         query = query if self._query_norm is None else self._query_norm(query)
@@ -86,21 +111,31 @@ class HeadLayer:
     def memory(self) -> int:
         """Bytes of weights and cache."""
         products = (self._qkv, self._out, self._gate_up, self._down)
-        return sum(one.memory() for one in products) + 4 * (self._keys.numel() + self._values.numel())
+        compiled = self._chain.memory() if self._chain is not None else 0
+        return compiled + sum(one.memory() for one in products) + 4 * (self._keys.numel() + self._values.numel())
 
 
 def joined(weights: Weights, prefix: str, parts: Mapping[str, int], inputs: int) -> Linear:
-    """One product for matrices of so many outputs each, which have the same inputs; with biases if they have some.
+    """The product for `matrices` of the same arguments.
+
+    Raises:
+        ModelError: weights missing, damaged or of other shapes.
+    """
+    return Linear(*matrices(weights, prefix, parts, inputs), drafting=True)
+
+
+def matrices(weights: Weights, prefix: str, parts: Mapping[str, int], inputs: int) -> tuple[Tensor, Tensor | None]:
+    """One matrix of those of so many outputs each, which have the same inputs; with their biases if they have some.
 
     Raises:
         ModelError: weights missing, damaged or of other shapes.
     """
     names = [f"{prefix}{part}" for part in parts]
-    matrices = [weights.get(f"{name}.weight", size, inputs) for name, size in zip(names, parts.values(), strict=True)]
+    found = [weights.get(f"{name}.weight", size, inputs) for name, size in zip(names, parts.values(), strict=True)]
     if f"{names[0]}.bias" not in weights:
-        return Linear(torch.cat(matrices), drafting=True)
+        return torch.cat(found), None
     biases = [weights.get(f"{name}.bias", size) for name, size in zip(names, parts.values(), strict=True)]
-    return Linear(torch.cat(matrices), torch.cat(biases), drafting=True)
+    return torch.cat(found), torch.cat(biases)
 
 
 def norm_of(weights: Weights, name: str, c: ModelConfig) -> RMSNorm | None:
@@ -109,5 +144,15 @@ def norm_of(weights: Weights, name: str, c: ModelConfig) -> RMSNorm | None:
     Raises:
         ModelError: it is damaged or of another shape.
     """
-    key = f"{name}.weight"
-    return RMSNorm(weights.get(key, c.head_dim), c.norm_eps) if key in weights else None
+    found = head_norms(weights, [name], c)
+    return RMSNorm(found[0], c.norm_eps) if found else None
+
+
+def head_norms(weights: Weights, names: Sequence[str], c: ModelConfig) -> list[Tensor]:
+    """The weights float32 [head_dim] of those norms of attention heads that there are.
+
+    Raises:
+        ModelError: they are damaged or of other shapes.
+    """
+    keys = [f"{name}.weight" for name in names]
+    return [weights.get(key, c.head_dim) for key in keys if key in weights]

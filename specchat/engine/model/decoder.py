@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -47,6 +47,8 @@ class CachedDecoder(ABC):
     config: ModelConfig
     context: int
     cache: KVCache
+    compiled: ClassVar[bool] = False
+    """Whether compiled functions run it, so that they can here."""
     taps: Taps | None = None
     """The hidden states that are kept of a text, if any are."""
 
