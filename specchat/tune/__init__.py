@@ -2,5 +2,5 @@
 
 from specchat.engine.strategies import Head
 
-TUNED: tuple[Head, ...] = ("eagle3", "medusa")
+TUNED: tuple[Head, ...] = ("dflash", "eagle3", "medusa")
 """The families that can be trained, told without importing torch; `families.FAMILIES` has how."""

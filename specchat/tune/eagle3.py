@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
 
 from specchat.engine.frequent_tokens import always, frequent
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
+from specchat.tune.parts import Entries, Mlp, shapes, turned
 from specchat.tune.rows import LONGEST, Batch
 from specchat.tune.target import Target
 from specchat.tune.trainee import EVEN, Published, Trainee
@@ -23,9 +23,6 @@ PLACES = 5
 """How far the head is run, which is what `eagle3` drafts a step."""
 PROPOSED = 32_000
 """Tokens that published heads may propose."""
-
-Entries = tuple[Tensor, Tensor]
-"""Keys and values float32 [rows, heads, slots, head_dim]."""
 
 
 def read_layers(layers: int) -> tuple[int, ...]:
@@ -52,7 +49,7 @@ class Attention(nn.Module):
             made: Tensor = product(x).view(rows, slots, -1, self._dim).transpose(1, 2)
             return made.repeat_interleave(self._heads // made.shape[1], 1)
 
-        query, key, value = _turned(split(self.q_proj), rope), _turned(split(self.k_proj), rope), split(self.v_proj)
+        query, key, value = turned(split(self.q_proj), rope), turned(split(self.k_proj), rope), split(self.v_proj)
         before.append((key, value))
         (first, values), *own = [(k[:, :, :slots], v[:, :, :slots]) for k, v in before]
         later = torch.ones(slots, slots, dtype=torch.bool).triu(1)
@@ -63,18 +60,6 @@ class Attention(nn.Module):
         for place, (_, v) in enumerate(own):
             mixed = mixed + shares[..., slots + place, None] * v
         made: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
-        return made
-
-
-class Mlp(nn.Module):
-    def __init__(self, c: ModelConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(c.hidden, c.intermediate, bias=False)
-        self.up_proj = nn.Linear(c.hidden, c.intermediate, bias=False)
-        self.down_proj = nn.Linear(c.intermediate, c.hidden, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
         return made
 
 
@@ -100,14 +85,14 @@ class Eagle3Trainee(Trainee):
     """A head of the target's own shapes; its parameters have the names of SafeAILab's and SpecForge's files."""
 
     places = PLACES
-    scoring = "lm_head.weight"
+    scoring = ("lm_head.weight",)
 
     def __init__(self, target: Target, replies: Sequence[Sequence[int]], proposed: int = PROPOSED) -> None:
         """For `target`; of its tokens the `proposed` ones that come most often in `replies` are scored."""
         super().__init__()
         c = target.config
         self._target, self._shapes = target, c
-        self.layers = read_layers(c.layers)
+        self.width, self.layers = c.hidden, read_layers(c.layers)
         self.register_buffer("tokens", _chosen(target, replies, proposed))
         self.fc = nn.Linear(len(self.layers) * c.hidden, c.hidden, bias=False)
         self.midlayer = Layer(c)
@@ -117,7 +102,7 @@ class Eagle3Trainee(Trainee):
             self.lm_head.weight.copy_(target.head()[self.tokens])
             self.norm.weight.copy_(EVEN * target.last_norm())
 
-    def hidden(self, batch: Batch) -> Iterator[Tensor]:
+    def hidden(self, batch: Batch, anchors: Tensor) -> Iterator[Tensor]:
         length = batch.tokens.shape[1]
         features = self.fc(torch.cat([batch.states[layer] for layer in self.layers], -1))
         embedded = self._target.embedded(batch.tokens[:, 1:])
@@ -142,23 +127,11 @@ class Eagle3Trainee(Trainee):
 
     def published(self) -> Published:
         c = self._shapes
-        rope = {} if c.rope.kind == "default" else {"rope_scaling": {**c.rope.options, "rope_type": c.rope.kind}}
         settings = {
             "architectures": ["LlamaForCausalLMEagle3"],
             "model_type": "llama",
-            "hidden_size": c.hidden,
-            "intermediate_size": c.intermediate,
-            "num_hidden_layers": 1,
-            "num_attention_heads": c.heads,
-            "num_key_value_heads": c.kv_heads,
-            "head_dim": c.head_dim,
-            "vocab_size": c.vocab,
+            **shapes(c, 1),
             "draft_vocab_size": len(self.tokens),
-            "max_position_embeddings": c.context,
-            "rms_norm_eps": c.norm_eps,
-            "rope_theta": c.rope.theta,
-            **rope,
-            "hidden_act": "silu",
             "tie_word_embeddings": False,
             "eagle_aux_hidden_state_layer_ids": list(self.layers),
             "norm_before_residual": False,
@@ -167,11 +140,6 @@ class Eagle3Trainee(Trainee):
         tensors["d2t"] = self.tokens - torch.arange(len(self.tokens))
         tensors["t2d"] = torch.zeros(c.vocab, dtype=torch.bool).index_fill_(0, self.tokens, True)
         return Published(settings, tensors)
-
-
-def _turned(x: Tensor, rope: Entries) -> Tensor:
-    cos, sin = rope
-    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 
 def _chosen(target: Target, replies: Sequence[Sequence[int]], proposed: int) -> Tensor:

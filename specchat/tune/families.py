@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from specchat.engine.strategies import Head
-from specchat.tune import eagle3, medusa
+from specchat.tune import dflash, eagle3, medusa
 from specchat.tune.target import Target
 from specchat.tune.trainee import Trainee
 
@@ -35,6 +35,7 @@ def untrained(head: Head, target: Target, replies: Sequence[Sequence[int]]) -> T
 
 
 FAMILIES: Mapping[Head, Family] = {
+    "dflash": Family(dflash.read_layers, dflash.DFlashTrainee),
     "eagle3": Family(eagle3.read_layers, eagle3.Eagle3Trainee),
     "medusa": Family(medusa.read_layers, medusa.MedusaTrainee),
 }

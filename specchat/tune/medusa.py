@@ -40,14 +40,14 @@ class MedusaTrainee(Trainee):
     """Heads of one block each."""
 
     places = HEADS
-    scoring = "1.weight"
+    scoring = ("1.weight",)
 
     def __init__(self, target: Target, replies: Sequence[Sequence[int]]) -> None:
         """For `target`; all tokens are scored, whatever stands in the replies."""
         super().__init__()
         del replies
         c = target.config
-        self.layers = read_layers(c.layers)
+        self.width, self.layers = c.hidden, read_layers(c.layers)
         self._target = target
         self.register_buffer("tokens", torch.arange(c.vocab))
         self.heads = nn.ModuleList(
@@ -58,7 +58,7 @@ class MedusaTrainee(Trainee):
             for head in self.heads:
                 head.get_parameter("1.weight").copy_(EVEN * start)
 
-    def hidden(self, batch: Batch) -> Iterator[Tensor]:
+    def hidden(self, batch: Batch, anchors: Tensor) -> Iterator[Tensor]:
         states = batch.states[self.layers[0]]
         normed = self._target.normed(states.flatten(0, 1)).view_as(states)
         for place in range(min(HEADS, batch.tokens.shape[1] - 2)):

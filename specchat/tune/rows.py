@@ -90,7 +90,18 @@ class Batch:
 
     def replied(self) -> tuple[Tensor, Tensor]:
         """The tokens of the replies: in which rows, and where in them, int64 [tokens] each."""
-        places = torch.arange(self.tokens.shape[1])
-        inside = (places >= self.starts.unsqueeze(1)) & (places < self.lengths.unsqueeze(1))
-        row, place = inside.nonzero(as_tuple=True)
+        row, place = self._inside().nonzero(as_tuple=True)
         return row, place
+
+    def anchors(self, most: int | None, seed: int) -> Tensor:
+        """The slots from which replies are guessed, bool [rows, N - 2]: of each row all, or `most` drawn by `seed`."""
+        inside = self._inside()[:, 2:]
+        if most is None:
+            return inside
+        drawn = torch.rand(inside.shape, generator=torch.Generator().manual_seed(seed)).masked_fill(~inside, -1.0)
+        return inside & (drawn.argsort(1, descending=True).argsort(1) < most)
+
+    def _inside(self) -> Tensor:
+        """What stands in replies, bool [rows, N]."""
+        places = torch.arange(self.tokens.shape[1])
+        return (places >= self.starts.unsqueeze(1)) & (places < self.lengths.unsqueeze(1))

@@ -34,19 +34,26 @@ class Trainee(nn.Module, ABC):
 
     Attributes:
         layers: the numbers of the target's layers whose states it learns from.
+        width: the target's hidden size.
         places: how many tokens are guessed from a slot.
         tokens: int64 [scored], those that have a score.
-        scoring: how the names of matrices that make scores end.
+        scoring: how the names of matrices that make scores end; none where the target's makes them.
+        anchors: from how many slots of a text a step of training guesses, at most; None where all cost little more.
     """
 
     layers: tuple[int, ...]
+    width: int
     places: int
     tokens: Tensor
-    scoring: str
+    scoring: tuple[str, ...] = ()
+    anchors: int | None = None
 
     @abstractmethod
-    def hidden(self, batch: Batch) -> Iterator[Tensor]:
-        """For each place float32 [rows, slots, hidden], from slot 0 on, as long as there is a token to guess."""
+    def hidden(self, batch: Batch, anchors: Tensor) -> Iterator[Tensor]:
+        """For each place float32 [rows, slots, hidden], from slot 0 on, as long as there is a token to guess.
+
+        Those of slots that are not among `anchors`, bool [rows, N - 2], do not count.
+        """
 
     @abstractmethod
     def scores(self, place: int, hidden: Tensor) -> Tensor:
@@ -60,20 +67,22 @@ class Trainee(nn.Module, ABC):
     def published(self) -> Published:
         """In the layout that `engine.heads` reads."""
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch, seed: int) -> Tensor:
         """How far scores are from what is wanted in nats, the mean over places by their weights: float32 [].
 
-        That is cross-entropy, less what of it no scores could avoid.
+        That is cross-entropy, less what of it no scores could avoid. `seed` draws the slots that are guessed from.
         """
         row, at = batch.replied()
+        anchors = batch.anchors(self.anchors, seed)
         wanted = self.wanted(batch)
         total, mass = wanted.new_zeros(()), 0.0
-        for place, hidden in enumerate(self.hidden(batch)):
-            from_reply = at - place >= batch.starts[row]
-            shares = wanted[from_reply]
+        for place, hidden in enumerate(self.hidden(batch, anchors)):
+            slot = at - 2 - place
+            guessed = (slot >= 0) & anchors[row, slot]
+            shares = wanted[guessed]
             if not bool(shares.any()):
                 break
-            guesses = self.scores(place, hidden[row[from_reply], at[from_reply] - 2 - place])
+            guesses = self.scores(place, hidden[row[guessed], slot[guessed]])
             weight = PLACE_WEIGHT**place
             apart = torch.xlogy(shares, shares) - shares * guesses.log_softmax(-1)
             total = total + weight * apart.sum() / shares.sum()
@@ -85,7 +94,7 @@ class Trainee(nn.Module, ABC):
         """Whether the likeliest guess for a place, from a slot, is the text's own: bool [rows, slots, places]."""
         rows, length = batch.tokens.shape
         found = torch.zeros(rows, length, self.places, dtype=torch.bool)
-        for place, hidden in enumerate(self.hidden(batch)):
+        for place, hidden in enumerate(self.hidden(batch, torch.ones(rows, length - 2, dtype=torch.bool))):
             slots = hidden.shape[1]
             guesses = self.tokens[self.scores(place, hidden.flatten(0, 1)).argmax(-1)].view(rows, slots)
             found[:, :slots, place] = guesses == batch.tokens[:, place + 2 : place + 2 + slots]

@@ -57,7 +57,7 @@ class Training:
         self._parameters = dict(trainee.named_parameters())
         inner = {n: p for n, p in self._parameters.items() if p.dim() == 2 and not n.endswith(trainee.scoring)}
         outer = [p for name, p in self._parameters.items() if name not in inner]
-        rate = adam_rate(next(p for n, p in self._parameters.items() if n.endswith(trainee.scoring)).shape[1])
+        rate = adam_rate(trainee.width)
         self._tools: list[tuple[torch.optim.Optimizer, float]] = [
             (Muon(list(inner.values()), lr=MUON_RATE), MUON_RATE),
             (torch.optim.AdamW(outer, lr=rate, betas=BETAS, weight_decay=0.0), rate),
@@ -115,7 +115,7 @@ class Training:
         return next(t for t, _ in self._tools if any(parameter is p for p in t.param_groups[0]["params"]))
 
     def _train(self, batch: Batch, share: float) -> None:
-        loss = self.trainee.loss(batch)
+        loss = self.trainee.loss(batch, SEED + self.step)
         loss.backward()
         clip_grad_norm_(self._parameters.values(), CLIP)
         for tool, rate in self._tools:

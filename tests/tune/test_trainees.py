@@ -38,6 +38,12 @@ def rounded(trainee: Trainee) -> None:
             weight.copy_(weight.half())
 
 
+def every(batch: Batch) -> Tensor:
+    """All slots from which there is something to guess."""
+    rows, length = batch.tokens.shape
+    return torch.ones(rows, length - 2, dtype=torch.bool)
+
+
 def read(head: Head, trainee: Trainee, target: CachedModel[CachedDecoder], folder: Path) -> CachedModel[HostModel]:
     folder.mkdir()
     put_heads(folder, trainee.published())
@@ -62,7 +68,7 @@ def test_guesses_are_those_of_the_head_that_is_read(
     # The states of the pass, not those that a file rounds.
     states = {layer: target.model.states(layer, 0, len(text) - 1).clone() for layer in row.states}
     batch = Batch.of([replace(row, states=states)])
-    hidden = [made[0].detach() for made in trainee.hidden(batch)]
+    hidden = [made[0].detach() for made in trainee.hidden(batch, every(batch))]
     assert len(hidden) == trainee.places
     for slot in (row.start - 2, row.start + 3):
         own_target.begin(text[: slot + 2])
@@ -103,7 +109,7 @@ def _first_place(trainee: Trainee, rows: list[Row]) -> Tensor:
     """The loss of the first place alone."""
     trainee.places = 1
     batch = Batch.of(rows)
-    made = next(iter(trainee.hidden(batch)))
+    made = next(iter(trainee.hidden(batch, every(batch))))
     row, at = batch.replied()
     guesses = trainee.scores(0, made[row, at - 2]).log_softmax(-1)
     return -(trainee.wanted(batch) * guesses).sum() / len(row)
@@ -115,11 +121,11 @@ def test_only_what_stands_in_a_reply_is_learnt(target: Target, learnt: list[Path
     row = Row.read(learnt[0])
     changed = row.tokens.clone()
     changed[1 : row.start - 1] = 5
-    same = trainee.loss(Batch.of([replace(row, tokens=changed)]))
-    assert same.item() == trainee.loss(Batch.of([row])).item()
+    same = trainee.loss(Batch.of([replace(row, tokens=changed)]), 0)
+    assert same.item() == trainee.loss(Batch.of([row]), 0).item()
     changed = row.tokens.clone()
     changed[row.start] = (changed[row.start] + 1) % VOCAB
-    assert trainee.loss(Batch.of([replace(row, tokens=changed)])).item() != same.item()
+    assert trainee.loss(Batch.of([replace(row, tokens=changed)]), 0).item() != same.item()
 
 
 @pytest.mark.parametrize("head", TUNED)
@@ -132,7 +138,7 @@ def test_the_loss_is_the_mean_of_what_a_reply_would_draft(head: Head, target: Ta
     )
     total = mass = 0.0
     with torch.no_grad():
-        for place, hidden in enumerate(trainee.hidden(batch)):
+        for place, hidden in enumerate(trainee.hidden(batch, every(batch))):
             apart = []
             for (row, at), shares in wanted.items():
                 # The first step of a reply drafts what comes after its first token's place.
@@ -141,7 +147,7 @@ def test_the_loss_is_the_mean_of_what_a_reply_would_draft(head: Head, target: Ta
                     apart.append(torch.nn.functional.kl_div(guess, shares, reduction="sum").item())
             total += 0.8**place * sum(apart) / len(apart)
             mass += 0.8**place
-    assert trainee.loss(batch).item() == pytest.approx(total / mass, rel=1e-3)
+    assert trainee.loss(batch, 0).item() == pytest.approx(total / mass, rel=1e-3)
 
 
 @pytest.fixture
