@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
 from specchat.tune.parts import Entries, Mlp, shapes, turned
@@ -36,6 +37,13 @@ def read_layers(layers: int) -> tuple[int, ...]:
     last = depth(layers) - 1
     even = {round(2 + i * (layers - 4) / last) for i in range(last + 1)}
     return tuple(sorted({min(max(0, number), layers - 1) for number in even}))
+
+
+def mask_token(target: Checkpoint) -> int:
+    """A token that no text has: the last without a name, or that was added and ends nothing; the last if none is so."""
+    c, tokenizer = target.config, target.tokenizer()
+    named = set(tokenizer.backend.get_vocab().values()) - set(tokenizer.backend.get_added_tokens_decoder())
+    return max(set(range(c.vocab)) - named - c.eos - tokenizer.eos, default=c.vocab - 1)
 
 
 class Attention(nn.Module):
@@ -101,7 +109,7 @@ class DFlashTrainee(Trainee):
         del replies
         c = target.config
         self._target, self._shapes = target, c
-        self.width, self.layers, self._mask = c.hidden, read_layers(c.layers), _mask(target)
+        self.width, self.layers, self._mask = c.hidden, read_layers(c.layers), mask_token(target.checkpoint)
         self.register_buffer("tokens", torch.arange(c.vocab), persistent=False)
         self._head = target.head()
         self.fc = nn.Linear(len(self.layers) * c.hidden, c.hidden, bias=False)
@@ -150,10 +158,3 @@ class DFlashTrainee(Trainee):
         }
         tensors = {name.replace("stack.", "layers."): part for name, part in self.state_dict().items()}
         return Published(settings, tensors)
-
-
-def _mask(target: Target) -> int:
-    """A token that no text has: the last one without a name, or that was added and ends nothing, if there is any."""
-    c, tokenizer = target.config, target.checkpoint.tokenizer()
-    named = set(tokenizer.backend.get_vocab().values()) - set(tokenizer.backend.get_added_tokens_decoder())
-    return max(set(range(c.vocab)) - named - c.eos - tokenizer.eos, default=c.vocab - 1)

@@ -224,7 +224,7 @@ def test_the_same_heads_are_trained_once_at_a_time(run: Run, command: tuple[str,
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (("--family", "dflash9"), ExitCode.USAGE, '"dflash9" is not one of eagle3, medusa.'),
+        (("--family", "dflash9"), ExitCode.USAGE, '"dflash9" is not one of dflash, eagle3, medusa.'),
         (("--steps", "0"), ExitCode.USAGE, "0 is not in the range x>=1"),
         (("--prompts", "one"), ExitCode.USAGE, "holds one prompt, and another is needed to be held out."),
         (("--prompts", "gone"), ExitCode.USAGE, "gone cannot be read"),

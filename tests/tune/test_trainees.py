@@ -16,7 +16,7 @@ from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES, Head
-from specchat.tune import TUNED, eagle3
+from specchat.tune import TUNED, dflash, eagle3
 from specchat.tune.families import FAMILIES, untrained
 from specchat.tune.replies import questions
 from specchat.tune.rows import Batch, Row
@@ -148,6 +148,68 @@ def test_the_loss_is_the_mean_of_what_a_reply_would_draft(head: Head, target: Ta
             total += 0.8**place * sum(apart) / len(apart)
             mass += 0.8**place
     assert trainee.loss(batch, 0).item() == pytest.approx(total / mass, rel=1e-3)
+
+
+def test_a_step_draws_its_anchors_from_replies(learnt: list[Path]) -> None:
+    rows = sorted((Row.read(path) for path in learnt), key=lambda row: len(row.tokens))
+    batch = Batch.of([rows[0], rows[-1]])
+    whole = batch.anchors(None, 0)
+    assert whole.shape == (2, batch.tokens.shape[1] - 2)
+    assert [found.nonzero().flatten().tolist() for found in whole] == [
+        list(range(row.start - 2, len(row.tokens) - 2)) for row in (rows[0], rows[-1])
+    ]
+    seen = torch.zeros_like(whole)
+    for seed in range(60):
+        drawn = batch.anchors(5, seed)
+        assert drawn.sum(1).tolist() == [5, 5]
+        seen |= drawn
+    assert torch.equal(seen, whole)
+    assert torch.equal(batch.anchors(5, 1), batch.anchors(5, 1))
+    assert torch.equal(batch.anchors(REPLY, 1), whole)
+
+
+def test_blocks_that_are_drawn_are_guessed_as_all_are(target: Target, learnt: list[Path]) -> None:
+    trainee = untrained("dflash", target, [])
+    rounded(trainee)
+    batch = Batch.of([Row.read(path) for path in learnt[:3]])
+    anchors = batch.anchors(4, 3)
+    for some, whole in zip(trainee.hidden(batch, anchors), trainee.hidden(batch, every(batch)), strict=True):
+        inside = anchors[:, : some.shape[1]]
+        torch.testing.assert_close(some[inside], whole[inside])
+
+
+def test_only_drawn_anchors_are_learnt_from(target: Target, learnt: list[Path]) -> None:
+    trainee = untrained("dflash", target, [])
+    rounded(trainee)
+    batch = Batch.of([Row.read(path) for path in learnt[:3]])
+    trainee.anchors, trainee.places = 4, 1
+    (row, slot), (replied, at) = batch.anchors(4, 9).nonzero(as_tuple=True), batch.replied()
+    places = {place: i for i, place in enumerate(zip(replied.tolist(), at.tolist(), strict=True))}
+    shares = trainee.wanted(batch)[[places[r, s + 2] for r, s in zip(row.tolist(), slot.tolist(), strict=True)]]
+    guess = trainee.scores(0, next(iter(trainee.hidden(batch, every(batch))))[row, slot]).log_softmax(-1)
+    apart = torch.nn.functional.kl_div(guess, shares, reduction="batchmean").item()
+    assert trainee.loss(batch, 9).item() == pytest.approx(apart, rel=1e-3)
+    assert trainee.loss(batch, 9).item() != trainee.loss(batch, 10).item()
+
+
+def test_dflash_looks_at_layers_spread_as_in_its_paper() -> None:
+    assert dflash.read_layers(36) == (2, 10, 18, 26, 34)
+    assert dflash.read_layers(8) == (2, 6)
+    for layers in range(1, 100):
+        # The reader refuses the last layer's.
+        assert all(0 <= number < layers for number in dflash.read_layers(layers))
+
+
+def test_a_masked_token_is_one_that_no_text_has(target: Target) -> None:
+    settings = untrained("dflash", target, []).published().settings
+    assert isinstance(told := settings["dflash_config"], dict)
+    # All tokens have names here; the last of the added ones, which are the roles and the end of a reply.
+    assert told["mask_token_id"] == VOCAB - 1
+    checkpoint = target.checkpoint
+    filled = replace(checkpoint, config=replace(target.config, vocab=VOCAB + 4))
+    assert dflash.mask_token(filled) == VOCAB + 3
+    ended = replace(checkpoint, config=replace(target.config, eos=frozenset({VOCAB - 1, VOCAB - 2})))
+    assert dflash.mask_token(ended) == VOCAB - 3
 
 
 @pytest.fixture
