@@ -5,6 +5,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.runtime.errors import InterpreterError
 
 from tests.kernels.interpreter import rows_alone
 
@@ -42,6 +43,31 @@ def test_kernels_multiply_so() -> None:
     a, b, out = torch.from_numpy(drawn(16, 64)), torch.from_numpy(drawn(64, 32)), torch.empty(16, 32)
     _dot[(1,)](a, b, out, 16, 64, 32)
     assert np.array_equal(out.numpy(), rows_alone(a.numpy(), b.numpy(), np.float32))
+
+
+@triton.jit
+def _unlike(out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    tl.store(out + tl.arange(0, ROWS), tl.arange(0, ROWS) + tl.arange(0, COLUMNS))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+def test_shapes_that_are_remembered_are_told_apart() -> None:
+    for _ in range(2):
+        one, other, third = (
+            tl.block_type(kind, [16, columns])
+            for kind, columns in ((tl.float32, 32), (tl.int32, 32), (tl.float32, 64))
+        )
+        assert one == tl.block_type(tl.float32, [16, 32])
+        assert [kind == one for kind in (other, third, tl.float32)] == [False] * 3
+        assert [(list(kind.shape), kind.numel, kind.scalar) for kind in (one, other, third)] == [
+            ([16, 32], 512, tl.float32),
+            ([16, 32], 512, tl.int32),
+            ([16, 64], 1024, tl.float32),
+        ]
+        with pytest.raises(ValueError, match="power of 2"):
+            tl.block_type(tl.float32, [16, 33])
+        with pytest.raises(InterpreterError, match="incompatible dimensions"):
+            _unlike[(1,)](torch.empty(16, dtype=torch.int32), 16, 32)
 
 
 @triton.jit
