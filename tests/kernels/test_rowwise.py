@@ -253,7 +253,7 @@ class TestSilu:
             assert torch.equal(run(0, rows), alone[:rows])
 
 
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     ceilings = {
         "embed": (24, 2048),

@@ -545,7 +545,7 @@ def test_many_verdicts_on_the_device(sampled: bool) -> None:
             assert ours == theirs
 
 
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     ceilings = {
         "process": (128, 4096, 0),
