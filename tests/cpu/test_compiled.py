@@ -10,26 +10,44 @@ import pytest
 
 from specchat.config.paths import demo_model
 
-LOGITS = """
+START = """
 import logging, os, sys
 from pathlib import Path
 logging.basicConfig(level="INFO", stream=sys.stderr)
 from specchat.engine.cpu import compiled
-from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.runners.host import host_model
 told = []
 with compiled.telling(lambda: told.append(1)):
-    model = host_model(Checkpoint.open(Path(sys.argv[1])), 64, sys.argv[2] or None)
+{made}
 print(bool(told))
-print(type(model).__name__, model.exactness)
-print(model.logits(model.forward([5, 6, 7], 0))[-1].argmax().item(), flush=True)
+print({result}, flush=True)
 os._exit(0)  # as the engine process ends
 """
+PAIR = START.format(
+    made="""
+    from specchat.engine.model.checkpoint import Checkpoint
+    from specchat.engine.runners.host import host_model
+    model = host_model(Checkpoint.open(Path(sys.argv[1])), 64, sys.argv[2] or None)
+""",
+    result="type(model).__name__, model.exactness, model.logits(model.forward([5, 6, 7], 0))[-1].argmax().item()",
+)
+"""A model as a pair has it."""
+PARTS = START.format(
+    made="""
+    import numpy as np
+    assert not compiled.unavailable(compiled.CHOICE)
+    from specchat.engine.cpu import choice, products, tiles
+    rows, *addresses = products.kernels(tiles.FLOAT16 if sys.argv[2] else tiles.FLOAT32)
+    assert rows == sum(address > 0 for address in addresses)
+""",
+    result='"Parts", choice.drawn(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)',
+)
+"""A module and products, as a pair's are, in a quarter of the time."""
 
 
-def started(folder: Path, quant: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+def started(folder: Path, program: str = PARTS, quant: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    """What the program prints: whether anything was compiled, then what it has and computes."""
     return subprocess.run(
-        [sys.executable, "-c", LOGITS, str(demo_model("draft")), quant],
+        [sys.executable, "-c", program, str(demo_model("draft")), quant],
         env=os.environ | {"NUMBA_CACHE_DIR": str(folder)} | environ,
         check=True,
         capture_output=True,
@@ -41,28 +59,44 @@ def kept_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_what_is_compiled_is_kept_and_used_again(tmp_path: Path) -> None:
-    first = started(tmp_path / "cache" / "compiled").stdout.split("\n")
+@pytest.mark.parametrize(
+    ("program", "module"),
+    [(PARTS, "choice"), pytest.param(PAIR, "passes", marks=pytest.mark.slow)],
+    ids=["parts", "pair"],
+)
+def test_what_is_compiled_is_kept_and_used_again(program: str, module: str, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "compiled"
+    first = started(folder, program).stdout.split("\n")
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
     assert first[0] == "True"
-    assert first[1] == "CpuDecoder row-invariant by construction"
+    assert first[1].startswith(("Parts ", "CpuDecoder row-invariant by construction "))
     files = {path: path.stat().st_mtime_ns for path in kept_in(tmp_path)}
     assert files
     # numba writes an index that several functions share without a lock between processes.
     assert len(list(tmp_path.rglob("*columns*.nbi"))) == len(list(tmp_path.rglob("*columns*.nbc"))) > 1
-    second = started(tmp_path / "cache" / "compiled").stdout.split("\n")
+    second = started(folder, program).stdout.split("\n")
     assert second[0] == "False"
     assert second[1:] == first[1:]
     assert {path: path.stat().st_mtime_ns for path in kept_in(tmp_path)} == files
-    if find_spec("bitsandbytes"):
-        other = [started(tmp_path / "cache" / "compiled", "int8").stdout.split("\n")[0] for _ in range(2)]
+    if program == PARTS or find_spec("bitsandbytes"):
+        other = [started(folder, program, "int8").stdout.split("\n")[0] for _ in range(2)]
         assert other == ["True", "False"], "what a pair needs besides is told too, once"
-    for path in (*tmp_path.rglob("*passes*"), *tmp_path.rglob("*columns*")):
+    damaged = [*tmp_path.rglob(f"*{module}*"), *tmp_path.rglob("*columns*")]
+    assert {path.name.partition(".")[0] for path in damaged} >= {module, "products"}
+    for path in damaged:
         path.write_bytes(b"no such thing")
-    third = started(tmp_path / "cache" / "compiled")
+    third = started(folder, program)
     assert third.stdout.split("\n")[1:] == first[1:]
     assert "cannot be used" in third.stderr
-    assert "cannot be used" not in started(tmp_path / "cache" / "compiled").stderr
+    assert "cannot be used" not in started(folder, program).stderr
+
+
+def test_a_pair_that_was_started_starts_without_compiling() -> None:
+    """In the folder of all tests, where most of it is."""
+    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    first, second = (started(folder, PAIR).stdout.split("\n") for _ in range(2))
+    assert first[1].startswith("CpuDecoder row-invariant by construction ")
+    assert second == ["False", *first[1:]]
 
 
 def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path) -> None:
@@ -71,7 +105,7 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path) -> Non
     passing = tmp_path / "passing"
     passing.mkdir()
     found = started(taken / "compiled", TMPDIR=str(passing))
-    assert found.stdout.startswith("True\nCpuDecoder")
+    assert found.stdout.startswith("True\nParts")
     assert "cannot be written" in found.stderr
     assert not list(passing.iterdir()), "nothing is left behind"
 
@@ -79,5 +113,5 @@ def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("missing", "error"), [("numba", "ImportError"), ("llvmlite", "OSError")])
 def test_without_the_compiler_the_plain_decoder_runs(missing: str, error: str, tmp_path: Path) -> None:
     (tmp_path / f"{missing}.py").write_text(f"raise {error}('not for this system')")
-    found = started(tmp_path / "never", PYTHONPATH=str(tmp_path))
+    found = started(tmp_path / "never", PAIR, PYTHONPATH=str(tmp_path))
     assert "\nDecoder row-invariant products" in found.stdout
