@@ -54,8 +54,7 @@ def _unlike(out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 def test_shapes_that_are_remembered_are_told_apart() -> None:
     for _ in range(2):
         one, other, third = (
-            tl.block_type(kind, [16, columns])
-            for kind, columns in ((tl.float32, 32), (tl.int32, 32), (tl.float32, 64))
+            tl.block_type(kind, [16, columns]) for kind, columns in ((tl.float32, 32), (tl.int32, 32), (tl.float32, 64))
         )
         assert one == tl.block_type(tl.float32, [16, 32])
         assert [kind == one for kind in (other, third, tl.float32)] == [False] * 3
