@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, process_time
+from time import monotonic
 
 import pytest
-import textual.app
+import settling
+import sheets
 from textual._context import visible_screen_stack
 from textual.app import App
 from textual.pilot import Pilot
@@ -31,24 +32,10 @@ def _no_clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "here")
 
 
-QUIET_S = 0.005
-
-
-async def quiet(min_sleep: float = QUIET_S, max_sleep: float = 1.0) -> None:
-    """Textual's `wait_for_idle` in a quarter of its time, for `press` waits so twice a key.
-
-    Nothing happens in the app when this process neither works nor wakes late, as where others have the processors.
-    """
-    begun = monotonic()
-    while True:
-        slept, worked = monotonic(), process_time()
-        await asyncio.sleep(QUIET_S)
-        now, work = monotonic(), process_time() - worked
-        if now - begun >= max_sleep or (now - begun > min_sleep and work < QUIET_S / 20 and now - slept < 2 * QUIET_S):
-            return
-
-
-textual.app.wait_for_idle = quiet
+settling.install()
+sheets.install()
+LOOK_S = 0.005
+"""Seconds between looks at what is waited for."""
 
 
 def pair(id: str, name: str) -> Pair:
@@ -72,13 +59,15 @@ def flush(store: Store) -> None:
     assert store._writer.put(lambda _: None).wait(5)
 
 
-async def wait_until(pilot: Pilot[None], true: Callable[[], object], seconds: float = 10.0) -> None:
-    """Let the app run until `true()`; fail after `seconds`."""
-    for _ in range(int(seconds / 0.02)):
-        await pilot.pause(0.02)
+async def wait_until(pilot: Pilot[None], true: Callable[[], object], seconds: float = 60.0) -> None:
+    """Let the app run until `true()` of what has settled; fail after `seconds`."""
+    end = monotonic() + seconds
+    while True:
+        await pilot.pause()
         if true():
             return
-    raise AssertionError("it never came true")
+        assert monotonic() < end, "it never came true"
+        await asyncio.sleep(LOOK_S)
 
 
 async def loaded(app: SpecchatApp, pilot: Pilot[None]) -> None:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import sheets
 from conftest import make_app
 from textual.css import stylesheet
 from textual.dom import DOMNode
@@ -103,6 +104,7 @@ async def test_styles_are_read_once_before_the_first_frame(monkeypatch: pytest.M
         return parse(scope, css, *rest, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stylesheet, "parse", counting)
+    monkeypatch.setattr(sheets, "READ", {})
     app = make_app(FakeEngine())
     async with app.run_test():
         chat = [css for css in read if "Transcript" in css]

@@ -8,6 +8,7 @@ from textual.color import Color
 from textual.content import Content
 
 from specchat.engine.fake import FakeEngine
+from specchat.tui.app import SpecchatApp
 from specchat.tui.themes import textual_theme
 from specchat.tui.widgets.choice import Choice
 
@@ -27,7 +28,8 @@ async def test_a_chat_shows_in_every_theme(name: str) -> None:
         assert app.theme == name
 
 
-async def test_the_chosen_theme_is_in_sight() -> None:
+async def test_the_chosen_theme_is_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SpecchatApp, "refresh_css", lambda *_, **__: None)  # its colours are for the test above
     app = make_app(FakeEngine((REPLY,)), replace(LAUNCH, theme="contrast"))
     async with app.run_test(size=(80, 40)) as pilot:
         await loaded(app, pilot)
