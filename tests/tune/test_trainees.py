@@ -192,6 +192,17 @@ def test_only_drawn_anchors_are_learnt_from(target: Target, learnt: list[Path]) 
     assert trainee.loss(batch, 9).item() != trainee.loss(batch, 10).item()
 
 
+def test_no_place_is_guessed_from_before_a_text(target: Target, learnt: list[Path]) -> None:
+    row = Row.read(learnt[0])
+    cut = row.start - 2
+    states = {layer: states[cut:] for layer, states in row.states.items()}
+    bare = replace(row, tokens=row.tokens[cut:], start=2, states=states)
+    trainee = untrained("medusa", target, [])
+    rounded(trainee)
+    # Of a slot the heads see no more than its own state.
+    assert trainee.loss(Batch.of([bare]), 0).item() == pytest.approx(trainee.loss(Batch.of([row]), 0).item(), rel=1e-4)
+
+
 def test_dflash_looks_at_layers_spread_as_in_its_paper() -> None:
     assert dflash.read_layers(36) == (2, 10, 18, 26, 34)
     assert dflash.read_layers(8) == (2, 6)
@@ -210,6 +221,8 @@ def test_a_masked_token_is_one_that_no_text_has(target: Target) -> None:
     assert dflash.mask_token(filled) == VOCAB + 3
     ended = replace(checkpoint, config=replace(target.config, eos=frozenset({VOCAB - 1, VOCAB - 2})))
     assert dflash.mask_token(ended) == VOCAB - 3
+    nothing_left = replace(checkpoint, config=replace(target.config, eos=frozenset(range(256, VOCAB))))
+    assert dflash.mask_token(nothing_left) == VOCAB - 1
 
 
 @pytest.fixture

@@ -43,6 +43,14 @@ def test_stopped_and_resumed_weights_are_those_of_one_run(
     assert any(not torch.equal(weight, untouched[name]) for name, weight in weights(whole).items())
 
 
+def test_each_step_draws_anew(target: Target, learnt: list[Path], tmp_path: Path) -> None:
+    trainee, seeds = untrained("medusa", target, []), list[int]()
+    loss = trainee.loss
+    trainee.loss = lambda batch, seed: (seeds.append(seed), loss(batch, seed))[1]  # type: ignore[method-assign]
+    list(Training(trainee, tmp_path / "state").run(learnt, 5, lambda: False))
+    assert len(set(seeds)) == 5
+
+
 def test_a_process_that_is_killed_loses_what_came_after_the_last_saving(
     target: Target, learnt: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
