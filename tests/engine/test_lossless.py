@@ -70,10 +70,10 @@ def check_all_lengths(session: Session, name: str, strategies: list[str]) -> Non
     for seed, (prompt, bias, lengths) in enumerate([*each, ("abcab", few, LENGTHS)]):
         sampling = SAMPLINGS[name]
         sampling = replace(sampling, seed=seed, logit_bias=sampling.logit_bias | bias)
-        plain = finished(reply(session, prompt, sampling, Limits(60), Speculation()))
+        plain = finished(reply(session, prompt, sampling, Limits(40), Speculation()))
         assert plain.stats.num_draft_tokens == 0
         for strategy, length in product(strategies, lengths):
-            last = finished(reply(session, prompt, sampling, Limits(60), Speculation(strategy, length)))
+            last = finished(reply(session, prompt, sampling, Limits(40), Speculation(strategy, length)))
             assert last.token_ids == plain.token_ids, (strategy, length, prompt)
             assert (last.text, last.reason) == (plain.text, plain.reason)
             drafted[strategy] += last.stats.num_draft_tokens
@@ -88,9 +88,9 @@ def test_real_weights_write_the_same_with_every_strategy(real_session: Session) 
     for seed, sampling in enumerate(SAMPLINGS.values()):
         sampling = replace(sampling, seed=seed)
         prompt = "Once upon a time there was a cat. The cat"
-        plain = finished(reply(real_session, prompt, sampling, Limits(80), Speculation()))
+        plain = finished(reply(real_session, prompt, sampling, Limits(40), Speculation()))
         for strategy in HEADLESS:
-            last = finished(reply(real_session, prompt, sampling, Limits(80), Speculation(strategy, 8)))
+            last = finished(reply(real_session, prompt, sampling, Limits(40), Speculation(strategy, 8)))
             assert last.token_ids == plain.token_ids, strategy
 
 
@@ -109,44 +109,61 @@ def ends(session: Session) -> Iterator[Callable[[Collection[int]], None]]:
 Ends = Callable[[Collection[int]], None]
 
 
+@pytest.fixture(scope="module")
+def free(session: Session) -> dict[str, Finished]:
+    """What plain writes with each sampling where nothing ends the reply but 40 tokens."""
+    kept, session.eos = session.eos, frozenset()
+    made = {name: finished(reply(session, "abc", s, Limits(40), Speculation())) for name, s in SAMPLINGS.items()}
+    session.eos = kept
+    return made
+
+
+def in_turn(places: tuple[int, ...], name: str) -> set[int]:
+    """Two of the places: each strategy meets all of them, with one sampling or another."""
+    at = list(SAMPLINGS).index(name)
+    return {places[at % len(places)], places[(at + 2) % len(places)]}
+
+
 @pytest.mark.parametrize("name", SAMPLINGS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_end_token_inside_an_accepted_block_ends_the_reply(
-    session: Session, ends: Ends, strategy: str, name: str
+    session: Session, free: dict[str, Finished], ends: Ends, strategy: str, name: str
 ) -> None:
-    ends(())
-    free = finished(reply(session, "abc", SAMPLINGS[name], Limits(20), Speculation()))
-    for cut in (1, 2, 5, 9, 11):
-        end = free.token_ids[cut]
+    plain = free[name].token_ids
+    for cut in in_turn((1, 2, 5, 9, 11), name):
+        end = plain[cut]
         ends({end})
         last = finished(reply(session, "abc", SAMPLINGS[name], Limits(20), Speculation.of(strategy)))
-        assert last.token_ids == free.token_ids[: free.token_ids.index(end) + 1]
+        assert last.token_ids == plain[: plain.index(end) + 1]
         assert last.reason == "stop"
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_stop_strings_cut_the_text_and_end_the_reply(session: Session, ends: Ends, strategy: str, name: str) -> None:
+def test_stop_strings_cut_the_text_and_end_the_reply(
+    session: Session, free: dict[str, Finished], ends: Ends, strategy: str, name: str
+) -> None:
     ends(())
-    free = finished(reply(session, "abc", SAMPLINGS[name], Limits(40), Speculation()))
-    for start in (0, 7, 20):
-        stop = free.text[start : start + 3]
+    plain = free[name]
+    for start in in_turn((0, 7, 20), name):
+        stop = plain.text[start : start + 3]
         events = reply(session, "abc", SAMPLINGS[name], Limits(40, (stop, "never said")), Speculation.of(strategy, 8))
         last = finished(events)
-        assert last.text == free.text[: free.text.index(stop)]
+        assert last.text == plain.text[: plain.text.index(stop)]
         assert last.reason == "stop"
-        assert last.token_ids == free.token_ids[: len(last.token_ids)]
+        assert last.token_ids == plain.token_ids[: len(last.token_ids)]
         assert shown(events) == last.text
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_token_limit_is_exact(session: Session, ends: Ends, strategy: str, name: str) -> None:
+def test_the_token_limit_is_exact(
+    session: Session, free: dict[str, Finished], ends: Ends, strategy: str, name: str
+) -> None:
     ends(())
-    free = finished(reply(session, "abc", SAMPLINGS[name], Limits(30), Speculation()))
-    for limit in (0, 1, 2, 5, 9):
+    for limit in in_turn((0, 1, 2, 5, 9), name):
         last = finished(reply(session, "abc", SAMPLINGS[name], Limits(limit), Speculation.of(strategy)))
-        assert last.token_ids == free.token_ids[:limit]
+        assert last.token_ids == free[name].token_ids[:limit]
         assert last.reason == "length"
 
 

@@ -14,7 +14,7 @@ from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu, perturbed
 
-REPLY = 600
+REPLY = 300
 WITHOUT_HEADS = [name for name, info in STRATEGIES.items() if not info.needs_head]
 SETTLED = len(WITHOUT_HEADS)
 """Turns after which buffers that are made once are there; the last turn is by the strategy of the last of these."""
@@ -51,7 +51,7 @@ def turn(session: Session, chat: list[Message], index: int) -> int:
     return len(finished.token_ids)
 
 
-def test_ten_thousand_tokens_leave_nothing_behind(tmp_path: Path) -> None:
+def test_thousands_of_tokens_leave_nothing_behind(tmp_path: Path) -> None:
     target = checkpoint(tmp_path / "t", max_position_embeddings=8192, num_key_value_heads=2, eos_token_id=None)
     draft = perturbed(tmp_path / "d", target, 0.05)
     pair = PairSpec("t", "T", on_cpu(target), on_cpu(draft))
@@ -68,7 +68,7 @@ def test_ten_thousand_tokens_leave_nothing_behind(tmp_path: Path) -> None:
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert tokens + later >= 10_000
+    assert tokens + later >= 5_000
     assert tensor_bytes() <= held
     assert session.runner.memory() == known
     assert grown <= BYTES_A_TOKEN * later, f"{grown / later:.0f} bytes a token"

@@ -163,7 +163,11 @@ def test_a_cold_reply_is_as_the_first_one(session: Session, strategy: str, monke
     # Replies between the two: the caches hold the very prompt, and the search for what to skip has gone on.
     for between in STRATEGIES:
         warm = replace(
-            request, speculation=Speculation.of(between), cold=False, sampling=Sampling(seed=9, temperature=1)
+            request,
+            speculation=Speculation.of(between),
+            cold=False,
+            sampling=Sampling(seed=9, temperature=1),
+            limits=Limits(100 if between == "swift" else 20),
         )
         assert started(list(session.generate(warm))).reused > 0
     assert swift.search.trials > 0
