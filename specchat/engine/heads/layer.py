@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, silu
 
+from specchat.engine.heads.need import compiles
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import STASH_ROWS, CachedDecoder
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import TILE, Linear
-from specchat.engine.model.vectors import LANES, fits, workers
+from specchat.engine.model.vectors import LANES
 from specchat.engine.model.weights import Weights
-from specchat.engine.threads import CORES
 
 
 class Places(NamedTuple):
@@ -69,7 +69,7 @@ class HeadLayer:
         self._keys, self._values = (torch.zeros(c.kv_heads, slots, c.head_dim) for _ in range(2))
         self._chain: Chained | None = None
         norms = head_norms(weights, names, c)
-        if target.compiled and fits(c) and workers(c, CORES) == 1 and len(norms) != 1:
+        if target.compiled and compiles(c) and len(norms) != 1:
             from specchat.engine.cpu.head_layer import CompiledLayer
 
             cache, rope = (self._keys, self._values), (self._cos, self._sin)

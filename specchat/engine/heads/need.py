@@ -5,6 +5,7 @@ from typing import Protocol
 from specchat.engine.heads.block_settings import BlockSettings
 from specchat.engine.heads.settings import Eagle3Settings, Given, layer_of
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.vectors import fits, workers
 from specchat.engine.strategies import Head
 
 
@@ -21,7 +22,20 @@ def need(head: Head, files: Counted, target: ModelConfig, context: int) -> int:
     Raises:
         ModelError: the settings are of no such head.
     """
-    return 4 * (files.values + _kept(head, files, target) * min(context, target.context))
+    return 4 * (files.values + _twice(head, files, target) + _kept(head, files, target) * min(context, target.context))
+
+
+def compiles(layer: ModelConfig) -> bool:
+    """Whether a layer of this shape may have a compiled one beside it, for chains: `cpu.head_layer`."""
+    return fits(layer) and workers(layer, 2) == 1
+
+
+def _twice(head: Head, files: Given, target: ModelConfig) -> int:
+    """Weights that are held a second time, for chains."""
+    if head not in ("eagle", "eagle3", "peagle"):
+        return 0
+    layer = layer_of(files, files.settings) if head == "eagle" else Eagle3Settings.read(files, target, head).layer
+    return layer.layers * layer.layer_parameters if compiles(layer) else 0
 
 
 def _kept(head: Head, files: Given, target: ModelConfig) -> int:

@@ -56,14 +56,16 @@ class ModelConfig:
     def parameters(self) -> int:
         """Number of weights, biases and head norms left out, a tied head counted once."""
         head = self.vocab * self.hidden
-        return self.layers * self._layer_parameters() + self.hidden + head * (1 if self.tied else 2)
+        return self.layers * self.layer_parameters + self.hidden + head * (1 if self.tied else 2)
 
     @property
     def head_layers(self) -> float:
         """How many layers have as many weights as the head."""
-        return self.vocab * self.hidden / self._layer_parameters()
+        return self.vocab * self.hidden / self.layer_parameters
 
-    def _layer_parameters(self) -> int:
+    @property
+    def layer_parameters(self) -> int:
+        """Weights of a layer, biases and head norms left out."""
         attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
         return attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
 
