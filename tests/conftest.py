@@ -12,15 +12,23 @@ DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.s
 """What shows an NVIDIA driver, of Linux itself and of Windows below WSL2."""
 LONG = (
     "tests/test_lint.py",
+    "tests/cpu/test_decoder.py",
+    "tests/tui/test_hostile.py",
+    "tests/tui/test_real.py",
+    "tests/tui/test_trouble.py",
+    "tests/device/test_decoding.py",
     "tests/cpu/test_compiled.py",
     "tests/device/test_trees.py",
     "tests/engine/test_check.py",
-    "tests/tui/test_hostile.py",
-    "tests/tui/test_real.py",
-    "tests/engine/test_memory.py",
+    "tests/engine/test_demo.py",
+    "tests/kernels/test_products.py",
+    "tests/kernels/test_attention.py",
     "tests/tui/test_kill.py",
-    "tests/device/test_session.py",
     "tests/device/test_prepare.py",
+    "tests/device/test_draft_vocabulary.py",
+    "tests/device/test_session.py",
+    "tests/device/test_on_host.py",
+    "tests/engine/test_memory.py",
 )
 """Files whose few tests take long: who came to one of them last would end alone."""
 GPU_TEST_S = 1800

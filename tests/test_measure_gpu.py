@@ -67,8 +67,9 @@ def test_a_part_that_is_asked_for_runs_again(tmp_path: Path) -> None:
 
 
 def test_a_part_that_takes_too_long_is_ended_with_all_it_started_and_left_to_do(tmp_path: Path) -> None:
-    source = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); "
-    slow = script("slow", source + "print('begun', flush=True); time.sleep(60)")
+    source = "print('begun', flush=True); import subprocess, sys, time; "
+    source += "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
+    slow = script("slow", source)
     one = record(tmp_path, slow, LAST)
     assert run_all(one, lambda _: None, limit_s=2.0) is slow
     assert one.outcomes["slow"].state == "out of time"

