@@ -11,6 +11,7 @@ import pytest
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.so.1"))
 """What shows an NVIDIA driver, of Linux itself and of Windows below WSL2."""
 LONG = (
+    "tests/tui/test_collector.py",
     "tests/test_lint.py",
     "tests/cpu/test_decoder.py",
     "tests/tui/test_hostile.py",
@@ -30,7 +31,10 @@ LONG = (
     "tests/device/test_on_host.py",
     "tests/engine/test_memory.py",
 )
-"""Files whose few tests take long: who came to one of them last would end alone."""
+"""Files whose few tests take long: who came to one of them last would end alone.
+
+The first one collects all garbage there is, of which a process that begins has little.
+"""
 GPU_TEST_S = 1800
 """Seconds that a test on a GPU may take: the first one compiles every kernel."""
 

@@ -60,7 +60,7 @@ def save(store: Store, chat: Conversation) -> None:
 
 def flush(store: Store) -> None:
     """Wait for the writer."""
-    assert store._writer.put(lambda _: None).wait(5)
+    assert store._writer.put(lambda _: None).wait(60)
 
 
 @pytest.fixture

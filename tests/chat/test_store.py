@@ -117,7 +117,7 @@ def test_duplicates_share_nothing(store: Store) -> None:
     chat = a_chat()
     save(store, chat)
     key, done = store.duplicate(chat.key)
-    assert done.wait(5)
+    assert done.wait(60)
     copy, row = store.load(key)
     assert row.title == "Tell me about a fox (copy)"
     assert [turn.prompt for turn in copy.turns] == [turn.prompt for turn in chat.turns]
@@ -201,7 +201,7 @@ def test_search_finds_scripts_without_spaces_anywhere_and_in_titles(store: Store
         store.add_turn(chat, chat.ask(text), {})
         store.rename(chat.key, "x")
     assert {hit.chat for hit in store.search("東京")} == {at_start.key, within.key}
-    store.rename(within.key, "私の東京旅行").wait(5)
+    store.rename(within.key, "私の東京旅行").wait(60)
     assert [hit.chat for hit in store.search("東京") if hit.role == "title"] == [within.key]
     assert [hit.role for hit in store.search("東京")] == ["title", "user", "user"]
 
@@ -458,10 +458,10 @@ def test_a_change_that_fails_in_any_way_does_not_end_the_saving(store: Store) ->
 def test_a_name_given_in_another_copy_outlives_an_older_one(store: Store, tmp_path: Path) -> None:
     chat = a_chat()
     save(store, chat)
-    store.rename(chat.key, "first").wait(5)
+    store.rename(chat.key, "first").wait(60)
     here, _ = store.load(chat.key)
     other = Store(tmp_path / "chats.db")
-    other.rename(chat.key, "second").wait(5)
+    other.rename(chat.key, "second").wait(60)
     other.close()
     assert here.name == "first"
     store.add_turn(here, here.ask("And now?"), {})
@@ -476,7 +476,7 @@ def test_a_chat_deleted_in_another_copy_comes_back_with_the_next_prompt(store: S
     chat = a_chat()
     save(store, chat)
     other = Store(tmp_path / "chats.db")
-    other.delete(chat.key).wait(5)
+    other.delete(chat.key).wait(60)
     store.save_chat(chat, {})
     flush(store)
     assert store.chats() == []
@@ -553,7 +553,7 @@ def test_replies_of_saved_chats_are_given_the_newest_first(store: Store) -> None
         save(store, chat)
     texts = tuple(turn.reply.raw for turn in reversed(first.turns) if turn.reply)
     assert len(texts) == 2
-    assert store.delete(gone.key).wait(5)
+    assert store.delete(gone.key).wait(60)
     assert [key for key, _ in store.replies(10_000)] == [second.key, first.key]
     assert {text for _, found in store.replies(10_000) for text in found} >= set(texts)
     newest = store.replies(10_000)[0][1]

@@ -229,7 +229,7 @@ def test_a_chat_that_is_gone_is_told(run: Run, store: Store, monkeypatch: pytest
     assert (result.exit_code, "any more" in result.stderr) == (ExitCode.UNUSABLE, True)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
@@ -258,7 +258,7 @@ def test_keys_complete(store: Store) -> None:
 
 def test_keys_of_deleted_chats_complete(store: Store) -> None:
     kept, gone = chat_about(store, "kept"), chat_about(store, "gone")
-    store.delete(gone.key).wait(5)
+    store.delete(gone.key).wait(60)
     assert complete("chats", "restore", "") == [gone.key]
     assert complete("chats", "delete", "") == [kept.key, "last"]
 

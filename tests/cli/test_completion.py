@@ -73,7 +73,7 @@ def program(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     (path.parent / "my notes.txt").touch()
     (home / "data").mkdir(parents=True)
     store = Store(home / "data" / "chats.db")
-    store.insert(ChatRow("abc", "", "A fox, an owl: 'both'"), [], {})[1].wait(5)
+    store.insert(ChatRow("abc", "", "A fox, an owl: 'both'"), [], {})[1].wait(60)
     store.close()
     monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from specchat.engine.api import Event, Finished, Generate, Load, Started
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message, Speculation
 from tests.cli.conftest import Run, configure
-from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, wait_for, workers
+from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, taken, wait_for, workers
 
 REPLIES = ("One.", "Two \x1b[2Jtwo.", "Three.")
 
@@ -241,7 +240,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     terminal.type(b"stuck\n")
     wait_for(lambda: "stuck" in log.read_text())
     os.kill(terminal.pid, signal.SIGINT)
-    time.sleep(0.3)
+    wait_for(lambda: taken(terminal.pid, signal.SIGINT))
     os.kill(terminal.pid, signal.SIGINT)
     assert terminal.end() == ExitCode.INTERRUPTED
     wait_for(lambda: not Path(f"/proc/{worker}").exists())

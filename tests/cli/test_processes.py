@@ -53,6 +53,16 @@ def wait_for(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+def taken(process: int, number: signal.Signals) -> bool:
+    """Whether the signal was delivered, and time given to act on it: two that wait are one."""
+    status = Path(f"/proc/{process}/status").read_text()
+    waiting = int(re.findall(r"ShdPnd:\s*(\w+)", status)[0], 16)
+    if not waiting >> (number - 1) & 1:
+        time.sleep(0.5)
+        return True
+    return False
+
+
 def wait_until_logged(words: str) -> None:
     log = Path(os.environ["SPECCHAT_HOME"]) / "state" / "engine.log"
     wait_for(lambda: log.exists() and words in log.read_text())
@@ -154,7 +164,7 @@ def test_a_second_interrupt_ends_a_reply_that_does_not_stop() -> None:
     process = ask("stuck")
     wait_until_logged("stuck")
     os.killpg(process.pid, signal.SIGINT)
-    time.sleep(0.3)
+    wait_for(lambda: taken(process.pid, signal.SIGINT))
     os.killpg(process.pid, signal.SIGINT)
     out, errors = process.communicate(timeout=PATIENCE_S)
     assert (out, errors.strip()) == ("", "")

@@ -4,7 +4,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 from time import monotonic, sleep
@@ -30,6 +30,7 @@ FILES = {
     "modeling_llama.py": b"print('code')",
     "README.md": b"# words",
 }
+PATIENCE_S = 60.0
 KEPT = {"config.json", "tokenizer.json", "model.safetensors"}
 
 
@@ -50,6 +51,17 @@ def hub(loopback: LoopbackHub, tmp_path: Path) -> Hub:
 def pull(hub: Hub, told: list[Progress] | None = None) -> Path:
     listing = look_up(hub, REPO)
     return Download(hub, listing, needed(listing), (told if told is not None else []).append).run()
+
+
+def until(true: Callable[[], object]) -> None:
+    end = monotonic() + PATIENCE_S
+    while not true():
+        assert monotonic() < end, "it never came true"
+        sleep(0.01)
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def blobs(hub: Hub) -> set[str]:
@@ -131,12 +143,10 @@ def test_what_was_cancelled_goes_on_where_it_was(hub: Hub, loopback: LoopbackHub
 
     thread = Thread(target=run)
     thread.start()
-    until = monotonic() + 10
-    while (not part.exists() or not part.stat().st_size) and monotonic() < until:
-        sleep(0.01)
+    until(lambda: size(part))
     running.cancel()
     loopback.stalls.clear()
-    thread.join(15)
+    thread.join(PATIENCE_S)
     assert ended
     assert not registered(hub)
     kept = part.stat().st_size
@@ -264,13 +274,10 @@ def test_two_programs_that_pull_the_same_model_do_it_once(hub: Hub, loopback: Lo
 def test_a_program_that_is_killed_keeps_its_part(hub: Hub, loopback: LoopbackHub) -> None:
     loopback.pace = 0.01
     running = subprocess.Popen([sys.executable, "-c", PULL, hub.endpoint, str(hub.cache)], stdout=subprocess.DEVNULL)
-    until = monotonic() + 30
-    while loopback.sent.get("model.safetensors", 0) < 100_000 and monotonic() < until:
-        sleep(0.01)
+    until(lambda: size(hub.partial(REPO, sha256(WEIGHTS))))
     running.kill()
     running.wait()
     loopback.pace = 0
-    sleep(0.05)
     loopback.sent = {}
     assert (pull(hub) / "model.safetensors").read_bytes() == WEIGHTS
     assert loopback.sent["model.safetensors"] < len(WEIGHTS)
@@ -355,15 +362,11 @@ def test_small_files_are_checked_by_gits_hash(hub: Hub) -> None:
 def test_several_files_come_side_by_side(hub: Hub, loopback: LoopbackHub) -> None:
     shards = {f"model-0000{n}-of-00003.safetensors": bytes([n]) * 40_960 for n in (1, 2, 3)}
     loopback.repos[REPO] = {**shards, "config.json": b"{}", "model.safetensors.index.json": b"{}"}
-    loopback.pace = 0.02
-    order: list[str] = []
+    loopback.stalls.set()
     listing = look_up(hub, REPO)
     running = Thread(target=Download(hub, listing, needed(listing)).run)
     running.start()
-    while running.is_alive():
-        order += [name for name in shards if 0 < loopback.sent.get(name, 0) < len(shards[name])]
-        sleep(0.005)
+    until(lambda: all(0 < loopback.sent.get(name, 0) < len(shards[name]) for name in shards))
+    loopback.stalls.clear()
     running.join()
-    begun = {name: order.index(name) for name in shards}
-    ended = {name: len(order) - order[::-1].index(name) for name in shards}
-    assert max(begun.values()) < min(ended.values())
+    assert all(loopback.sent[name] == len(shards[name]) for name in shards)

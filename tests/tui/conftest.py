@@ -1,6 +1,7 @@
 """The app over a scripted engine."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -32,6 +33,12 @@ def _no_clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "here")
 
 
+@pytest.fixture(autouse=True)
+def _left_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep an idle app from going through the garbage of all apps before it, for seconds."""
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
+
+
 settling.install()
 sheets.install()
 LOOK_S = 0.005
@@ -56,7 +63,7 @@ def make_app(engine: FakeEngine, launch: Launch = LAUNCH, catalog: Catalog = CAT
 
 def flush(store: Store) -> None:
     """Wait until all is saved."""
-    assert store._writer.put(lambda _: None).wait(5)
+    assert store._writer.put(lambda _: None).wait(60)
 
 
 async def wait_until(pilot: Pilot[None], true: Callable[[], object], seconds: float = 60.0) -> None:

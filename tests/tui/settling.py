@@ -15,7 +15,7 @@ from textual._context import active_app
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-LONGEST_S = 10.0
+LONGEST_S = 60.0
 """Seconds after which what still goes on is taken to go on for good."""
 FRAME_S = 0.005
 """Seconds between looks at an animation, and at a window whose new size is put off."""

@@ -61,7 +61,7 @@ async def test_letters_of_a_jump_are_no_commands() -> None:
 
 
 async def test_words_typed_after_enter_are_the_next_prompt() -> None:
-    app = make_app(FakeEngine(("word " * 200,), tokens_per_second=100))
+    app = make_app(FakeEngine(("word " * 200,), tokens_per_second=1))
     async with app.run_test(size=(100, 30)) as pilot:
         await loaded(app, pilot)
         await burst(app, pilot, *"one", "enter", *"two", "enter", *"three", "enter", *"four")

@@ -17,6 +17,11 @@ class Node:
 
 
 @pytest.fixture(autouse=True)
+def _left_frozen() -> None:
+    """Here what is frozen is collected too."""
+
+
+@pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     gc.collect()
     yield

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -63,9 +63,9 @@ def test_matches_hold_the_letters(query: str, names: list[str]) -> None:
 
 @pytest.mark.timed
 def test_long_paths_of_one_letter_take_no_time() -> None:
-    begin = perf_counter()
+    begin = thread_time()
     ranked("e" * 20 + "x", ["e/" * 2000] * 50, str, 10)
-    assert perf_counter() - begin < 1
+    assert thread_time() - begin < 1
 
 
 # Slash commands

@@ -1,5 +1,6 @@
 """Writing prompts through the keyboard: commands, files, earlier prompts, pastes, personas and presets."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -317,11 +318,14 @@ async def test_typing_never_waits_for_files(folder: Path, monkeypatch: pytest.Mo
 
     del folder
     go = threading.Event()
-    monkeypatch.setattr("specchat.tui.composing.files.list_files", lambda *_: go.wait(5) and None)
-    async with running() as (app, pilot):
+    monkeypatch.setattr("specchat.tui.composing.files.list_files", lambda *_: go.wait(60) and None)
+    async with running() as (app, _):
         try:
-            await pilot.press("at", *"note")
-            assert app.chat.prompt.text == "@note"
+            for character in "@note":  # `press` would wait for the thread
+                app.post_message(events.Key("at" if character == "@" else character, character))
+            async with asyncio.timeout(30):
+                while app.chat.prompt.text != "@note":
+                    await asyncio.sleep(0.01)
         finally:
             go.set()
 
@@ -352,19 +356,19 @@ async def test_earlier_prompts_are_searched(tmp_path: Path) -> None:
 
 @pytest.mark.timed
 async def test_history_search_is_instantaneous() -> None:
-    from time import perf_counter
+    from time import thread_time
 
     from specchat.tui.history import PromptHistory
 
     history = PromptHistory()
     for n in range(500):
         history.add(f"prompt {n} " + "some words " * 1000)
-    begin = perf_counter()
+    begin = thread_time()
     for query in ("p", "prompt 3", "WORDS 499", "nothing like it"):
         found = history.search(query, 100)
     assert found == []
     assert len(history.search("PROMPT 49", 100)) == 15
-    assert perf_counter() - begin < 1
+    assert thread_time() - begin < 1
 
 
 # Pastes

@@ -33,7 +33,7 @@ def looked(watch: GpuWatch, gpu: str = GPU, *, idle: bool = True) -> str:
     """What two looks say, the second after the thread of the first."""
     said = watch.look(gpu, idle=idle)
     if watch._thread is not None:
-        watch._thread.join(5)
+        watch._thread.join(60)
     return said or watch.look(gpu, idle=idle)
 
 
@@ -124,13 +124,13 @@ def test_a_driver_that_hangs_holds_nothing_up(nvml: FakeNvml) -> None:
 
     class Hanging(Counters):
         def read(self) -> Reading:
-            free.wait(5)
+            free.wait(60)
             return super().read()
 
     watch, begun = GpuWatch(Hanging), monotonic()
     for _ in range(20):
         watch.look(GPU, idle=True)
-    assert monotonic() - begun < 2
+    assert monotonic() - begun < 30
     assert nvml.calls.count("nvmlInit") <= 1
     assert watch._thread is not None
     assert watch._thread.daemon

@@ -70,8 +70,7 @@ async def test_a_failed_load_stays_though_the_pair_before_is_back() -> None:
         use_pair(app.chat, CATALOG.pairs[1])
         await wait_until(pilot, lambda: app.session.loaded.loading is None)
         await wait_until(pilot, lambda: app.session.loaded.info and app.session.loaded.name == "demo")
-        await pilot.pause(0.1)
-        assert "No connection. Still using demo" in status(app)
+        await wait_until(pilot, lambda: "No connection. Still using demo" in status(app))
 
 
 async def test_when_another_pair_is_chosen() -> None:

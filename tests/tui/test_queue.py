@@ -19,10 +19,12 @@ async def test_what_is_entered_during_a_reply_is_sent_when_it_has_ended() -> Non
         await pilot.press(*"second", "enter", *"third", "enter")
         await wait_until(pilot, lambda: "next: “second” and 1 more" in status(app))
         assert app.chat.prompt.text == ""
-        for now in (999, 1999, 2999):
-            clock.now = now
-            await pilot.pause(0.2)
-        await wait_until(pilot, lambda: app.session.reply is None and not app.session.waiting)
+
+        def ended() -> bool:
+            clock.now += 999
+            return app.session.reply is None and not app.session.waiting
+
+        await wait_until(pilot, ended)
         assert [turn.prompt for turn in app.session.conversation.turns] == ["count", "second", "third"]
 
 

@@ -62,11 +62,11 @@ def test_a_deleted_chat_is_forgotten_and_one_brought_back_is_told_again(store: S
     session, engine = session_of(store)
     second, _ = keys(store)
     engine.requests.clear()
-    assert session.chats.delete(second).wait(5)
+    assert session.chats.delete(second).wait(60)
     assert told(engine) == [Forget(second)]
     done = session.chats.undelete()
     assert done is not None
-    assert done.wait(5)
+    assert done.wait(60)
     assert told(engine) == [Forget(second), Remember(second, ("The lamp.",))]
     assert session.chats.undelete() is None
 
@@ -74,7 +74,7 @@ def test_a_deleted_chat_is_forgotten_and_one_brought_back_is_told_again(store: S
 def test_nothing_is_told_where_that_is_not_wanted(store: Store) -> None:
     session, engine = session_of(store, copies_saved=False)
     second, _ = keys(store)
-    assert session.chats.delete(second).wait(5)
+    assert session.chats.delete(second).wait(60)
     assert session.chats.undelete() is not None
     assert told(engine) == [Forget(second)]
 

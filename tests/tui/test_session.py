@@ -612,7 +612,7 @@ def test_a_deleted_chat_is_not_answered_further(tmp_path: Path) -> None:
     engine, _, session, _ = half_answered(tmp_path)
     key = session.conversation.key
     session.chats.new()
-    assert session.chats.delete(key).wait(5)
+    assert session.chats.delete(key).wait(60)
     assert any(isinstance(request, Cancel) for request in engine.requests)
     assert session.poll() == [Update("answered")]  # and it is not said to be answered
     assert not session.replies
@@ -626,7 +626,7 @@ def test_a_chat_renamed_while_it_is_answered_keeps_the_new_name(tmp_path: Path) 
     first = session.conversation
     session.chats.rename(first.key, "Numbers")
     session.chats.new()
-    assert session.chats.rename(first.key, "Figures").wait(5)
+    assert session.chats.rename(first.key, "Figures").wait(60)
     clock.now = 99
     assert session.poll() == [Update("answered", "“Figures” is answered")]
     assert session.chats.open(first.key) == ""

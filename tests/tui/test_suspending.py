@@ -17,7 +17,7 @@ PROGRAM = Path(__file__).with_name("logged_app.py")
 
 def read_until(leader: int, words: str) -> None:
     """Read what is drawn until `words` are in it."""
-    output, end = b"", time.monotonic() + 30
+    output, end = b"", time.monotonic() + 60
     while words.encode() not in output:
         assert time.monotonic() < end, output
         if select.select([leader], [], [], 0.1)[0]:
