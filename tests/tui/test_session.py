@@ -451,6 +451,7 @@ def half_answered(folder: Path, strategy: str = "draft") -> tuple[FakeEngine, Cl
     session.send("count")
     clock.now = 0.5
     session.poll()
+    flush(session.chat.saving.store)
     assert session.reply is not None
     return engine, clock, session, session.reply
 
