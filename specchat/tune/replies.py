@@ -78,7 +78,7 @@ def _answered(session: Session, model: CachedDecoder, question: Question, layers
     prompt = session.tokenizer.prompt(question.chat)
     if len(prompt) < 2 or len(prompt) + LEAST_REPLY > session.info.context:
         return None
-    limits = Limits(LONGEST_REPLY)
+    limits = Limits(LONGEST_REPLY, context="refuse")  # of a shortened chat the states would be others
     request = Generate(0, question.chat, question.sampling, limits, Speculation.of("auto"))
     reply: tuple[int, ...] = ()
     for event in session.generate(request):

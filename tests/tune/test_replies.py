@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from specchat.engine.api import Finished, Generate
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
-from specchat.tune.replies import LEAST_REPLY, Question, collect, questions
+from specchat.tune.replies import LEAST_REPLY, Chat, Question, collect, questions
 from specchat.tune.rows import Row, reply
 from tests.engine.test_lossless import finished
 from tests.engine.test_lossless import reply as replied
@@ -81,3 +82,18 @@ def test_a_prompt_without_an_answer_is_passed_over(session: Session, model: Cach
     ]
     assert tuple(reply(tmp_path / "c.safetensors")[:1]) == first
     assert len(reply(tmp_path / "c.safetensors")) >= LEAST_REPLY
+
+
+def test_a_chat_that_fills_the_context_is_answered_whole(
+    session: Session, model: CachedDecoder, tmp_path: Path
+) -> None:
+    # Shortened, as chats are by default, its reply would be another chat's, and the two might not fit together.
+    turn = (Message("user", "x"), Message("assistant", "y"))
+    chat: Chat = CHATS[0]
+    while len(session.tokenizer.prompt((*turn, *chat))) + LEAST_REPLY <= session.info.context:
+        chat = (*turn, *chat)
+    (path,) = collect(session, model, [Question("a", chat, Sampling())], (1,), tmp_path)
+    assert path is not None
+    answer = Generate(0, chat, Sampling(), Limits(REPLY, context="refuse"), Speculation())
+    whole = [event.token_ids for event in session.generate(answer) if isinstance(event, Finished)]
+    assert tuple(reply(path)) == whole[0]
