@@ -16,6 +16,8 @@ from specchat.tune.trainee import Trainee
 
 ROWS = 8
 """Texts of a step."""
+SORTED = 32
+"""Steps whose texts are drawn together."""
 WARM_UP = 20
 """Steps in which the rate rises."""
 DECAY = 0.3
@@ -132,8 +134,22 @@ class Training:
 
 
 def _batch(rows: Sequence[Path], step: int) -> list[Path]:
-    """The rows of a step: all once, in an order that changes from round to round."""
+    """The rows of a step: all once, in an order that changes from round to round.
+
+    Those of a step are about as long, for they are padded: what is drawn for SORTED steps is sorted by its size.
+    """
     count = min(ROWS, len(rows))
-    turn, at = divmod(step, len(rows) // count)
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(SEED + turn)).tolist()
-    return [rows[i] for i in order[at * count : (at + 1) * count]]
+    steps = len(rows) // count
+    turn, at = divmod(step, steps)
+    order = _shuffled(len(rows), SEED + turn)
+    first = at - at % SORTED
+    drawn = order[first * count : min(first + SORTED, steps) * count]
+    drawn.sort(key=lambda i: rows[i].stat().st_size)
+    place = _shuffled(len(drawn) // count, SEED + step - at + first)[at - first]
+    return [rows[i] for i in drawn[place * count : (place + 1) * count]]
+
+
+def _shuffled(count: int, seed: int) -> list[int]:
+    """The numbers below `count` in an order that belongs to `seed`."""
+    order: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    return order

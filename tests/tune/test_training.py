@@ -82,12 +82,31 @@ def test_a_step_that_was_cut_is_not_kept(
     assert (tmp_path / "state").read_bytes() == kept
 
 
-def test_all_rows_come_in_a_round_and_in_another_order_in_the_next() -> None:
-    rows = [Path(str(i)) for i in range(17)]
+def sized(folder: Path, sizes: list[int]) -> list[Path]:
+    """Files of so many bytes."""
+    made = [folder / str(number) for number in range(len(sizes))]
+    for file, size in zip(made, sizes, strict=True):
+        file.write_bytes(bytes(size))
+    return made
+
+
+def test_all_rows_come_in_a_round_and_in_another_order_in_the_next(tmp_path: Path) -> None:
+    rows = sized(tmp_path, [1] * 17)
     rounds = [[row for step in (2 * turn, 2 * turn + 1) for row in training._batch(rows, step)] for turn in range(3)]
     assert all(len(set(turn)) == 16 for turn in rounds)
     assert rounds[0] != rounds[1] != rounds[2]
     assert training._batch(rows[:3], 5) != []
+
+
+def test_rows_of_a_step_are_about_as_long(tmp_path: Path) -> None:
+    count = training.ROWS * training.SORTED
+    rows = sized(tmp_path, [17 * i % (2 * count) for i in range(2 * count)])
+    steps = [[row.stat().st_size for row in training._batch(rows, step)] for step in range(2 * training.SORTED)]
+    assert sorted(size for sizes in steps for size in sizes) == list(range(2 * count))
+    # Drawn as they come, the rows of a step would be seven eighths of the whole range apart.
+    assert sum(max(sizes) - min(sizes) for sizes in steps) / len(steps) < count / 8
+    # And long ones do not come last.
+    assert [sizes[0] for sizes in steps] != sorted(sizes[0] for sizes in steps)
 
 
 def test_more_steps_go_on_with_what_is_trained(target: Target, learnt: list[Path], tmp_path: Path) -> None:
