@@ -18,8 +18,8 @@ WARM_UP = 2
 """First steps that do not count."""
 BUDGET_S = 1.0
 """A slow model is measured on fewer steps."""
-DRAFTED = 4
-"""Draft length at which a draft step is measured."""
+DRAFTED, DRAFTS = 4, 6
+"""Draft length at which a draft step is measured, and how many such steps of a family."""
 CHECKED = (0, 1, 2, 4, 8, MAX_DRAFT_LENGTH)
 """Tokens of the drafts whose checks are measured."""
 ROUNDS = 7
@@ -81,7 +81,7 @@ def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]]) -> None:
 def plain_speed(runner: Runner) -> float:
     """Tokens per second of plain greedy decoding, by the median step, without text; 0 where the context holds none.
     Leaves the cache empty."""
-    timed = [ms for ms, _ in _steps(runner, "plain", 0)]
+    timed = [ms for ms, _ in _steps(runner, "plain", 0, STEPS)]
     return 1e3 / median(timed) if timed else 0.0
 
 
@@ -89,7 +89,7 @@ def draft_costs(runner: Runner) -> dict[str, float]:
     """Milliseconds of drafting a token by the draft model and by each head: the least of the steps, as of checks.
     Leaves the cache empty."""
     timed = {
-        name: [s.draft_ms / s.drafted for _, s in _steps(runner, name, DRAFTED) if s.drafted]
+        name: [s.draft_ms / s.drafted for _, s in _steps(runner, name, DRAFTED, DRAFTS) if s.drafted]
         for name in ("draft", *HEADED)
         if name in runner.drafters
     }
@@ -128,9 +128,9 @@ def _copied(runner: Runner, prompt: list[int], length: int) -> Stepped:
         reply.close()
 
 
-def _steps(runner: Runner, strategy: str, length: int) -> list[tuple[float, Stepped]]:
-    """Milliseconds and outcome of up to STEPS steps after the warm-up."""
-    prompt = [0] * max(1, min(PROMPT, runner.context - (STEPS + WARM_UP) * (length + 1) - 1))
+def _steps(runner: Runner, strategy: str, length: int, most: int) -> list[tuple[float, Stepped]]:
+    """Milliseconds and outcome of up to `most` steps after the warm-up."""
+    prompt = [0] * max(1, min(PROMPT, runner.context - (most + WARM_UP) * (length + 1) - 1))
     runner.target.begin(prompt)
     drafter = runner.drafters[strategy]
     drafter.begin(prompt)
@@ -138,7 +138,7 @@ def _steps(runner: Runner, strategy: str, length: int) -> list[tuple[float, Step
     timed: list[tuple[float, Stepped]] = []
     begun = perf_counter()
     try:
-        for i in range(STEPS + WARM_UP):
+        for i in range(most + WARM_UP):
             if reply.room <= length:
                 break
             start = perf_counter()

@@ -13,12 +13,11 @@ from safetensors.torch import load_file, save_file
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import DTYPES, Checkpoint
-from specchat.engine.model.decoder import STASH_ROWS
 from specchat.engine.model.devices import Machine, place
 from specchat.engine.model.host_need import ROWS, TREE_ROWS, VERIFY_ROWS
 from specchat.engine.model.plan import Model, Need, need, plan
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.runs import STASH_ROWS, Runs
 from specchat.engine.model.vectors import SMALL
 from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.engine.threads import CORES

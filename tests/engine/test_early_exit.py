@@ -56,18 +56,18 @@ def test_what_is_checked_is_a_whole_pass(
     taps, expected = decoder.tap([0, 1, EXIT, 3, LAYERS]), alone.tap([0, 1, EXIT, 3, LAYERS])
     ran = [0] * LAYERS
     read: list[Tensor] = []
-    through, logits = decoder.through, decoder.logits
+    onward, logits = decoder.onward, decoder.logits
 
     def counted(x: Tensor, first: int, last: int, *rest: object) -> Tensor:
         for layer in range(first, last):
             ran[layer] += len(x)
-        return through(x, first, last, *rest)  # type: ignore[arg-type]
+        return onward(x, first, last, *rest)  # type: ignore[arg-type]
 
     def kept(hidden: Tensor) -> Tensor:
         read.append(logits(hidden).clone())
         return read[-1]
 
-    monkeypatch.setattr(decoder, "through", counted)
+    monkeypatch.setattr(decoder, "onward", counted)
     monkeypatch.setattr(decoder, "logits", kept)
     runner = host_runner(decoder, None, EXIT)
     runner.target.begin(PROMPT)

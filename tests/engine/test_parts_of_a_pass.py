@@ -13,7 +13,7 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder, Decoder, Skip
-from specchat.engine.model.runs import Runs, depth_first
+from specchat.engine.model.runs import STASH_ROWS, Runs, depth_first
 from tests.engine.test_decoder import tokens
 from tests.engine.test_trees import PARENTS, path_to
 from tests.engine.tiny import FAMILY, checkpoint
@@ -98,7 +98,7 @@ def test_tapping_changes_no_bit_of_a_pass(make: Make, tmp_path: Path) -> None:
     tapped.tap([1, LAYERS])
     for given, start, runs in ((tokens(30), 0, None), (tokens(11, seed=1), 30, depth_first(PARENTS))):
         assert torch.equal(tapped.forward(given, start, runs=runs), plain.forward(given, start, runs=runs).clone())
-    assert tapped.memory() - plain.memory() == 4 * 64 * 2 * (256 + 11)
+    assert tapped.memory() - plain.memory() == 4 * 64 * 2 * (256 + STASH_ROWS)
 
 
 def test_of_a_tree_the_states_of_the_path_that_stays_are_kept(make: Make, tmp_path: Path) -> None:
@@ -135,3 +135,16 @@ def test_a_text_taken_up_again_has_its_states(make: Make, tmp_path: Path) -> Non
     assert cached.begin(second) == 90
     CachedModel(anew).begin(second)
     assert torch.equal(taps.at(3, 0, 169), expected.at(3, 0, 169))
+
+
+def test_several_threads_keep_the_states_of_one(tmp_path: Path) -> None:
+    opened = Checkpoint.open(checkpoint(tmp_path / "m"))
+    one, three = CpuDecoder(opened, threads=1), CpuDecoder(opened, threads=3)
+    expected, taps = one.tap([0, 2, LAYERS]), three.tap([0, 2, LAYERS])
+    for decoder in (one, three):
+        for round_ in range(40):
+            decoder.forward(tokens(5, seed=round_), 5 * round_)
+        decoder.forward(tokens(11, seed=1), 200, runs=depth_first(PARENTS))
+        decoder.keep(path_to(9), 201)
+    for layer in taps.layers:
+        assert torch.equal(taps.at(layer, 0, 201 + len(path_to(9))), expected.at(layer, 0, 201 + len(path_to(9))))

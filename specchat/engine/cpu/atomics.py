@@ -5,6 +5,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from specchat.engine.cpu.simd import I64, at, constant, inner, load, primitive
 
@@ -40,6 +41,35 @@ def call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: 
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 8), code
+
+
+def entry(function: Any) -> int:
+    """Where the code of a compiled function of one signature begins, for `entered`."""
+    (made,) = function.overloads.values()
+    begins: int = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
+    return begins
+
+
+def entered(function: Any) -> Any:
+    """Calls a compiled function that returns nothing by its `entry`, with a tuple of what it takes.
+
+    A call by name is compiled together with all that it calls once more, which takes as long as the first time.
+    """
+    wanted = function.nopython_signatures[0]
+
+    @primitive
+    def called(typing: Any, begins: Any, arguments: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            given = cgutils.unpack_tuple(builder, values[1])
+            exact = [context.cast(builder, *one) for one in zip(given, arguments, wanted.args, strict=True)]
+            kind = context.call_conv.get_function_type(types.none, wanted.args)
+            pointer = builder.inttoptr(values[0], kind.as_pointer())
+            context.call_conv.call_function(builder, pointer, types.none, wanted.args, exact)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, arguments), code
+
+    return called
 
 
 @primitive

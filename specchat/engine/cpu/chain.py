@@ -11,7 +11,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from specchat.engine.cpu.atomics import address
+from specchat.engine.cpu.atomics import address, entered, entry
 from specchat.engine.cpu.choice import drawn, probability
 from specchat.engine.cpu.compiled import keeping
 from specchat.engine.cpu.layout import laid_out
@@ -23,8 +23,8 @@ from specchat.engine.model.going import Going
 from specchat.engine.model.runs import chain
 from specchat.engine.model.vectors import LANES
 
-_layers: Any = layers
-_head: Any = head
+_layers, _head = entered(layers), entered(head)
+_ENTRIES = entry(layers), entry(head)
 _drawn: Any = drawn
 _PASS = types.Tuple(layers.nopython_signatures[0].args[5:-2])
 """What `passes.layers` takes after `before`, without thread and threads."""
@@ -71,6 +71,7 @@ def _looked_up(form: int, packed: int, token: int, inputs: int, out: int) -> Non
         types.Array(types.int64, 2, "C"),
         types.Array(types.int64, 1, "C"),
         types.Array(types.float32, 2, "C"),
+        types.UniTuple(types.int64, 2),
         _PASS,
         _HEAD,
         types.float32,
@@ -96,6 +97,7 @@ def drafted(
     one: Any,
     before: Any,
     x: Any,
+    entries: Any,
     of_layers: Any,
     of_head: Any,
     temperature: np.float32,
@@ -114,6 +116,7 @@ def drafted(
         embed: address of the packed embeddings, which lie in `form`.
         first, one: int64 [1, 4]: the rows of `fed` as a run, and a run of one row; `before` is empty.
         x: float32 [>= rows, hidden].
+        entries: of `layers` and of `head`.
         temperature: 0 takes the largest score.
         shares: float64 [3, places]: bounds of probabilities (the last place has none), how often a token stays whose
             probability lies there, and how often the one after it does; see `decoding/stop.py`.
@@ -127,9 +130,9 @@ def drafted(
     run, logits = first, of_head[_LOGITS]
     for n in range(limit):
         of_layers[_COUNTERS][:] = 0
-        _layers(x, rows, start, run, before, *of_layers, 0, 1)
+        _layers(entries[0], (x, rows, start, run, before, *of_layers, 0, 1))
         of_head[_COUNTERS][:] = 0
-        _head(x[rows - 1 : rows], 1, *of_head, 0, 1)
+        _head(entries[1], (x[rows - 1 : rows], 1, *of_head, 0, 1))
         start += rows
         rows, run = 1, one
         token = -1
@@ -198,6 +201,7 @@ class Chains:
             _ONE.spans,
             _ONE.before,
             self._x,
+            _ENTRIES,
             self._of_layers,
             self._of_head,
             going.temperature,

@@ -21,13 +21,13 @@ from specchat.engine.cpu.tiles import FORMS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import NOTHING, STASH_ROWS, CachedDecoder, Skip
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
 from specchat.engine.model.going import Going
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
-from specchat.engine.model.runs import Runs, chain
+from specchat.engine.model.runs import STASH_ROWS, Runs, chain
 from specchat.engine.model.vectors import FEW, LANES, workers
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
@@ -120,6 +120,8 @@ class CpuDecoder(CachedDecoder):
         self._scores = np.zeros((threads, self.cache.capacity + LANES + 2 * c.head_dim), np.float32)
         self._logits = np.zeros((0, LANES * int(self._table[-1, PANELS])), np.float32)
         self._counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
+        nowhere = np.zeros((0, 0, 0), np.float32)
+        self._untapped = np.full(c.layers + 1, -1), nowhere, nowhere
         self._layouts: dict[int, Layout] = {}
         self._chains: Chains | None = None
         self._skipped = NOTHING
@@ -150,6 +152,19 @@ class CpuDecoder(CachedDecoder):
     def through(
         self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
     ) -> Tensor:
+        return self._through(x, first, last, start, runs, skip, None)
+
+    def _through(
+        self,
+        x: Tensor,
+        first: int,
+        last: int,
+        start: int,
+        runs: Runs | None,
+        skip: Skip,
+        tapped: tuple[Any, ...] | None,
+    ) -> Tensor:
+        """As `through`; `tapped` where states are kept."""
         rows = len(x)
         layout = self._chain(rows) if runs is None else laid_out(runs)
         if start + layout.reach > self.context:
@@ -159,12 +174,30 @@ class CpuDecoder(CachedDecoder):
         self._x[:rows] = x.numpy()
         self._counters[:] = 0
         self._crew.active = self._count or self._threads(rows).settled
-        parts = self._parts(first, last, skip)
-        self._crew.run(passes.layers, self._x, rows, start, layout.spans, layout.before, *self._of_layers(parts, runs))
+        given = self._of_layers(self._parts(first, last, skip), runs, tapped)
+        self._crew.run(passes.layers, self._x, rows, start, layout.spans, layout.before, *given)
         return torch.from_numpy(self._x[:rows].copy())
 
-    def _of_layers(self, parts: NDArray[np.bool_], runs: Runs | None = None) -> tuple[Any, ...]:
-        """What `passes.layers` takes after its rows."""
+    def onward(
+        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+    ) -> Tensor:
+        # One pass keeps what is tapped on its way.
+        tapped = self._tapped(first, last) if self.taps is not None and skip == NOTHING else None
+        return self._through(x, first, last, start, runs, skip, tapped)
+
+    def _tapped(self, first: int, last: int) -> tuple[Any, ...]:
+        """What `passes.layers` takes to keep the states after layers first, ..., last."""
+        assert self.taps is not None
+        where = np.full(self.config.layers + 1, -1)
+        for index, layer in enumerate(self.taps.layers):
+            if first <= layer <= last:
+                where[layer] = index
+        return where, self.taps.slots.numpy(), self.taps.stash.numpy()
+
+    def _of_layers(
+        self, parts: NDArray[np.bool_], runs: Runs | None = None, tapped: tuple[Any, ...] | None = None
+    ) -> tuple[Any, ...]:
+        """What `passes.layers` takes after its rows; `tapped` where states are kept."""
         return (
             self._stashes if runs is None else self._stash(),
             -1 if runs is None else runs.stashed,
@@ -183,12 +216,15 @@ class CpuDecoder(CachedDecoder):
             self._wide,
             self._own,
             self._scores,
+            0,
+            *(self._untapped if tapped is None else tapped),
             self._counters,
         )
 
     def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
         # Several threads' passes are long, and learnt from one by one.
-        if self._few.most > 1 or isinstance(self._embed, Tensor) or self.taps is not None or len(tokens) > TILE:
+        tapped = self.taps is not None and skip == NOTHING
+        if self._few.most > 1 or isinstance(self._embed, Tensor) or tapped or len(tokens) > TILE:
             return []
         if start + len(tokens) + going.limit - 1 > self.context:
             return []

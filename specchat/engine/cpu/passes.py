@@ -12,7 +12,7 @@ from numba import njit
 
 from specchat.engine.cpu.atomics import address, word
 from specchat.engine.cpu.compiled import keeping
-from specchat.engine.cpu.products import COLUMNS
+from specchat.engine.cpu.products import COLUMNS, INPUTS
 from specchat.engine.cpu.rowwise import attend, copied, norm, turned
 from specchat.engine.cpu.simd import inner
 from specchat.engine.cpu.together import gates, onto, product, turn, wait
@@ -88,7 +88,7 @@ def attention(
 @njit(
     "void(f4[:,::1], i8, i8, i8[:,::1], i8[::1], f4[:,:,:,:,::1], i8, i8[:,::1], i8[:,::1], f4[::1], f4[:,:,::1], "
     "f4[:,:,::1], f4, f4[:,:,:,::1], f4[:,:,:,::1], f4[:,::1], f4[:,::1], i8, b1[:,::1], f4[:,::1], "
-    "f4[:,:,:,::1], f4[:,::1], i8[::1], i8, i8)",
+    "f4[:,:,:,::1], f4[:,::1], i8, i8[::1], f4[:,:,::1], f4[:,:,::1], i8[::1], i8, i8)",
     nogil=True,
     error_model="numpy",
     cache=keeping(),
@@ -116,6 +116,10 @@ def layers(
     wide: Any,
     own: Any,
     scores: Any,
+    given: int,
+    tapped: Any,
+    slots: Any,
+    nodes: Any,
     counters: Any,
     thread: int,
     threads: int,
@@ -136,6 +140,10 @@ def layers(
         wide: float32 [>= rows, the widest product's outputs], shared.
         own: float32 [threads, 2, >= rows, hidden, but LANES * FEW at least].
         scores: float32 [threads, 2 head_dim + capacity + LANES].
+        given: address of what the first attention is given in the place of x with its norm, float32 [rows, inputs]; 0
+            where that is not so.
+        tapped: int64 [layers + 1]: where among `slots` what x is after so many layers is kept, -1 where it is not.
+        slots, nodes: float32 [kept, slots or rows of the stash, hidden], as in `model/taps.py`.
         counters: int64 [LINE * (1 + 5 layers)], zeros.
     """
     hidden, deep, kv_heads, size = x.shape[1], keys.shape[0], keys.shape[1], keys.shape[3]
@@ -146,12 +154,28 @@ def layers(
     scratch = normed + 4 * own.shape[2] * own_row
     board, passed = address(counters), 0
     in_head = 4 * keys.shape[2] * size
-    for layer in range(deep):
+    root = stashed == 0 and runs[0, 0] == 0
+    for layer in range(deep + 1):
+        if thread == 0 and tapped[layer] >= 0:
+            # The others only read x until they have waited for this thread.
+            slot = address(slots) + 4 * hidden * (tapped[layer] * slots.shape[1] + start)
+            node = address(nodes) + 4 * hidden * (tapped[layer] * nodes.shape[1] + stashed)
+            for r in range(rows):
+                copied(xs + 4 * r * hidden, (slot if stashed < 0 else node) + 4 * r * hidden, hidden)
+            if root:
+                copied(xs, slot, hidden)
+        if layer == deep:
+            break
         used, of = 5 * layer, products + 8 * COLUMNS * 4 * layer
         if parts[layer, 0]:
-            for r in range(rows):
-                norm(xs + 4 * r * hidden, address(norms) + 8 * layer * hidden, normed + 4 * r * own_row, hidden, eps)
-            product(rows, normed, own_row, of, plans, more, ys, wide_row, board, used, threads)
+            inputs, inputs_row = normed, own_row
+            if given and not layer:
+                inputs, inputs_row = given, word(of, INPUTS)
+            else:
+                for r in range(rows):
+                    weight = address(norms) + 8 * layer * hidden
+                    norm(xs + 4 * r * hidden, weight, normed + 4 * r * own_row, hidden, eps)
+            product(rows, inputs, inputs_row, of, plans, more, ys, wide_row, board, used, threads)
             passed = wait(board, passed, threads)
             head = turn(board, used + 1, threads, 0)
             while head < kv_heads:

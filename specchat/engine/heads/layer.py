@@ -12,10 +12,11 @@ from torch.nn.functional import scaled_dot_product_attention, silu
 
 from specchat.engine.heads.need import compiles
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.decoder import STASH_ROWS, CachedDecoder
+from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import TILE, Linear
+from specchat.engine.model.runs import STASH_ROWS
 from specchat.engine.model.vectors import LANES
 from specchat.engine.model.weights import Weights
 

@@ -21,7 +21,7 @@ from specchat.engine.model.padding import joined
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, Linear
-from specchat.engine.model.runs import Runs, chain
+from specchat.engine.model.runs import STASH_ROWS, Runs, chain
 from specchat.engine.model.taps import Taps
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
@@ -36,9 +36,6 @@ class Skip:
 
 
 NOTHING = Skip()
-
-STASH_ROWS = 64
-"""Most nodes of a tree that a model runs over."""
 
 
 class CachedDecoder(ABC):

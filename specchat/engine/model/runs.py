@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+STASH_ROWS = 64
+"""Most nodes of a tree that a model runs over."""
+
 
 @dataclass(frozen=True)
 class Runs:
