@@ -46,6 +46,11 @@ def _ranged(option: str) -> Any:
     return Field(gt=low, ge=least, le=span.high)
 
 
+def _check_place(*places: str | None) -> None:
+    if sum(place is not None for place in places) != 1:
+        raise ValueError("give one of repo, path and builtin.")
+
+
 GGUF_KEYS = ("file", "gpu_layers", "threads", "cache", "flash_attention")
 """What a model that llama.cpp runs may have; see `engine.pair.GgufOptions`."""
 
@@ -71,8 +76,7 @@ class ModelTable(Table):
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        if sum(place is not None for place in (self.repo, self.path, self.builtin)) != 1:
-            raise ValueError("give one of repo, path and builtin.")
+        _check_place(self.repo, self.path, self.builtin)
         if self.revision is not None and self.repo is None:
             raise ValueError("revision goes with repo only.")
         if self.file is not None and self.repo is None:
@@ -85,16 +89,16 @@ class ModelTable(Table):
 
 
 class HeadTable(Table):
-    """Trained heads: `repo` (with `revision`) or `path` says where they are."""
+    """Trained heads: `repo` (with `revision`), `path` or `builtin` says where they are."""
 
     repo: Repo | None = None
     path: Annotated[str, Field(min_length=1)] | None = None
+    builtin: Literal["medusa", "eagle3", "dflash"] | None = None
     revision: str | None = None
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
-        if (self.repo is None) == (self.path is None):
-            raise ValueError("give one of repo and path.")
+        _check_place(self.repo, self.path, self.builtin)
         if self.revision is not None and self.repo is None:
             raise ValueError("revision goes with repo only.")
         return self

@@ -137,5 +137,5 @@ def is_shipped(path: Path) -> bool:
 
 
 def demo_model(name: str) -> Path:
-    """The folder of a model of the embedded demo pair: "target" or "draft"."""
+    """The folder of a model of the embedded demo pair, "target" or "draft", or of its heads, by their family."""
     return PACKAGE / "demo" / name

@@ -88,7 +88,7 @@ def set_head(path: Path, id_: str, head: Head, folder: Path) -> Catalog:
     if head not in pair["heads"]:
         pair["heads"][head] = tomlkit.inline_table()
     named = pair["heads"][head]
-    for key in ("repo", "revision"):
+    for key in ("repo", "revision", "builtin"):
         named.pop(key, None)
     named["path"] = str(folder)
     return _write(path, document)

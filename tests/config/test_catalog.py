@@ -6,6 +6,7 @@ import pytest
 
 from specchat.config.catalog import Catalog, Requires, load_catalog, local_pair
 from specchat.config.errors import ConfigError
+from specchat.config.paths import demo_model
 from specchat.engine.backends import BACKENDS
 from specchat.engine.options import Sampling
 from specchat.engine.pair import QUANTS, GgufOptions, ModelSource, PairSpec
@@ -108,10 +109,12 @@ def test_heads_are_found_as_models_are(write: Write) -> None:
     strategy = "eagle3-tree"
     [pair.heads]
     medusa = { path = "h" }
+    dflash = { builtin = "dflash" }
     eagle3 = { repo = "a/b", revision = "v1" }"""
     file = write("models.toml", HEAD + lines)
     assert load_catalog(file).find("mine").spec.heads == {
         "medusa": ModelSource(path=str(file.parent / "h")),
+        "dflash": ModelSource(path=str(demo_model("dflash"))),
         "eagle3": ModelSource(repo="a/b", revision="v1"),
     }
 
@@ -120,8 +123,8 @@ def test_heads_are_found_as_models_are(write: Write) -> None:
     ("lines", "words"),
     [
         ('heads.medusaa = { path = "h" }', 'Did you mean "medusa"?'),
-        ('heads.medusa = { path = "h", repo = "a/b" }', "give one of repo and path."),
-        ("heads.medusa = {}", "give one of repo and path."),
+        ('heads.medusa = { path = "h", repo = "a/b" }', "give one of repo, path and builtin."),
+        ("heads.medusa = {}", "give one of repo, path and builtin."),
         ('heads.medusa = { path = "h", revision = "v1" }', "revision goes with repo only."),
         ('heads.medusa = { path = "h", quant = "nf4" }', "medusa.quant (pair mine) is not a known key"),
         ('strategy = "eagle2"', 'strategy "eagle2" needs eagle heads. Add heads.eagle or choose another strategy.'),

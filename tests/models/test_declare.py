@@ -13,6 +13,7 @@ FORMS = {
     "bare": "",
     "sub-tables after": "[pair.sampling]\ntop_k = 3\n",
     "inline": 'heads = { medusa = { path = "m" }, eagle3 = { repo = "a/b", revision = "r" } }\n',
+    "builtin": 'heads = { medusa = { path = "m" }, eagle3 = { builtin = "eagle3" } }\n',
     "dotted": 'heads.medusa.path = "m"\n',
     "a table": '[pair.heads]\nmedusa = { path = "m" } # good\n[pair.sampling]\ntop_k = 3\n',
     "a table a head": '[pair.heads.medusa]\npath = "m"\n[pair.heads.eagle3]\npath = "old"\n',
