@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import inf
 from statistics import median
 from time import perf_counter
 
@@ -18,8 +19,8 @@ WARM_UP = 2
 """First steps that do not count."""
 BUDGET_S = 1.0
 """A slow model is measured on fewer steps."""
-DRAFTED, DRAFTS = 4, 6
-"""Draft length at which a draft step is measured, and how many such steps of a family."""
+DRAFTED, DRAFTS = (1, 4), 5
+"""Lengths of the drafts that are measured, and how many of each by a family."""
 CHECKED = (0, 1, 2, 4, 8, MAX_DRAFT_LENGTH)
 """Tokens of the drafts whose checks are measured."""
 ROUNDS = 7
@@ -85,15 +86,17 @@ def plain_speed(runner: Runner) -> float:
     return 1e3 / median(timed) if timed else 0.0
 
 
-def draft_costs(runner: Runner) -> dict[str, float]:
-    """Milliseconds of drafting a token by the draft model and by each head: the least of the steps, as of checks.
-    Leaves the cache empty."""
-    timed = {
-        name: [s.draft_ms / s.drafted for _, s in _steps(runner, name, DRAFTED, DRAFTS) if s.drafted]
-        for name in ("draft", *HEADED)
-        if name in runner.drafters
-    }
-    return {name: min(ms) for name, ms in timed.items() if ms}
+def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
+    """Milliseconds of drafts of one token and of a few, by the draft model and by each head: the least of the steps, as
+    of checks. Leaves the cache empty."""
+    timed: dict[str, dict[int, float]] = {}
+    for name in ("draft", *HEADED):
+        for length in DRAFTED if name in runner.drafters else ():
+            for _, stepped in _steps(runner, name, length, DRAFTS):
+                if stepped.drafted:
+                    by_length = timed.setdefault(name, {})
+                    by_length[stepped.drafted] = min(by_length.get(stepped.drafted, inf), stepped.draft_ms)
+    return timed
 
 
 def check_costs(runner: Runner) -> dict[int, float]:

@@ -78,7 +78,8 @@ class Session:
         bare, executor = plain_speed(self.runner), self.runner.executor
         checks, drafts = check_costs(self.runner), draft_costs(self.runner)
         if "draft" in drafts and 1 in checks:
-            self.info = replace(self.info, draft_cost=drafts["draft"] / checks[1])
+            length, ms = max(drafts["draft"].items())
+            self.info = replace(self.info, draft_cost=ms / length / checks[1])
         with suppress(EngineError):
             rehearse(self.generate)
             # A model's first steps take several times what later ones do.

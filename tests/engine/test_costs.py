@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from specchat.engine.decoding.costs import KEPT, CheckCosts, Mean, StepCosts
+from specchat.engine.decoding.costs import KEPT, CheckCosts, Line, Mean, StepCosts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
@@ -182,9 +182,38 @@ def test_what_a_model_reads_after_others_drafted_is_no_cost_of_a_token() -> None
 
 def test_what_is_expected_holds_until_steps_tell_otherwise() -> None:
     costs = StepCosts(lambda: 0.0)
-    costs.expect({1: 1.0, 9: 3.0}, {"draft": 0.5})
+    costs.expect({1: 1.0, 9: 3.0}, {"draft": {1: 0.8, 4: 2.0}, "eagle": {3: 3.0}})
     assert costs.checks()[1:10:4] == pytest.approx([1.0, 2.0, 3.0])
-    assert costs.draft("draft") == 0.5
+    assert (costs.draft("draft"), costs.draft("eagle")) == (0.5, 1.0)
+    assert costs.further("draft") == pytest.approx(0.4)
+    assert costs.further("eagle") == 1.0, "of one length nothing tells what is fixed"
     costs.add("draft", step(8, 40.0, 30.0))
     assert costs.checks()[9] / costs.checks()[1] == pytest.approx(3.0, rel=0.05), "one late step slows all rows alike"
     assert costs.draft("draft") / costs.slowness.value < 3 * 0.5
+
+
+@pytest.mark.parametrize("fixed", [0.0, 0.3, 2.0])
+def test_what_a_further_token_takes_is_told_from_what_a_draft_takes(fixed: float) -> None:
+    chance = random.Random(1)
+    line = Line()
+    for _ in range(200):
+        tokens = chance.randint(1, 6)
+        line.add(tokens, (fixed + 0.1 * tokens) * chance.uniform(0.9, 1.1))
+    assert line.further(fixed / 3.5 + 0.1) == pytest.approx(0.1, abs=0.07)
+    assert line.further(0.05) == 0.05, "no more than a token takes on average"
+
+
+def test_while_drafts_have_one_length_a_further_token_takes_what_was_expected() -> None:
+    for share in (0.25, 1.0):
+        line = Line(share)
+        assert line.further(0.8) == pytest.approx(0.8 * share)
+        for _ in range(300):
+            line.add(1, 0.8)
+        assert line.further(0.8) == pytest.approx(0.8 * share)
+
+
+def test_a_further_token_takes_no_less_than_nothing() -> None:
+    line = Line()
+    for tokens, ms in ((1, 3.0), (8, 1.0)) * 20:
+        line.add(tokens, ms)
+    assert line.further(1.0) == 0.0

@@ -18,8 +18,14 @@ class World:
     """Stretches of text that a model is sure or torn about; tokens stay as often as `stays` says of a probability."""
 
     def __init__(
-        self, draft_ms: float, row_ms: float, stays: Callable[[float], float] = lambda p: p, at_once: bool = False
+        self,
+        draft_ms: float,
+        row_ms: float,
+        stays: Callable[[float], float] = lambda p: p,
+        at_once: bool = False,
+        fixed: float = 0.0,
     ) -> None:
+        self.fixed = fixed
         self.draft_ms, self.row_ms, self.stays = draft_ms, row_ms, stays
         self.chance = random.Random(4)
         self.costs = StepCosts(lambda: 0.0)
@@ -38,7 +44,7 @@ class World:
         accepted = 0
         while accepted < len(probabilities) and self.chance.random() < self.stays(probabilities[accepted]):
             accepted += 1
-        draft_ms = self.draft_ms * len(probabilities)
+        draft_ms = self.fixed + self.draft_ms * len(probabilities)
         verify_ms = CHECK_MS + self.row_ms * len(probabilities)
         tested = min(accepted + 1, len(probabilities))
         tokens = (0,) * (accepted + 1)
@@ -64,6 +70,18 @@ def test_it_is_about_as_good_as_the_best_constant(draft_ms: float, row_ms: float
     constants = [World(draft_ms, row_ms).speed(2000, least) for least in (0.0, UNSURE, 1.0)]
     assert max(constants) > 1.05 * min(constants)
     assert World(draft_ms, row_ms).speed(2000) >= 0.92 * max(constants)
+
+
+def test_what_a_draft_takes_whatever_its_length_ends_none_sooner() -> None:
+    """A first token that is dear must not keep drafts at one token, which would make each token as dear."""
+
+    def speed(fixed: float, constant: float | None = None) -> float:
+        world = World(0.05, 0.05, fixed=fixed)
+        world.costs.expect({1: 1.0}, {"draft": {1: fixed + 0.05, 4: fixed + 0.2}})
+        return world.speed(2000, constant)
+
+    for fixed in (0.0, 0.5, 1.5):
+        assert speed(fixed) >= 0.92 * max(speed(fixed, least) for least in (0.0, UNSURE))
 
 
 def test_dear_drafts_end_sooner() -> None:

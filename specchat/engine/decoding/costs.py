@@ -25,6 +25,8 @@ KEPT = 0.97
 """Weight of what checks of some rows took after one more check of any."""
 SLOPE = 0.05
 """What a row more adds to a check of one, assumed while only one count of rows was seen."""
+SPREAD = 0.25
+"""The spread of drafts' lengths that what is expected of a further token weighs as much as."""
 LARGE, LEAST = 1e9, 1e-6
 """Bounds of weights."""
 
@@ -126,6 +128,34 @@ class CheckCosts:
         return [(rows, ms) for ms, _, pooled in pools for rows in pooled]
 
 
+class Line:
+    """What drafts take by their lengths: so much, and so much more for each token, which is what a longer one adds."""
+
+    def __init__(self, share: float = 1.0) -> None:
+        """`share` of what a drafted token takes is expected to be added by a further one."""
+        self._share = share
+        self._weight = self._tokens = self._ms = self._squares = self._products = 0.0
+
+    def add(self, tokens: int, ms: float) -> None:
+        """A draft of so many tokens took so long."""
+        sums = (self._weight, self._tokens, self._ms, self._squares, self._products)
+        new = (1.0, tokens, ms, tokens * tokens, tokens * ms)
+        kept = [KEPT * old + one for old, one in zip(sums, new, strict=True)]
+        self._weight, self._tokens, self._ms, self._squares, self._products = kept
+
+    def further(self, token_ms: float) -> float:
+        """Milliseconds of one more token, where a drafted one takes `token_ms` on average: that at most.
+
+        Least squares; the less the lengths differed, the more what was expected counts.
+        """
+        if not self._weight:
+            return token_ms * self._share
+        tokens, ms = self._tokens / self._weight, self._ms / self._weight
+        spread = self._squares / self._weight - tokens * tokens
+        slope = self._products / self._weight - tokens * ms
+        return min(max(0.0, (slope + SPREAD * self._share * token_ms) / (spread + SPREAD)), token_ms)
+
+
 class StepCosts:
     """Costs of steps in milliseconds, kept current by whoever runs them."""
 
@@ -143,13 +173,20 @@ class StepCosts:
         """Those of all layers, and those that drafting had begun."""
         self._drafts: dict[str, Mean] = {}
         """Of a drafted token, by family."""
+        self._lines: dict[str, Line] = {}
+        """Of drafts by their lengths."""
         self._other = Mean()
         self.begin()
 
-    def expect(self, checks: Mapping[int, float], drafts: Mapping[str, float]) -> None:
-        """Take these milliseconds of checks, by rows, and of drafted tokens, by family, for what they cost at first."""
+    def expect(self, checks: Mapping[int, float], drafts: Mapping[str, Mapping[int, float]]) -> None:
+        """Take these milliseconds for what is to be expected: of checks by rows, of a family's drafts by length."""
         self._checks.expect(checks)
-        self._drafts.update({family: Mean(ms) for family, ms in drafts.items()})
+        for family, by_length in drafts.items():
+            (few, less), (many, more) = min(by_length.items()), max(by_length.items())
+            self._drafts[family] = Mean(more / many)
+            if many > few:
+                share = (more - less) / (many - few) / (more / many)
+                self._lines[family] = Line(min(max(0.0, share), 1.0))
 
     def begin(self) -> None:
         """A reply begins: the time before it belongs to no step."""
@@ -175,6 +212,7 @@ class StepCosts:
             # After a prompt, or another family, a model read that, too: what it took is the most that it may take.
             if family == self._last or (self._last and not mean.count) or ms < mean.value:
                 mean.add(ms)
+                self._lines.setdefault(family, Line()).add(stepped.drafted, stepped.draft_ms / slow)
         self._last = family
 
     def checks(self) -> list[float]:
@@ -184,6 +222,11 @@ class StepCosts:
     def draft(self, family: str) -> float:
         """Milliseconds of a drafted token; 0 while none was seen."""
         return self._drafts[family].value * self.slowness.value if family in self._drafts else 0.0
+
+    def further(self, family: str) -> float:
+        """Milliseconds that one more drafted token adds to a draft; 0 while none was seen."""
+        slow = self.slowness.value
+        return self._lines.get(family, Line()).further(self.draft(family) / slow) * slow
 
     @property
     def other_ms(self) -> float:

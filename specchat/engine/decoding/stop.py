@@ -108,7 +108,7 @@ class Stop:
         checks = self._costs.checks()
         row_ms = (checks[1 + ROWS] - checks[1]) / ROWS
         rate = max(self._tokens / self._ms, 1 / (checks[1] + self._costs.other_ms))
-        price = rate * (row_ms + (0.0 if self._at_once else self._costs.draft(self._family)))
+        price = rate * (row_ms + (0.0 if self._at_once else self._costs.further(self._family)))
         self._least = min(max(0.05, price), 0.95)
 
 
