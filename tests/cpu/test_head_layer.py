@@ -28,7 +28,7 @@ def made(folder: Path, compiled: bool, inputs: int) -> HeadLayer:
     files = HeadFiles.open(folder)
     with Weights(files) as weights:
         found = HeadLayer(weights, PREFIX, layer_of(files, files.settings), inputs, Target(compiled))  # type: ignore[arg-type]
-    assert (found._chain is not None) is compiled
+    assert (found.compiled is not None) is compiled
     return found
 
 
@@ -64,7 +64,7 @@ def test_a_shape_without_whole_vectors_is_left_to_torch(tmp_path: Path) -> None:
     written(tmp_path, c, layer(torch.Generator().manual_seed(3), c, PREFIX, HIDDEN))
     files = HeadFiles.open(tmp_path)
     with Weights(files) as weights:
-        assert HeadLayer(weights, PREFIX, layer_of(files, c), HIDDEN, Target(True))._chain is None  # type: ignore[arg-type]
+        assert HeadLayer(weights, PREFIX, layer_of(files, c), HIDDEN, Target(True)).compiled is None  # type: ignore[arg-type]
 
 
 def test_a_norm_of_queries_alone_is_left_to_torch(tmp_path: Path) -> None:
@@ -76,4 +76,4 @@ def test_a_norm_of_queries_alone_is_left_to_torch(tmp_path: Path) -> None:
     assert made(tmp_path, False, HIDDEN) is not None
     files = HeadFiles.open(tmp_path)
     with Weights(files) as weights:
-        assert HeadLayer(weights, PREFIX, layer_of(files, c), HIDDEN, Target(True))._chain is None  # type: ignore[arg-type]
+        assert HeadLayer(weights, PREFIX, layer_of(files, c), HIDDEN, Target(True)).compiled is None  # type: ignore[arg-type]

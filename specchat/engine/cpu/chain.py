@@ -16,6 +16,7 @@ from specchat.engine.cpu.choice import drawn, probability
 from specchat.engine.cpu.compiled import keeping
 from specchat.engine.cpu.layout import laid_out
 from specchat.engine.cpu.passes import head, layers
+from specchat.engine.cpu.rowwise import copied, norm
 from specchat.engine.cpu.simd import constant, constants_primitive, emitted, inner, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, widened
 from specchat.engine.kernels.streams import TOKEN
@@ -74,6 +75,9 @@ def _looked_up(form: int, packed: int, token: int, inputs: int, out: int) -> Non
         types.UniTuple(types.int64, 2),
         _PASS,
         _HEAD,
+        *[types.Array(types.float32, 2, "C")] * 3,
+        types.boolean,
+        types.float32,
         types.float32,
         types.uint64,
         types.Array(types.float64, 2, "C"),
@@ -100,6 +104,11 @@ def drafted(
     entries: Any,
     of_layers: Any,
     of_head: Any,
+    inputs: Any,
+    norms: Any,
+    made: Any,
+    onto_normed: bool,
+    eps: np.float32,
     temperature: np.float32,
     seed: np.uint64,
     shares: Any,
@@ -115,8 +124,11 @@ def drafted(
         fed: int64 [rows], the tokens that go through first; the cache holds all before slot `start`.
         embed: address of the packed embeddings, which lie in `form`.
         first, one: int64 [1, 4]: the rows of `fed` as a run, and a run of one row; `before` is empty.
-        x: float32 [>= rows, hidden].
+        x: float32 [>= rows, hidden]; of a head the features of the rows, which stand a slot before their tokens.
         entries: of `layers` and of `head`.
+        inputs: float32 [>= rows, 2 hidden] of a head's attention, its norms of tokens and of features [2, hidden], and
+            `made` [slots, hidden], which is filled with the features it made; of no rows where this is not a head.
+        onto_normed: whether a head adds to normed features; `eps` is of the `norms`.
         temperature: 0 takes the largest score.
         shares: float64 [3, places]: bounds of probabilities (the last place has none), how often a token stays whose
             probability lies there, and how often the one after it does; see `decoding/stop.py`.
@@ -125,14 +137,26 @@ def drafted(
         scores: float32 [vocab]; `tokens` and `confidence`, int64 and float64 [>= limit], are filled.
     """
     hidden, rows, vocab = x.shape[1], len(fed), len(scores)
+    headed = len(inputs) > 0
+    to, width = (address(inputs), 8 * hidden) if headed else (address(x), 4 * hidden)
     for r in range(rows):
-        _looked_up(form, embed, fed[r], hidden, address(x) + 4 * r * hidden)
+        _looked_up(form, embed, fed[r], hidden, to + r * width)
     run, logits = first, of_head[_LOGITS]
     for n in range(limit):
+        if headed:
+            for r in range(rows):
+                token, feature, row = to + r * width, to + r * width + 4 * hidden, address(x) + 4 * r * hidden
+                norm(token, address(norms), token, hidden, eps)
+                norm(row, address(norms) + 4 * hidden, feature, hidden, eps)
+                if onto_normed:
+                    copied(feature, row, hidden)
         of_layers[_COUNTERS][:] = 0
-        _layers(entries[0], (x, rows, start, run, before, *of_layers, 0, 1))
+        _layers(entries[0], (x, rows, start - headed, run, before, *of_layers, 0, 1))
         of_head[_COUNTERS][:] = 0
         _head(entries[1], (x[rows - 1 : rows], 1, *of_head, 0, 1))
+        if headed:
+            copied(address(x), address(made) + 4 * start * hidden, rows * hidden)
+            copied(address(x) + 4 * (rows - 1) * hidden, address(x), hidden)
         start += rows
         rows, run = 1, one
         token = -1
@@ -155,12 +179,14 @@ def drafted(
         chance *= shares[1, place]
         if chance * shares[2, place] < least:
             return n + 1
-        _looked_up(form, embed, token, hidden, address(x))
+        _looked_up(form, embed, token, hidden, to)
     return limit
 
 
 _drafted: Any = drafted
 _ONE = laid_out(chain(1))
+NO_FEATURES: tuple[Any, ...] = (*[np.zeros((0, 0), np.float32)] * 3, False, 0.0)
+"""What `drafted` takes where no head drafts."""
 
 
 def form_of(packed: NDArray[Any]) -> int:
@@ -178,9 +204,11 @@ class Chains:
         x: NDArray[np.float32],
         of_layers: tuple[Any, ...],
         of_head: tuple[Any, ...],
+        of_features: tuple[Any, ...] = NO_FEATURES,
     ) -> None:
-        """`embed` is packed, of `vocab` tokens; `of_layers` and `of_head` are what the passes take after their rows."""
-        self._last = vocab - 1
+        """`embed` is packed, of `vocab` tokens; `of_layers` and `of_head` are what the passes take after their rows,
+        and `of_features` what `drafted` takes of a head after these."""
+        self._last, self._of_features = vocab - 1, of_features
         self._embed, self._x, self._of_layers, self._of_head = embed, x, of_layers, of_head
         self._form = form_of(embed)
         self._scores: dict[int, NDArray[np.float32]] = {}
@@ -204,6 +232,7 @@ class Chains:
             _ENTRIES,
             self._of_layers,
             self._of_head,
+            *self._of_features,
             going.temperature,
             np.uint64(going.seed),
             going.shares,

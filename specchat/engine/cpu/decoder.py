@@ -278,6 +278,10 @@ class CpuDecoder(CachedDecoder):
         return table, self._kernels, self._extras, norm, eps, logits, self._own, self._counters
 
     @property
+    def packed_embeddings(self) -> NDArray[Any] | None:
+        return None if isinstance(self._embed, Tensor) else self._embed
+
+    @property
     def threads(self) -> int:
         """The most that work on it."""
         return self._many.most

@@ -78,12 +78,13 @@ class CompiledLayer:
         `start` on, all slots before being seen."""
         made, given = residual.clone(), inputs.contiguous()
         layout = self._layouts[len(given)]
-        _layers(
-            made.numpy(),
-            len(given),
-            start,
-            layout.spans,
-            layout.before,
+        passed = self.of_layers(given.data_ptr())
+        _layers(made.numpy(), len(given), start, layout.spans, layout.before, *passed, 0, 1)
+        return made
+
+    def of_layers(self, given: int) -> tuple[Any, ...]:
+        """What `passes.layers` takes after its rows, the inputs of the attention lying at address `given`."""
+        return (
             self._stashes,
             -1,
             self._table,
@@ -99,13 +100,10 @@ class CompiledLayer:
             self._wide,
             self._own,
             self._scores,
-            given.data_ptr(),
+            given,
             *self._untapped,
             self._counters,
-            0,
-            1,
         )
-        return made
 
     def memory(self) -> int:
         """Bytes of weights."""

@@ -1,11 +1,12 @@
 """A model with its cache, and which text the cache holds."""
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
 from specchat.engine.model.decoder import Skip
+from specchat.engine.model.going import Going
 from specchat.engine.model.runs import Runs, shared_prefix
 
 
@@ -64,6 +65,15 @@ class HostModel(Model, Protocol):
 
     def keep(self, rows: Sequence[int], start: int) -> None:
         """Put the entries of these rows of a tree, a path of it, into the cache from slot `start` on."""
+        ...
+
+
+@runtime_checkable
+class InOneGo(Protocol):
+    """A model that may draft a chain without being asked for each token."""
+
+    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+        """As `CachedDecoder.drafted`."""
         ...
 
 

@@ -8,12 +8,12 @@ from torch.nn.functional import one_hot, pad
 
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.acceptance import Draft
-from specchat.engine.decoding.cached import CachedModel, HostModel
+from specchat.engine.decoding.cached import CachedModel, HostModel, InOneGo
 from specchat.engine.decoding.draft import WIDTH, Copy, One, Role
 from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stop import Stop, Stops
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.going import Going
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
@@ -134,13 +134,13 @@ class HostDrafts:
         if node == self.copied:
             fed = [*self.text[len(cached.tokens) :], *self.draft.tokens]
         start = len(self.text) + node - len(fed)
-        if self._stop is not None and isinstance(cached.model, CachedDecoder):
+        if self._stop is not None and isinstance(cached.model, InOneGo):
             self._coming.extend(self._in_one_go(cached.model, self._stop, fed, start, node, skip))
         if not self._coming:
             self._hidden = cached.model.forward(fed, start, skip)
 
     def _in_one_go(
-        self, model: CachedDecoder, stop: Stop, fed: Sequence[int], start: int, node: int, skip: Skip
+        self, model: InOneGo, stop: Stop, fed: Sequence[int], start: int, node: int, skip: Skip
     ) -> list[tuple[int, float]]:
         """The tokens after `fed` that a chain goes on with, as far as a model drafts several without being asked."""
         sampler = self.sampler
@@ -148,7 +148,7 @@ class HostDrafts:
             return []
         limit = self._limit - node if self._copy is None else min(self._limit - node, UNASKED)
         temperature = 0.0 if sampler.greedy else sampler.sampling.temperature
-        seed, vocab = sampler.sampling.seed & noise.WORD, min(model.vocab, self._vocab)
+        seed, vocab = sampler.sampling.seed & noise.WORD, min(self._ran.vocab, self._vocab)
         shares, least = stop.known()
         return model.drafted(fed, start, Going(limit, vocab, temperature, seed, shares, stop.chance, least), skip)
 

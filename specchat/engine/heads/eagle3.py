@@ -13,7 +13,7 @@ SpecForge and ModelOpt call the first layer "midlayer", those of speculators "la
 
 import logging
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,11 +25,15 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer, Places
 from specchat.engine.heads.settings import Eagle3Settings
 from specchat.engine.heads.tensors import Embedding, fits_target, proposed
-from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.decoder import CachedDecoder, Skip
+from specchat.engine.model.going import Going
 from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.rows import Linear
+from specchat.engine.model.rows import TILE, Linear
 from specchat.engine.model.weights import Weights
 from specchat.engine.strategies import Head
+
+if TYPE_CHECKING:
+    from specchat.engine.cpu.head_chain import HeadChain
 
 
 class Eagle3Head(FeatureHead):
@@ -74,7 +78,8 @@ class Eagle3Head(FeatureHead):
             self._head = Linear(weights.get("lm_head.weight", given.proposes, c.hidden), drafting=True)
             self._embedding = Embedding(weights, model, c.hidden)
             super().__init__(target, weights.count(), c.hidden)
-        self._given = given
+            self._given = given
+            self._chain = self._one_go(weights, prefix, model)
         model.tap(given.states)
         logging.getLogger(__name__).info(
             "%s of %s: states after %s layers, norm_before_residual %s",
@@ -83,6 +88,32 @@ class Eagle3Head(FeatureHead):
             given.states,
             given.norm_before_residual,
         )
+
+    def _one_go(self, weights: Weights, prefix: str, model: CachedDecoder) -> "HeadChain | None":
+        """What drafts a chain without being asked for each token: for small heads as most are, of compiled targets."""
+        given, layer, embed = self._given, self._layer.compiled, model.packed_embeddings
+        other = self.kind != "eagle3" or given.norm_output or self._further or "embed_tokens.weight" in weights
+        if other or layer is None or embed is None or len(self._tokens) != model.vocab:
+            return None
+        from specchat.engine.cpu.head_chain import HeadChain
+
+        hidden = given.layer.hidden
+        names = (f"{prefix}input_layernorm", f"{prefix}hidden_norm", "norm")
+        token, feature, last = (weights.get(f"{name}.weight", hidden) for name in names)
+        scoring = weights.get("lm_head.weight", model.vocab, hidden)
+        eps, onto = given.layer.norm_eps, given.norm_before_residual
+        return HeadChain(layer.of_layers, embed, (token, feature, last), eps, scoring, self._made, onto)
+
+    @torch.inference_mode()
+    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+        """As `CachedDecoder.drafted`."""
+        del skip
+        last = start + len(tokens) - 1
+        if self._chain is None or not start or len(tokens) > TILE or last + going.limit > self.context:
+            return []
+        known = max(start - 1, min(last, len(self.target.tokens)))
+        features = torch.cat([self.features(start - 1, known), self._made[known:last]])
+        return self._chain.drafted(tokens, start, features, going)
 
     def features(self, first: int, last: int) -> Tensor:
         states = torch.cat([self.target.model.states(layer, first, last) for layer in self._given.states], -1)
@@ -115,7 +146,9 @@ class Eagle3Head(FeatureHead):
 
     def memory(self) -> int:
         layers = self._layer.memory() + sum(layer.memory() for _, layer in self._further)
-        return self._fc.memory() + layers + self._head.memory() + self._embedding.memory() + 4 * self._made.numel()
+        chain = 0 if self._chain is None else self._chain.memory()
+        more = self._embedding.memory() + 4 * self._made.numel() + chain
+        return self._fc.memory() + layers + self._head.memory() + more
 
 
 def _agree(files: HeadFiles, weights: Weights, given: Eagle3Settings, kind: Head) -> None:

@@ -4,7 +4,7 @@ Chains of small heads go through it as one compiled function; the plain torch be
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -38,6 +38,8 @@ class Chained(Protocol):
 
     def __call__(self, inputs: Tensor, residual: Tensor, start: int) -> Tensor: ...
 
+    def of_layers(self, given: int) -> tuple[Any, ...]: ...
+
     def memory(self) -> int: ...
 
 
@@ -68,13 +70,13 @@ class HeadLayer:
         slots = -(-(target.context + STASH_ROWS) // LANES) * LANES
         self._cos, self._sin = tables(c, slots)
         self._keys, self._values = (torch.zeros(c.kv_heads, slots, c.head_dim) for _ in range(2))
-        self._chain: Chained | None = None
+        self.compiled: Chained | None = None
         norms = head_norms(weights, names, c)
         if target.compiled and compiles(c) and len(norms) != 1:
             from specchat.engine.cpu.head_layer import CompiledLayer
 
             cache, rope = (self._keys, self._values), (self._cos, self._sin)
-            self._chain = CompiledLayer(products, of_mlp, norms, c.norm_eps, c.heads, cache, rope)
+            self.compiled = CompiledLayer(products, of_mlp, norms, c.norm_eps, c.heads, cache, rope)
 
     def __call__(self, x: Tensor, residual: Tensor, at: Places) -> Tensor:
         """The layer over rows float32 [rows, inputs] of attention's own input, onto `residual` float32 [rows, hidden].
@@ -83,8 +85,8 @@ class HeadLayer:
         """
         rows, last = len(x), at.first + len(x)
         if at.positions is None or at.seen is None:
-            if self._chain is not None and rows <= TILE:
-                return self._chain(x, residual, at.first)
+            if self.compiled is not None and rows <= TILE:
+                return self.compiled(x, residual, at.first)
             positions = torch.arange(at.first, last)
             at = Places(at.first, positions, torch.arange(last) <= positions.unsqueeze(1))
         assert at.positions is not None
@@ -112,7 +114,7 @@ class HeadLayer:
     def memory(self) -> int:
         """Bytes of weights and cache."""
         products = (self._qkv, self._out, self._gate_up, self._down)
-        compiled = self._chain.memory() if self._chain is not None else 0
+        compiled = self.compiled.memory() if self.compiled is not None else 0
         return compiled + sum(one.memory() for one in products) + 4 * (self._keys.numel() + self._values.numel())
 
 

@@ -35,7 +35,8 @@ def _twice(head: Head, files: Given, target: ModelConfig) -> int:
     if head not in ("eagle", "eagle3", "peagle"):
         return 0
     layer = layer_of(files, files.settings) if head == "eagle" else Eagle3Settings.read(files, target, head).layer
-    return layer.layers * layer.layer_parameters if compiles(layer) else 0
+    scoring = target.vocab * layer.hidden if head == "eagle3" else 0
+    return layer.layers * layer.layer_parameters + scoring if compiles(layer) else 0
 
 
 def _kept(head: Head, files: Given, target: ModelConfig) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
@@ -131,6 +132,11 @@ class CachedDecoder(ABC):
         """
         del tokens, start, going, skip
         return []
+
+    @property
+    def packed_embeddings(self) -> NDArray[Any] | None:
+        """float16, bfloat16 in int16 or float32 [panels, hidden, LANES]; None where torch looks tokens up."""
+        return None
 
     @property
     def vocab(self) -> int:
