@@ -49,7 +49,7 @@ def _cell(strategy: str, backend: str) -> str:
 
 
 def _families() -> str:
-    *first, last = (name.capitalize() for name in FAMILIES)
+    *first, last = FAMILIES.values()
     return f"{', '.join(first)} and {last}"
 
 

@@ -36,6 +36,8 @@ FAMILY: dict[str, dict[str, Any]] = {
     "qwen2": {"model_type": "qwen2", "num_key_value_heads": 1},
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 32, "tie_word_embeddings": False},
 }
+BIASED = ("qwen2", "mimo")
+"""Those with biases of query, key and value alone."""
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     hidden, inner = c["hidden_size"], c["intermediate_size"]
     dim = c.get("head_dim") or hidden // c["num_attention_heads"]
     q, kv = dim * c["num_attention_heads"], dim * c["num_key_value_heads"]
-    qkv_bias = c["attention_bias"] or c["model_type"] == "qwen2"
+    qkv_bias = c["attention_bias"] or c["model_type"] in BIASED
     out: dict[str, torch.Tensor] = {}
 
     def linear(name: str, outputs: int, inputs: int, bias: bool = False) -> None:
@@ -83,7 +85,7 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
         linear(p + "self_attn.q_proj", q, hidden, qkv_bias)
         linear(p + "self_attn.k_proj", kv, hidden, qkv_bias)
         linear(p + "self_attn.v_proj", kv, hidden, qkv_bias)
-        linear(p + "self_attn.o_proj", hidden, q, c["attention_bias"] and c["model_type"] != "qwen2")
+        linear(p + "self_attn.o_proj", hidden, q, c["attention_bias"] and c["model_type"] not in BIASED)
         linear(p + "mlp.gate_proj", inner, hidden, c["mlp_bias"])
         linear(p + "mlp.up_proj", inner, hidden, c["mlp_bias"])
         linear(p + "mlp.down_proj", hidden, inner, c["mlp_bias"])

@@ -80,6 +80,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": None},
     "qwen2": {"model_type": "qwen2", "num_key_value_heads": 2},
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 32},
+    "mimo": {"model_type": "mimo", "num_key_value_heads": 2, "attention_bias": True},
 }
 
 

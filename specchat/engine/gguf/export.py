@@ -25,7 +25,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 BLOCK = 32
 """Weights of a row that q8_0 and q4_0 scale together; a matrix of other rows is stored as f16."""
 
-ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "mimo": "qwen2"}
 """Our families by llama.cpp's names."""
 
 OUTER = ("token_embd.weight", "output.weight")

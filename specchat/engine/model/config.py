@@ -7,7 +7,10 @@ from typing import Any
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.model.files import found, read_json
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "mimo": "MiMo"}
+"""What is known, by its model_type: the names that people know it by."""
+BIASED = ("qwen2", "mimo")
+"""Families with biases of query, key and value alone. MiMo is Qwen2 but for a layer that drafts."""
 LARGEST = 1 << 31
 """No count in a checkpoint reaches it."""
 LEAST_CONTEXT = 16
@@ -129,8 +132,8 @@ def _parse(raw: dict[str, Any], family: str, eos: frozenset[int]) -> ModelConfig
         norm_eps=_number(raw, "rms_norm_eps", 1e-6),
         rope=_rope(raw),
         tied=bool(raw.get("tie_word_embeddings", False)),
-        qkv_bias=bias or family == "qwen2",
-        out_bias=bias and family != "qwen2",
+        qkv_bias=bias or family in BIASED,
+        out_bias=bias and family not in BIASED,
         mlp_bias=bool(raw.get("mlp_bias", False)),
         qk_norm=family == "qwen3",
         eos=eos,

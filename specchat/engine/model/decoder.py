@@ -1,4 +1,4 @@
-"""The Llama-family decoder in plain torch: Llama, Mistral, Qwen2, Qwen3 and what shares their shape."""
+"""The Llama-family decoder in plain torch: Llama, Mistral, Qwen2, Qwen3, MiMo and what shares their shape."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
