@@ -14,7 +14,7 @@ from specchat.config.paths import Paths, private_folder, user_paths
 from specchat.config.settings import Settings, load_settings
 from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.ranges import SAMPLING
-from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategies import IN_TARGET, STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def prepare(asked: Asked) -> Prepared:
     if asked.strategy and STRATEGIES[asked.strategy].needs_draft and pair.spec.draft is None:
         raise click.UsageError(f'--strategy {asked.strategy} needs a draft model, and pair "{pair.id}" has none.')
     head = STRATEGIES[asked.strategy].needs_head if asked.strategy else None
-    if head is not None and head not in pair.spec.heads:
+    if head is not None and head not in (*pair.spec.heads, *IN_TARGET):
         raise click.UsageError(f'--strategy {asked.strategy} needs {head} heads, and pair "{pair.id}" names none.')
     context = asked.context or settings.context or Limits().context
     given = {name: value for name in SAMPLING if (value := getattr(asked, name)) is not None}

@@ -10,7 +10,7 @@ from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF
 from specchat.engine.options import Acceptance
 from specchat.engine.pair import CacheType, Device, Wanted, is_gguf
 from specchat.engine.ranges import SAMPLING
-from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
+from specchat.engine.strategies import IN_TARGET, MAX_DRAFT_LENGTH, STRATEGIES
 
 
 def _known_strategy(name: str) -> str:
@@ -111,6 +111,7 @@ class HeadsTable(Table):
     eagle: HeadTable | None = None
     eagle3: HeadTable | None = None
     peagle: HeadTable | None = None
+    mtp: HeadTable | None = None
     dflash: HeadTable | None = None
     dflash2: HeadTable | None = None
     dspark: HeadTable | None = None
@@ -165,7 +166,7 @@ class PairTable(Table):
                 f'strategy "{self.strategy}" needs a draft model. Add a draft table or choose another strategy.'
             )
         needed = STRATEGIES[self.strategy].needs_head if self.strategy is not None else None
-        if needed is not None and getattr(self.heads, needed) is None:
+        if needed is not None and needed not in IN_TARGET and getattr(self.heads, needed) is None:
             raise ValueError(
                 f'strategy "{self.strategy}" needs {needed} heads. Add heads.{needed} or choose another strategy.'
             )

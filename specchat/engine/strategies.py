@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 Kind = Literal["auto", "plain", "model", "heads", "copied", "itself"]
 """Who drafts: others in turn, nobody, another model, heads on the target, earlier text, or the target itself."""
-Head = Literal["medusa", "eagle", "eagle3", "peagle", "dflash", "dflash2", "dspark", "xpress"]
+Head = Literal["medusa", "eagle", "eagle3", "peagle", "mtp", "dflash", "dflash2", "dspark", "xpress"]
 """The families of trained heads that a pair may name."""
 
 
@@ -91,6 +91,14 @@ STRATEGIES: dict[str, StrategyInfo] = {
             needs_head="peagle",
         ),
         StrategyInfo(
+            "mtp",
+            "MTP layer",
+            "A layer for further tokens, which came with the target, drafts a chain from the target's last state.",
+            "heads",
+            3,
+            needs_head="mtp",
+        ),
+        StrategyInfo(
             "dflash",
             "DFlash",
             "A head drafts a block in one pass, its tokens without knowing each other.",
@@ -172,6 +180,9 @@ STRATEGIES: dict[str, StrategyInfo] = {
 }
 
 HEADS: tuple[Head, ...] = get_args(Head)
+
+IN_TARGET: tuple[Head, ...] = ("mtp",)
+"""The families that a target may bring along in its own checkpoint, so that a pair need not name them."""
 
 MAX_DRAFT_LENGTH = 15
 """Most drafted tokens that a verify step takes: with the pending token it fills one 16-row tile."""

@@ -59,7 +59,7 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: Machine, h
     beyond = next((words for m in made.models if (words := beyond_the_kernels(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not beyond and plan_fits(on_gpu, available):
         idle = "; heads draft for a target on the CPU" if pair.spec.heads else ""
-        return Fit("GPU", _takes(on_gpu, "cuda") + idle, frozenset(pair.spec.heads))
+        return Fit("GPU", _takes(on_gpu, "cuda") + idle, frozenset((*pair.spec.heads, *heads.here)))
     if wanted != "cuda" and plan_fits(made, available):
         made, without = _with_heads(made, heads, machine)
         lacks = f"; without {' and '.join(sorted(without))} heads, which do not fit beside it" if without else ""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
+from specchat.engine.heads.mtp_settings import told_of
 from specchat.engine.heads.need import need
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.files import found, read_json, stored_values
@@ -17,7 +18,7 @@ from specchat.models.about import About
 
 @dataclass(frozen=True)
 class HeadsHere:
-    """Heads in `folder`, with the settings of config.json and so many values in their tensors."""
+    """Heads in `folder`, with the settings of config.json and so many values in the tensors there."""
 
     folder: Path
     settings: dict[str, Any]
@@ -41,8 +42,11 @@ class Heads:
         return needs
 
 
-def look(spec: PairSpec, about: Callable[[ModelSource], About | None]) -> Heads:
-    """The heads of `spec`; `about` tells of a source, None where it is not here. Damaged ones are left out."""
+def look(spec: PairSpec, target: About | None, about: Callable[[ModelSource], About | None]) -> Heads:
+    """The heads of `spec`, and what its `target` brings along, which takes no further room on the disk.
+
+    `about` tells of a source, None where it is not here. Damaged ones are left out.
+    """
     here: dict[Head, HeadsHere] = {}
     missing: list[ModelSource] = []
     size = 0
@@ -51,7 +55,15 @@ def look(spec: PairSpec, about: Callable[[ModelSource], About | None]) -> Heads:
             if (known := about(source)) is None:
                 missing.append(source)
                 continue
-            stored = sum(stored_values(file) for file in known.place.glob("*.safetensors") if found(file))
-            here[head] = HeadsHere(known.place, read_json(known.place / "config.json"), stored)
+            here[head] = _heads_in(known.place)
             size += known.size
+    if target is not None and target.config is not None and "mtp" not in spec.heads:
+        with suppress(ModelError, OSError):
+            if told_of(read_json(target.place / "config.json")):
+                here["mtp"] = _heads_in(target.place)
     return Heads(here, tuple(missing), size)
+
+
+def _heads_in(folder: Path) -> HeadsHere:
+    stored = sum(stored_values(file) for file in folder.glob("*.safetensors") if found(file))
+    return HeadsHere(folder, read_json(folder / "config.json"), stored)

@@ -76,13 +76,14 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
             abouts.append(None)
             problem = f"{source.label} cannot be read ({error.strerror})."
     target, draft = abouts[0], abouts[1] if len(abouts) > 1 else None
-    heads = look(pair.spec, lambda source: _about(source, library))
+    heads = look(pair.spec, target, lambda source: _about(source, library))
     missing = tuple(s for s, about in zip(sources, abouts, strict=True) if about is None and s.repo is not None)
     missing += heads.missing
     here = sum(about.size for about in abouts if about) + heads.size
     stated = int((pair.requires.disk_gib or 0) * (1 << 30))
     verdict = Fit("no", problem) if problem and not pair.unsupported else fit(pair, target, draft, machine, heads)
     worse = _cost(target, draft)
+    drafting = {*pair.spec.heads, *heads.here} - verdict.without
     drafts = drafts_for(target, library) if target and draft is None and not pair.spec.draft else Drafts((), ())
     return Offer(
         pair=pair,
@@ -90,7 +91,7 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
         missing=missing,
         size=max(stated - here, 0) if missing else here,
         fit=verdict,
-        strategies=strategies(pair, target, translated=bool(worse), without=verdict.without),
+        strategies=strategies(pair, target, translated=bool(worse), heads=drafting),
         licence=pair.licence or (target.licence if target else ""),
         target=target,
         draft=draft,
@@ -109,18 +110,17 @@ def _cost(target: About | None, draft: About | None) -> str:
 
 
 def strategies(
-    pair: Pair, target: About | None, translated: bool = False, without: Collection[Head] = ()
+    pair: Pair, target: About | None, translated: bool = False, heads: Collection[Head] = ()
 ) -> tuple[str, ...]:
     """The strategies that a pair will have, so far as is known; `translated` where its draft's tokens are others.
 
-    Of its heads it has none of `without`.
+    `heads` are those that will draft for it.
     """
     short = target is not None and 0 < target.layers < SWIFT_LAYERS
     lacks = {*UNFIT[pair.spec.backend], *(["swift"] if short else [])}
     lacks |= {"draft-tree"} if translated else set()
     if pair.spec.draft is None:
         lacks |= {name for name, info in STRATEGIES.items() if info.needs_draft}
-    heads = pair.spec.heads.keys() - set(without)
     lacks |= {name for name, info in STRATEGIES.items() if info.needs_head and info.needs_head not in heads}
     return tuple(name for name in STRATEGIES if name not in lacks)
 

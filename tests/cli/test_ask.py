@@ -220,6 +220,14 @@ def test_a_preferred_strategy_gives_way_where_the_pair_cannot_have_it(
         assert f"{strategy} needs a draft model" in result.stderr
 
 
+def test_heads_are_named_but_for_those_that_a_target_may_bring_along(run: Run, engines: list[FakeEngine]) -> None:
+    result = run("ask", "--target", "t", "--strategy", "eagle", "hello")
+    assert result.exit_code == ExitCode.USAGE
+    assert "eagle needs eagle heads" in result.stderr
+    assert run("ask", "--target", "t", "--strategy", "mtp", "hello").exit_code == 0
+    assert asked(engines).speculation.strategy == "mtp"
+
+
 def test_two_folders_make_a_pair(
     run: Run, engines: list[FakeEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,11 @@ def test_heads_are_found_as_models_are(write: Write) -> None:
     }
 
 
+def test_what_the_target_may_bring_along_need_not_be_named(write: Write) -> None:
+    lines = 'target = { path = "x" }\n    strategy = "mtp"\n'
+    assert load_catalog(write("models.toml", HEAD + lines)).find("mine").strategy == "mtp"
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
     [

@@ -12,7 +12,7 @@ from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import Head
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
-from tests.engine.published_heads import eagle, eagle3, medusa, peagle
+from tests.engine.published_heads import eagle, eagle3, medusa, mtp, peagle
 from tests.engine.tiny import VOCAB, checkpoint, on_cpu, perturbed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -25,9 +25,9 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
     target = checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False)
     draft = perturbed(root / "draft", target, 0.05)
     blocks = {"dflash": dflash, "dflash2": partial(dflash2, best=240), "dspark": dspark, "xpress": xpress}
+    chains = {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "peagle": peagle, "mtp": mtp}
     heads: dict[Head, ModelSource] = {
-        head: ModelSource(path=str(write(root / head)))
-        for head, write in {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "peagle": peagle, **blocks}.items()
+        head: ModelSource(path=str(write(root / head))) for head, write in {**chains, **blocks}.items()
     }
     return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft), heads=heads)
 

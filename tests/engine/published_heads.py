@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.engine.tiny import VOCAB
+from tests.engine.tiny import VOCAB, checkpoint
 
 HIDDEN = 64
 
@@ -161,3 +161,22 @@ def peagle(folder: Path, layout: str = "speculators", layers: int = 2, **told: A
     inputs = tensors["fc.weight"].shape[1]
     tensors["mask_hidden"] = torch.randn(1, 1, inputs, generator=torch.Generator().manual_seed(14))
     return written(folder, whole, tensors)
+
+
+def mtp(folder: Path, layers: int = 1, **told: Any) -> Path:
+    """MiMo's layout: a whole checkpoint with the layer for multi-token prediction among the target's tensors."""
+    shape = {"num_key_value_heads": 2, "head_dim": 16, "rms_norm_eps": 1e-5, "rope_theta": 5000.0}
+    kind = {"model_type": "mimo", "architectures": ["MiMoForCausalLM"], "attention_bias": True}
+    more = {"tie_word_embeddings": False, "num_nextn_predict_layers": layers}
+    checkpoint(folder, **shape | kind | more | told)
+    g, c = torch.Generator().manual_seed(15), json.loads((folder / "config.json").read_text())
+    tensors, hidden = load_file(folder / "model.safetensors"), c["hidden_size"]
+    for index in range(layers):
+        prefix = f"model.mtp_layers.{index}."
+        tensors |= layer(g, c, prefix, hidden)
+        for name, size in (("q", hidden), ("k", hidden // 2), ("v", hidden // 2)):
+            tensors[f"{prefix}self_attn.{name}_proj.bias"] = 0.3 * torch.randn(size, generator=g)
+        for name in ("token", "hidden", "input", "final"):
+            tensors[f"{prefix}{name}_layernorm.weight"] = 1 + 0.3 * torch.randn(hidden, generator=g)
+        tensors[f"{prefix}input_proj.weight"] = matrix(g, hidden, 2 * hidden, 0.9)
+    return written(folder, c, tensors)

@@ -91,7 +91,8 @@ class Reference:
         w, p, rows, dim = self.w, prefix or self.prefix, len(x), 16
 
         def heads(name: str) -> Tensor:
-            made = (x @ w[f"{p}self_attn.{name}_proj.weight"].T).view(rows, -1, dim)
+            made = x @ w[f"{p}self_attn.{name}_proj.weight"].T + w.get(f"{p}self_attn.{name}_proj.bias", torch.zeros(1))
+            made = made.view(rows, -1, dim)
             return rms(made, w[f"{p}self_attn.{name}_norm.weight"]) if f"{p}self_attn.{name}_norm.weight" in w else made
 
         def turned(y: Tensor) -> Tensor:
@@ -338,10 +339,25 @@ STRATEGY_OF: list[tuple[str, Head]] = [("eagle", "eagle"), ("eagle3", "eagle3"),
 def test_a_reply_drafts_what_the_formulas_draft(
     strategy: str, head: Head, session: Session, tiny_pair: PairSpec
 ) -> None:
-    """Through steps that keep some drafts and refuse others, a step without a draft, and a text taken up again."""
-    spec, runner = tiny_pair, session.runner
-    folder, target = (Path(source.path or "") for source in (spec.heads[head], spec.target))
+    folder, target = (Path(source.path or "") for source in (tiny_pair.heads[head], tiny_pair.target))
     reference = Reference(folder, target, "midlayer." if head == "eagle3" else "layers.0.", [2, 2, 1])
+    if head == "peagle":
+        drafts_as(session, strategy, lambda text, bias: (reference.parallel(text, 200, 3) + bias).argmax(-1).tolist())
+    else:
+        drafts_as(session, strategy, lambda text, bias: greedy(reference, text, bias))
+
+
+def greedy(reference: Reference, text: list[int], bias: Tensor) -> list[int]:
+    """The likeliest three tokens, each after those before it."""
+    drafted: list[int] = []
+    while len(drafted) < 3:
+        drafted.append(int((reference.scores(text, drafted) + bias).argmax()))
+    return drafted
+
+
+def drafts_as(session: Session, strategy: str, expected: Callable[[list[int], Tensor], list[int]]) -> None:
+    """Through steps that keep some drafts and refuse others, a step without a draft, and a text taken up again."""
+    runner = session.runner
     runner.executor.stops.off = True
     few = Sampling(logit_bias={64: 12.0, 65: 12.0, 66: 12.0, 67: 12.0})
     bias = torch.zeros(VOCAB).index_fill_(0, torch.tensor([64, 65, 66, 67]), 12.0)
@@ -358,13 +374,7 @@ def test_a_reply_drafts_what_the_formulas_draft(
                     decoding.step(runner.drafters["plain"], 0, "coupled")
                     continue
                 stepped = decoding.step(drafter, 3, "coupled")
-                if head == "peagle":
-                    expected = (reference.parallel(text, 200, 3) + bias).argmax(-1).tolist()
-                else:
-                    expected = []
-                    while len(expected) < 3:
-                        expected.append(int((reference.scores(text, expected) + bias).argmax()))
-                assert stepped.drafts == tuple(expected)
+                assert stepped.drafts == tuple(expected(text, bias))
                 accepted += stepped.accepted
                 refused += stepped.drafted - stepped.accepted
             decoding.close()

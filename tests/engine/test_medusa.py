@@ -21,7 +21,7 @@ from specchat.engine.model.runs import Levels
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
-from specchat.engine.strategies import HEADED, HEADS, Head
+from specchat.engine.strategies import HEADED, HEADS, IN_TARGET, STRATEGIES, Head
 from tests.engine.published_heads import medusa
 from tests.engine.test_decoder import tokens
 from tests.engine.test_lossless import finished, reply
@@ -133,7 +133,7 @@ def test_heads_that_cannot_be_used_are_told_and_the_pair_runs_without(
 
 def test_a_pair_without_heads_says_so(tiny_pair: PairSpec) -> None:
     session = load(replace(tiny_pair, heads={}), lambda _: None)
-    reasons = {session.info.strategy(name).reason for name in HEADED}
+    reasons = {session.info.strategy(name).reason for name in HEADED if STRATEGIES[name].needs_head not in IN_TARGET}
     assert reasons == {"this pair has no such heads; [pair.heads] in models.toml names them"}
     assert session.info.warning == ""
     assert session.runner.target.model.taps is None  # type: ignore[attr-defined]
@@ -155,8 +155,9 @@ def test_heads_that_do_not_fit_beside_the_models_are_refused(
     folder = medusa(tmp_path / "heads")
     sources = {"medusa": ModelSource(path=str(folder)), "eagle": tiny_pair.heads["eagle"]}
     pair = replace(tiny_pair, draft=None, heads=sources)
-    found = loading.found(pair, lambda _: None)
-    alone = plan(Model(Checkpoint.open(Path(pair.target.path or "")).config, "cpu"), None, 256)
+    target = Checkpoint.open(Path(pair.target.path or ""))
+    found = loading.found(pair, target, lambda _: None)
+    alone = plan(Model(target.config, "cpu"), None, 256)
     kept, with_heads = loading.fitting(found, alone)
     more = with_heads.need("cpu").total - alone.need("cpu").total
     assert kept.files.keys() == {"medusa", "eagle"}

@@ -19,7 +19,7 @@ from specchat.models.heads import look as look_for_heads
 from specchat.models.library import Found, Library, Places, look
 from specchat.models.machine import Machine, this_machine
 from specchat.models.offers import Offer, offers
-from tests.engine.published_heads import eagle3, medusa
+from tests.engine.published_heads import eagle3, medusa, mtp
 from tests.engine.tiny import SPECIAL, checkpoint
 from tests.fake_nvml import FakeNvml
 from tests.models.made import gguf
@@ -65,7 +65,9 @@ def test_heads_count_where_a_pair_fits(tiny: About, tmp_path: Path) -> None:
     )
     assert tiny.config is not None
     bare = plan(Model(tiny.config, "cpu"), None, 8192).need("cpu").total
-    needs = look_for_heads(spec, lambda source: about_folder(Path(source.path or ""), "h")).needs(tiny.config, 8192)
+    needs = look_for_heads(spec, tiny, lambda source: about_folder(Path(source.path or ""), "h")).needs(
+        tiny.config, 8192
+    )
     medusa_alone = offered(Machine(None, int((bare + needs["medusa"]) / 0.95) + 1000))
     assert needs["medusa"] < needs["eagle3"]
     assert medusa_alone.fit.verdict == "CPU"
@@ -75,6 +77,25 @@ def test_heads_count_where_a_pair_fits(tiny: About, tmp_path: Path) -> None:
     on_gpu = offered(Machine(16 * GIB, 64 * GIB))
     assert (on_gpu.fit.verdict, set(on_gpu.strategies) & {"eagle3", "medusa"}) == ("GPU", set())
     assert "heads draft for a target on the CPU" in on_gpu.fit.words
+
+
+def test_a_layer_that_the_target_brings_along_counts_without_being_named(tmp_path: Path) -> None:
+    target = about_folder(mtp(tmp_path / "mimo"), "mimo")
+    assert target.config is not None
+    chosen = pair(target.place)
+    needs = look_for_heads(chosen.spec, target, lambda _: None).needs(target.config, 8192)
+    bare = plan(Model(target.config, "cpu"), None, 8192).need("cpu").total
+
+    def offered(machine: Machine) -> Offer:
+        return offers(Catalog((chosen,), "p"), Library((), ()), machine)[0]
+
+    roomy, tight = offered(ROOMY), offered(Machine(None, int((bare + needs["mtp"] / 2) / 0.95)))
+    assert (roomy.size, "mtp" in roomy.strategies) == (target.size, True)
+    assert "mtp" not in tight.strategies
+    assert tight.fit.words.endswith("; without mtp heads, which do not fit beside it")
+    assert "mtp" not in offered(Machine(16 * GIB, 64 * GIB)).strategies  # on the GPU
+    (settings := tmp_path / "mimo" / "config.json").write_text(settings.read_text().replace("num_nextn", "no"))
+    assert "mtp" not in offered(ROOMY).strategies
 
 
 def test_heads_that_are_not_here_are_to_be_fetched_and_damaged_ones_stop_nothing(tiny: About, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from specchat.engine.drafters.dspark import DSparkDrafter
 from specchat.engine.drafters.eagle import Eagle2Drafter, EagleDrafter
 from specchat.engine.drafters.eagle3 import Eagle3Drafter, Eagle3TreeDrafter
 from specchat.engine.drafters.medusa import MedusaDrafter
+from specchat.engine.drafters.mtp import MtpDrafter
 from specchat.engine.drafters.peagle import PEagleDrafter
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.dflash import DFlashHead
@@ -21,6 +22,7 @@ from specchat.engine.heads.eagle import EagleHead
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.medusa import MedusaHeads
+from specchat.engine.heads.mtp import MtpHead
 from specchat.engine.heads.peagle import PEagleHead
 from specchat.engine.heads.xpress import XPressHead
 from specchat.engine.model.decoder import CachedDecoder
@@ -89,6 +91,11 @@ def _eagle3(files: HeadFiles, target: Target) -> Read:
     return cached, [partial(one, cached, ahead=False) for one in (Eagle3Drafter, Eagle3TreeDrafter)]
 
 
+def _mtp(files: HeadFiles, target: Target) -> Read:
+    cached: CachedModel[HostModel] = CachedModel(MtpHead(files, target))
+    return cached, [partial(MtpDrafter, cached, ahead=False)]
+
+
 def _alone(head: Callable[..., Any], drafter: Callable[..., ModelDrafter], files: HeadFiles, target: Target) -> Read:
     """A head that one drafter goes with."""
     cached: CachedModel[Any] = CachedModel(head(files, target))
@@ -100,6 +107,7 @@ READERS: Mapping[Head, Callable[[HeadFiles, Target], Read]] = {
     "eagle": _eagle,
     "eagle3": _eagle3,
     "peagle": partial(_alone, PEagleHead, PEagleDrafter),
+    "mtp": _mtp,
     "dflash": partial(_alone, DFlashHead, DFlashDrafter),
     "dflash2": partial(_alone, DFlash2Head, DFlash2Drafter),
     "dspark": partial(_alone, DSparkHead, DSparkDrafter),

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from specchat.engine.heads.block_settings import BlockSettings
+from specchat.engine.heads.mtp_settings import MtpSettings
 from specchat.engine.heads.settings import Eagle3Settings, Given, layer_of
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.vectors import fits, workers
@@ -22,7 +23,9 @@ def need(head: Head, files: Counted, target: ModelConfig, context: int) -> int:
     Raises:
         ModelError: the settings are of no such head.
     """
-    return 4 * (files.values + _twice(head, files, target) + _kept(head, files, target) * min(context, target.context))
+    # An MTP layer stands among all of the target's tensors.
+    values = MtpSettings.read(files, target).values if head == "mtp" else files.values
+    return 4 * (values + _twice(head, files, target) + _kept(head, files, target) * min(context, target.context))
 
 
 def compiles(layer: ModelConfig) -> bool:
@@ -32,9 +35,9 @@ def compiles(layer: ModelConfig) -> bool:
 
 def _twice(head: Head, files: Given, target: ModelConfig) -> int:
     """Weights that are held a second time, for chains."""
-    if head not in ("eagle", "eagle3", "peagle"):
+    if head not in ("eagle", "eagle3", "peagle", "mtp"):
         return 0
-    layer = layer_of(files, files.settings) if head == "eagle" else Eagle3Settings.read(files, target, head).layer
+    layer = _layer(head, files, target)
     scoring = target.vocab * layer.hidden if head == "eagle3" else 0
     return layer.layers * layer.layer_parameters + scoring if compiles(layer) else 0
 
@@ -47,9 +50,14 @@ def _kept(head: Head, files: Given, target: ModelConfig) -> int:
         block = BlockSettings.read(files, target, head)
         layer = block.layer
         return len(set(block.states)) * target.hidden + layer.layers * 2 * layer.kv_heads * layer.head_dim
-    if head == "eagle":
-        layer, states = layer_of(files, files.settings), 1
-    else:
-        given = Eagle3Settings.read(files, target, head)
-        layer, states = given.layer, len(set(given.states))
+    layer, states = _layer(head, files, target), 1
+    if head in ("eagle3", "peagle"):
+        states = len(set(Eagle3Settings.read(files, target, head).states))
     return states * target.hidden + layer.hidden + layer.layers * 2 * layer.kv_heads * layer.head_dim
+
+
+def _layer(head: Head, files: Given, target: ModelConfig) -> ModelConfig:
+    """The layers of a head that goes on from features."""
+    if head == "mtp":
+        return MtpSettings.read(files, target).layer
+    return layer_of(files, files.settings) if head == "eagle" else Eagle3Settings.read(files, target, head).layer

@@ -7,16 +7,18 @@ from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError
 from specchat.engine.heads.families import Found
 from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.mtp_settings import told_of
 from specchat.engine.heads.need import need
 from specchat.engine.hub import locate
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import GIB, Plan, fits
 from specchat.engine.pair import PairSpec, StrategyStatus
 from specchat.engine.strategies import STRATEGIES, Head
 
 
-def found(pair: PairSpec, progress: Callable[[Loading], None]) -> Found:
-    """The heads that `pair` names, downloaded first where needed."""
+def found(pair: PairSpec, target: Checkpoint, progress: Callable[[Loading], None]) -> Found:
+    """The heads that `pair` names, downloaded first where needed, and the layer that its target brings along."""
     files: dict[Head, HeadFiles] = {}
     refused: dict[Head, str] = {}
     for head, source in pair.heads.items():
@@ -24,6 +26,11 @@ def found(pair: PairSpec, progress: Callable[[Loading], None]) -> Found:
             files[head] = HeadFiles.open(locate(source, progress))
         except EngineError as error:
             refused[head] = error.message
+    if "mtp" not in pair.heads:
+        if told_of(target.settings):
+            files["mtp"] = HeadFiles(target.folder, target.settings, target.shards)
+        else:
+            refused["mtp"] = "the target has no layer for it, and [pair.heads] in models.toml names none"
     return Found(files, refused)
 
 

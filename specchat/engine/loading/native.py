@@ -41,7 +41,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             draft, warning = _restricted(pair, draft, tokenizer, target.config.eos | tokenizer.eos)
         else:
             pair, warning = on_the_host(pair), unrestricted(pair)
-    trained = heads.found(pair, progress)
+    trained = heads.found(pair, target, progress)
     make_room()
     shown = Loading("", 0.1)
 

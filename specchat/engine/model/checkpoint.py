@@ -1,6 +1,6 @@
 """What the folder of a checkpoint holds: its settings are read and checked once, then handed on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Checkpoint:
         quant: how bitsandbytes quantised the layers' matrices; None: it did not.
         nested: whether the scales of 4-bit weights are quantised themselves, in the files or once they are made.
         shards: the safetensors files.
+        settings: all that config.json says, for what is read beside the model.
         drafts: the tokens that a draft may propose, ascending, of which alone it keeps the rows of its head; None: all.
     """
 
@@ -34,6 +35,7 @@ class Checkpoint:
     quant: Quant | None
     nested: bool
     shards: tuple[Path, ...]
+    settings: dict[str, Any] = field(repr=False, compare=False)
     drafts: tuple[int, ...] | None = None
 
     @classmethod
@@ -55,6 +57,7 @@ class Checkpoint:
             quant=quant,
             nested=bool(settings.get("bnb_4bit_use_double_quant")) if isinstance(settings, dict) else True,
             shards=weight_files(folder),
+            settings=raw,
         )
 
     def tokenizer(self) -> Tokenizer:

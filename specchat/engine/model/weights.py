@@ -80,9 +80,10 @@ class Weights:
         """The shape of tensor `name`; empty where there is none."""
         return tuple(self._read(name).shape) if name in self else ()
 
-    def count(self) -> int:
-        """Number of values in all tensors."""
-        return sum(prod(handle.get_slice(name).get_shape()) for name, (_, handle) in self._home.items())
+    def count(self, prefix: str = "") -> int:
+        """Number of values in all tensors whose names begin with `prefix`."""
+        names = ((name, handle) for name, (_, handle) in self._home.items() if name.startswith(prefix))
+        return sum(prod(handle.get_slice(name).get_shape()) for name, handle in names)
 
     def integers(self, name: str, *shape: int) -> Tensor:
         """Tensor `name` of whole numbers or truth values as int64 of exactly `shape`.

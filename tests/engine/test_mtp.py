@@ -1,0 +1,222 @@
+"""Layers for multi-token prediction, as targets bring them along: what the formulas give, found without being named."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.mtp import MtpHead
+from specchat.engine.heads.need import need
+from specchat.engine.loading import load
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.runners.host import host_model
+from specchat.engine.session import Session
+from tests.engine.published_heads import mtp, written
+from tests.engine.test_decoder import reference, tokens
+from tests.engine.test_eagle import Reference, Spoil, agree, change, drafts_as, greedy, lost, put, rms, told
+from tests.engine.test_lossless import SAMPLINGS, finished, reply
+from tests.engine.tiny import on_cpu
+
+LAYER = "model.mtp_layers.0."
+
+
+def as_qwen2(folder: Path, made: Path) -> Path:
+    """What transformers knows: MiMo's own tensors by the name of the family that it has its shape from."""
+    settings = json.loads((folder / "config.json").read_text()) | {"model_type": "qwen2"}
+    weights = load_file(folder / "model.safetensors")
+    return written(made, settings, {name: weight for name, weight in weights.items() if ".mtp_layers." not in name})
+
+
+class MtpReference(Reference):
+    """The layer from the formulas: the whole text each time, no cache."""
+
+    def __init__(self, folder: Path, target: Path, normed: bool) -> None:
+        super().__init__(folder, target, LAYER, [])
+        self.normed = normed
+        self.decoder = self.model.model
+        self.before_norm: Tensor = torch.zeros(0)
+        self.decoder.norm.register_forward_pre_hook(self.kept)
+
+    def kept(self, norm: object, inputs: tuple[Tensor, ...]) -> None:
+        self.before_norm = inputs[0][0]
+
+    def made(self, text: list[int]) -> Tensor:
+        with torch.no_grad():
+            after = self.decoder(torch.tensor([text])).last_hidden_state[0]
+        return after if self.normed else self.before_norm
+
+    def embedded(self, ids: list[int]) -> Tensor:
+        return self.target["model.embed_tokens.weight"][ids]
+
+    def step(self, ids: list[int], features: Tensor) -> Tensor:
+        w, p = self.w, self.prefix
+        e, h = rms(self.embedded(ids), w[f"{p}token_layernorm.weight"]), rms(features, w[f"{p}hidden_layernorm.weight"])
+        x = torch.cat([h, e], -1) @ w[f"{p}input_proj.weight"].T
+        hidden = self.layer(rms(x, w[f"{p}input_layernorm.weight"]), x)
+        return rms(hidden, w[f"{p}final_layernorm.weight"]) if self.normed else hidden
+
+    def scored(self, hidden: Tensor) -> Tensor:
+        hidden = hidden if self.normed else rms(hidden, self.w[f"{self.prefix}final_layernorm.weight"])
+        return hidden @ self.target["lm_head.weight"].T
+
+
+def test_the_target_is_qwen2_whatever_stands_beside_it(tmp_path: Path) -> None:
+    folder, ids = mtp(tmp_path / "mimo"), tokens(100)
+    mine = host_model(Checkpoint.open(folder))
+    assert isinstance(mine, CachedDecoder)
+    logits = torch.cat([mine.logits(mine.forward(ids[i : i + 10], i)).clone() for i in range(0, 100, 10)])
+    theirs = reference(as_qwen2(folder, tmp_path / "qwen2"), ids)
+    torch.testing.assert_close(logits, theirs, atol=3e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_the_layer_is_what_the_formulas_say(normed: bool, tmp_path: Path) -> None:
+    fast = {"num_speculative_steps": 3, "mtp_loss_step_weights": [0.51, 0.31, 0.18]} if normed else {}
+    folder = mtp(tmp_path / "mimo", **fast)
+    model = host_model(Checkpoint.open(folder))
+    assert isinstance(model, CachedDecoder)
+    target = CachedModel(model)
+    head = MtpHead(HeadFiles.open(folder), target)
+    agree(head, target, MtpReference(folder, as_qwen2(folder, tmp_path / "qwen2"), normed))
+    own = {name: w for name, w in load_file(folder / "model.safetensors").items() if name.startswith(LAYER)}
+    assert head.parameters() == sum(weight.numel() for weight in own.values())
+
+
+@pytest.fixture(scope="module")
+def mimo(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
+    """A target with the layer, in a pair that names no heads."""
+    return PairSpec("mimo", "MiMo", on_cpu(mtp(tmp_path_factory.mktemp("mtp") / "mimo")))
+
+
+@pytest.fixture(scope="module")
+def loaded(mimo: PairSpec) -> Session:
+    return load(mimo, lambda _: None)
+
+
+def test_a_target_drafts_by_its_own_layer_unasked(loaded: Session) -> None:
+    assert loaded.info.strategy("mtp").available
+    assert loaded.info.warning == ""
+    drafted = accepted = 0
+    few = {64: 9.0, 65: 9.0, 66: 9.0}
+    for name, bias in product(SAMPLINGS, ({}, few)):
+        sampling = SAMPLINGS[name]
+        sampling = replace(sampling, seed=5, logit_bias=sampling.logit_bias | bias)
+        plain = finished(reply(loaded, "abcab", sampling, Limits(40), Speculation()))
+        for acceptance in ("coupled", *(("ratio", "block") if sampling.greedy else ())):
+            last = finished(reply(loaded, "abcab", sampling, Limits(40), Speculation("mtp", 3, acceptance)))
+            assert last.token_ids == plain.token_ids, (name, acceptance)
+            drafted += last.stats.num_draft_tokens
+            accepted += last.stats.num_accepted_draft_tokens
+    assert 0 < accepted < drafted
+
+
+def test_a_reply_drafts_what_the_formulas_draft(mimo: PairSpec, loaded: Session, tmp_path: Path) -> None:
+    folder = Path(mimo.target.path or "")
+    layer = MtpReference(folder, as_qwen2(folder, tmp_path / "qwen2"), normed=False)
+    drafts_as(loaded, "mtp", lambda text, bias: greedy(layer, text, bias))
+
+
+def test_the_layer_s_memory_is_counted_apart_from_the_target_s(mimo: PairSpec, loaded: Session, tmp_path: Path) -> None:
+    folder = Path(mimo.target.path or "")
+    change(copied(folder, tmp_path / "bare"), told(num_nextn_predict_layers=0))
+    bare = load(replace(mimo, target=on_cpu(tmp_path / "bare")), lambda _: None)
+    config = Checkpoint.open(folder).config
+    needed = need("mtp", HeadFiles.open(folder), config, loaded.info.context)
+    assert 0.8 * needed < loaded.info.memory - bare.info.memory < 1.2 * needed
+
+
+def copied(folder: Path, to: Path) -> Path:
+    to.mkdir()
+    for file in folder.iterdir():
+        (to / file.name).write_bytes(file.read_bytes())
+    return to
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_target_without_the_layer_says_so_and_may_be_given_one(named: bool, tiny_pair: PairSpec) -> None:
+    heads = {"mtp": tiny_pair.heads["mtp"]} if named else {}
+    session = load(replace(tiny_pair, draft=None, heads=heads), lambda _: None)
+    status = session.info.strategy("mtp")
+    assert status.available == named
+    words = "the target has no layer for it, and [pair.heads] in models.toml names none"
+    assert status.reason == ("" if named else words)
+    assert session.info.warning == ""
+
+
+def without_layer(tensors: dict[str, Tensor], _: object) -> None:
+    for name in [name for name in tensors if ".mtp_layers." in name]:
+        del tensors[name]
+
+
+NAN = torch.full((64,), float("nan"))
+BAD: list[tuple[Spoil, str]] = [
+    (without_layer, "holds no layer for multi-token prediction"),
+    (lost(f"{LAYER}mlp.up_proj.weight"), f"{LAYER}mlp.up_proj.weight is missing"),
+    (lost(f"{LAYER}self_attn.k_proj.bias"), f"{LAYER}self_attn.k_proj.bias is missing"),
+    (lost(f"{LAYER}final_layernorm.weight"), f"{LAYER}final_layernorm.weight is missing"),
+    (put(f"{LAYER}token_layernorm.weight", NAN), "token_layernorm.weight holds values that are no numbers"),
+    (put(f"{LAYER}input_proj.weight", torch.zeros(64, 96)), "has shape [64, 96], config.json asks for [64, 128]"),
+    (put("model.mtp_layers.1.input_proj.weight", torch.zeros(64, 128)), "more layers for multi-token prediction than"),
+    (told(num_nextn_predict_layers=3), "num_nextn_predict_layers is 3, and only one such layer is run"),
+    (told(num_nextn_predict_layers="many"), "num_nextn_predict_layers is many"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "words"), BAD, ids=[words for _, words in BAD])
+def test_a_layer_that_cannot_be_used_is_told_and_the_target_runs_without(
+    spoil: Spoil, words: str, tmp_path: Path
+) -> None:
+    folder = mtp(tmp_path / "mimo")
+    change(folder, spoil)
+    session = load(PairSpec("m", "M", on_cpu(folder)), lambda _: None)
+    status = session.info.strategy("mtp")
+    assert not status.available
+    assert words in status.reason
+    assert session.info.warning == ""  # nobody asked for it
+    assert finished(reply(session, "ab", Sampling(), Limits(5), Speculation())).token_ids
+
+
+OTHERS: list[tuple[Callable[[Path], Path], str]] = [
+    (
+        lambda folder: mtp(folder, hidden_size=32, head_dim=8),
+        "another target, of 260 tokens and a hidden size of 32",
+    ),
+    (lambda folder: mtp(folder, vocab_size=300), "another target, of 300 tokens and a hidden size of 64"),
+    (lambda folder: mtp(folder, speculators_model_type="mtp"), "is of speculators, whose MTP layers are not run"),
+    (lambda folder: mtp(folder, layers=0), "num_nextn_predict_layers is 0, and only one such layer is run"),
+    (lambda folder: mtp(folder, model_type="deepseek_v3"), "model_type 'deepseek_v3' is not one that"),
+]
+
+
+@pytest.mark.parametrize(("write", "words"), OTHERS, ids=[words for _, words in OTHERS])
+def test_a_folder_that_is_named_and_of_no_use_is_told_in_the_note(
+    write: Callable[[Path], Path], words: str, mimo: PairSpec, tmp_path: Path
+) -> None:
+    """Though the target has a layer of its own: the pair asks for another one."""
+    heads = {"mtp": ModelSource(path=str(write(tmp_path / "other")))}
+    session = load(replace(mimo, heads=heads), lambda _: None)
+    assert not session.info.strategy("mtp").available
+    assert words in session.info.strategy("mtp").reason
+    assert session.info.warning.startswith("mimo drafts without mtp heads: ")
+
+
+def test_the_layer_of_the_folder_that_is_named_drafts(mimo: PairSpec, loaded: Session, tmp_path: Path) -> None:
+    folder = mtp(tmp_path / "other")
+    change(folder, lambda tensors, _: tensors.update({name: -tensors[name] for name in tensors if LAYER in name}))
+    session = load(replace(mimo, heads={"mtp": ModelSource(path=str(folder))}), lambda _: None)
+    own, other = (
+        finished(reply(one, "abcab", Sampling(), Limits(40), Speculation("mtp", 3))) for one in (loaded, session)
+    )
+    assert own.token_ids == other.token_ids
+    assert own.stats.num_accepted_draft_tokens != other.stats.num_accepted_draft_tokens
