@@ -25,8 +25,8 @@ class Sight(NamedTuple):
 class Rotary:
     """Rotary embedding for the slots of a text of `context` tokens, and of a block after it."""
 
-    def __init__(self, c: ModelConfig, context: int) -> None:
-        self._cos, self._sin = tables(c, context + MOST_BLOCK)
+    def __init__(self, c: ModelConfig, context: int, device: torch.device) -> None:
+        self._cos, self._sin = (table.to(device) for table in tables(c, context + MOST_BLOCK))
         self._half = c.head_dim // 2
 
     def __call__(self, x: Tensor, first: int) -> Tensor:
@@ -75,7 +75,8 @@ class BlockLayer:
         if kernel is not None:
             names = [f"{prefix}{half}_conv." for half in ("attention", "mlp")]
             self._convolutions = [Convolution(weights, name, c.hidden, *kernel) for name in names]
-        self._keys, self._values = (torch.zeros(c.kv_heads, context + MOST_BLOCK, c.head_dim) for _ in range(2))
+        shape = (c.kv_heads, context + MOST_BLOCK, c.head_dim)
+        self._keys, self._values = (torch.zeros(shape, device=weights.device) for _ in range(2))
 
     def remember(self, x: Tensor, first: int) -> None:
         """Write the entries of rows float32 [rows, hidden] into slots first, first + 1, ..."""
@@ -120,7 +121,8 @@ class BlockLayer:
         """bool [rows, slots]: what each row sees of the slots from the first one on; None for all."""
         if self._sight == Sight():
             return None
-        slots, rows = torch.arange(self._first(known), last), torch.arange(known, last).unsqueeze(1)
+        slots = torch.arange(self._first(known), last, device=self._keys.device)
+        rows = slots[known - last :].unsqueeze(1)
         window = last if self._sight.window is None else self._sight.window
         seen = slots > rows - window
         return seen & (slots <= rows) if self._sight.causal else seen

@@ -7,8 +7,8 @@ from torch import Tensor
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.block_settings import BlockSettings
 from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.target import Target
 from specchat.engine.heads.tensors import proposed
-from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
 from specchat.engine.strategies import Head
@@ -35,7 +35,7 @@ def fits_family(files: HeadFiles, weights: Weights, family: Head) -> None:
 class Scores:
     """The head of a drafting head: its own, or the target's where it has none."""
 
-    def __init__(self, weights: Weights, target: CachedDecoder, given: BlockSettings) -> None:
+    def __init__(self, weights: Weights, target: Target, given: BlockSettings) -> None:
         """Read it.
 
         Raises:

@@ -21,8 +21,9 @@ from specchat.engine.heads.block_settings import BlockSettings
 from specchat.engine.heads.block_tensors import Scores, fits_family
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.stand_in import StandIn
+from specchat.engine.heads.target import Target
 from specchat.engine.heads.tensors import Embedding, fits_target
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.runs import Runs
@@ -39,7 +40,7 @@ class DFlashHead(StandIn):
 
     family: ClassVar[Head] = "dflash"
 
-    def __init__(self, files: HeadFiles, target: CachedModel[CachedDecoder]) -> None:
+    def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights.
 
         Raises:
@@ -48,8 +49,8 @@ class DFlashHead(StandIn):
         model = target.model
         self._given = given = BlockSettings.read(files, model.config, self.family)
         c, inputs = given.layer, len(given.states) * model.config.hidden
-        turned = Rotary(c, model.context)
-        with Weights(files) as weights:
+        turned = Rotary(c, model.context, model.device)
+        with Weights(files, model.device) as weights:
             fits_family(files, weights, self.family)
             fits_target(files, weights, model.config.hidden, c.hidden, inputs)
             self._fc = Linear(weights.get("fc.weight", c.hidden, inputs), drafting=True)

@@ -13,7 +13,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.block_settings import MOST_RANK, number
@@ -46,7 +45,7 @@ class DSparkHead(DFlashHead):
             return Linear(weights.get(f"{name}.weight", outputs, inputs), weights.get(f"{name}.bias", outputs), True)
 
         self._rank, prefix = rank, "markov_head."
-        self._w1 = weights.get(f"{prefix}markov_w1.weight", c.vocab, rank) if rank else torch.zeros(c.vocab, 0)
+        self._w1 = weights.get(f"{prefix}markov_w1.weight", c.vocab, rank) if rank else None
         self._w2 = self._inner = self._chances = None
         if rank:
             w2 = weights.get(f"{prefix}markov_w2.weight", self._given.proposes, rank)
@@ -65,7 +64,7 @@ class DSparkHead(DFlashHead):
 
     def _scored(self, place: int) -> Tensor:
         h = self._rows[place : place + 1]
-        token = embedding(torch.tensor(self._before[place : place + 1]), self._w1)
+        token = h[:, :0] if self._w1 is None else self._w1[self._before[place]].unsqueeze(0)
         if self._chances is not None:
             of = torch.cat([h, token], -1) if self._sees_token else h
             self.chance = float(self._chances(of).sigmoid())
@@ -79,11 +78,11 @@ class DSparkHead(DFlashHead):
             return token
         if self._kind == "gated":
             return self._inner(torch.cat([h, token], -1)).sigmoid() * token
-        self._states[place:] = [self._states[place]] if place else [torch.zeros(1, self._rank)]
+        self._states[place:] = [self._states[place]] if place else [token.new_zeros(1, self._rank)]
         gate, new, out = self._inner(torch.cat([self._states[place], token, h], -1)).chunk(3, -1)
         self._states.append(gate.sigmoid() * self._states[place] + (1 - gate.sigmoid()) * new.tanh())
         return out.tanh()
 
     def memory(self) -> int:
         products = [one.memory() for one in (self._w2, self._inner, self._chances) if one is not None]
-        return super().memory() + sum(products) + 4 * self._w1.numel()
+        return super().memory() + sum(products) + (0 if self._w1 is None else 4 * self._w1.numel())

@@ -18,8 +18,8 @@ from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer, Places
 from specchat.engine.heads.settings import layer_of
+from specchat.engine.heads.target import Target
 from specchat.engine.heads.tensors import Embedding, fits_target
-from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
 
@@ -27,7 +27,7 @@ from specchat.engine.model.weights import Weights
 class EagleHead(FeatureHead):
     """Keys: "fc.weight", "fc.bias" if any, "layers.0.*", and "embed_tokens.weight" if it is not the target's."""
 
-    def __init__(self, files: HeadFiles, target: CachedModel[CachedDecoder]) -> None:
+    def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights.
 
         Raises:
@@ -40,7 +40,7 @@ class EagleHead(FeatureHead):
                 f"{files.folder}: the head has {c.layers} layers (num_hidden_layers), and EAGLE has one. "
                 "Name the folder under heads.eagle3 if it is of EAGLE-3."
             )
-        with Weights(files) as weights:
+        with Weights(files, model.device) as weights:
             fits_target(files, weights, model.config.hidden, c.hidden, c.hidden + model.config.hidden)
             bias = weights.get("fc.bias", c.hidden) if "fc.bias" in weights else None
             self._fc = Linear(weights.get("fc.weight", c.hidden, 2 * c.hidden), bias, drafting=True)

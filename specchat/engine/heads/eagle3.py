@@ -24,8 +24,9 @@ from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer, Places
 from specchat.engine.heads.settings import Eagle3Settings
+from specchat.engine.heads.target import Target
 from specchat.engine.heads.tensors import Embedding, fits_target, proposed
-from specchat.engine.model.decoder import CachedDecoder, Skip
+from specchat.engine.model.decoder import Skip
 from specchat.engine.model.going import Going
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rows import TILE, Linear
@@ -42,7 +43,7 @@ class Eagle3Head(FeatureHead):
 
     kind: ClassVar[Head] = "eagle3"
 
-    def __init__(self, files: HeadFiles, target: CachedModel[CachedDecoder]) -> None:
+    def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights.
 
         Raises:
@@ -51,7 +52,7 @@ class Eagle3Head(FeatureHead):
         model = target.model
         given = Eagle3Settings.read(files, model.config, self.kind)
         c, inputs = given.layer, len(given.states) * model.config.hidden
-        with Weights(files) as weights:
+        with Weights(files, model.device) as weights:
             fits_target(files, weights, model.config.hidden, c.hidden, inputs)
             _agree(files, weights, given, self.kind)
             prefix = "midlayer." if "midlayer.hidden_norm.weight" in weights else "layers.0."
@@ -89,7 +90,7 @@ class Eagle3Head(FeatureHead):
             given.norm_before_residual,
         )
 
-    def _one_go(self, weights: Weights, prefix: str, model: CachedDecoder) -> "HeadChain | None":
+    def _one_go(self, weights: Weights, prefix: str, model: Target) -> "HeadChain | None":
         """What drafts a chain without being asked for each token: for small heads as most are, of compiled targets."""
         given, layer, embed = self._given, self._layer.compiled, model.packed_embeddings
         other = self.kind != "eagle3" or given.norm_output or self._further or "embed_tokens.weight" in weights

@@ -24,11 +24,9 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.medusa import MedusaHeads
 from specchat.engine.heads.mtp import MtpHead
 from specchat.engine.heads.peagle import PEagleHead
+from specchat.engine.heads.target import Target
 from specchat.engine.heads.xpress import XPressHead
-from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.strategies import STRATEGIES, Head
-
-Target = CachedModel[CachedDecoder]
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Heads:
     found: Found
 
 
-def read(found: Found, target: Target) -> Heads:
+def read(found: Found, target: CachedModel[Target]) -> Heads:
     """Read the weights of heads for `target`; those that cannot be used are refused with the reason."""
     models: dict[Head, CachedModel[HostModel]] = {}
     makers: list[Callable[[SureDrafts], ModelDrafter]] = []
@@ -75,34 +73,36 @@ def read(found: Found, target: Target) -> Heads:
 Read = tuple[CachedModel[HostModel], list[Callable[[SureDrafts], ModelDrafter]]]
 
 
-def _medusa(files: HeadFiles, target: Target) -> Read:
+def _medusa(files: HeadFiles, target: CachedModel[Target]) -> Read:
     heads = MedusaHeads(files, target)
     cached: CachedModel[HostModel] = CachedModel(heads)
     return cached, [lambda drafts: MedusaDrafter(cached, heads.places, drafts)]
 
 
-def _eagle(files: HeadFiles, target: Target) -> Read:
+def _eagle(files: HeadFiles, target: CachedModel[Target]) -> Read:
     cached: CachedModel[HostModel] = CachedModel(EagleHead(files, target))
     return cached, [partial(one, cached, ahead=False) for one in (EagleDrafter, Eagle2Drafter)]
 
 
-def _eagle3(files: HeadFiles, target: Target) -> Read:
+def _eagle3(files: HeadFiles, target: CachedModel[Target]) -> Read:
     cached: CachedModel[HostModel] = CachedModel(Eagle3Head(files, target))
     return cached, [partial(one, cached, ahead=False) for one in (Eagle3Drafter, Eagle3TreeDrafter)]
 
 
-def _mtp(files: HeadFiles, target: Target) -> Read:
+def _mtp(files: HeadFiles, target: CachedModel[Target]) -> Read:
     cached: CachedModel[HostModel] = CachedModel(MtpHead(files, target))
     return cached, [partial(MtpDrafter, cached, ahead=False)]
 
 
-def _alone(head: Callable[..., Any], drafter: Callable[..., ModelDrafter], files: HeadFiles, target: Target) -> Read:
+def _alone(
+    head: Callable[..., Any], drafter: Callable[..., ModelDrafter], files: HeadFiles, target: CachedModel[Target]
+) -> Read:
     """A head that one drafter goes with."""
     cached: CachedModel[Any] = CachedModel(head(files, target))
     return cached, [partial(drafter, cached)]
 
 
-READERS: Mapping[Head, Callable[[HeadFiles, Target], Read]] = {
+READERS: Mapping[Head, Callable[[HeadFiles, CachedModel[Target]], Read]] = {
     "medusa": _medusa,
     "eagle": _eagle,
     "eagle3": _eagle3,

@@ -13,17 +13,18 @@ from torch import Tensor
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.layer import Places
 from specchat.engine.heads.stand_in import StandIn
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.heads.target import Target
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
 
 
 class FeatureHead(StandIn):
     """Feeds features and tokens to the one layer of a head."""
 
-    def __init__(self, target: CachedModel[CachedDecoder], parameters: int, hidden: int) -> None:
+    def __init__(self, target: CachedModel[Target], parameters: int, hidden: int) -> None:
         """`hidden` is the size of a feature."""
         super().__init__(target, parameters)
-        self._made = torch.zeros(self.context + 1, hidden)
+        self._made = torch.zeros(self.context + 1, hidden, device=target.model.device)
         """The feature that the head guessed for each slot."""
         self._nodes: list[Tensor] = []
         """Those after the nodes of a tree, by row of its stash."""
@@ -72,6 +73,7 @@ class FeatureHead(StandIn):
             seen[row, [start + node for node in (*path, runs.stashed + row)]] = True
             before.append(self._nodes[path[-1]] if path else self._made[start])
         positions = torch.tensor([start + depth - 1 for depth in runs.depths])
-        hidden = self.step(tokens, torch.stack(before), Places(start + runs.stashed, positions, seen))
+        at = Places(start + runs.stashed, positions.to(self._made.device), seen.to(self._made.device))
+        hidden = self.step(tokens, torch.stack(before), at)
         self._nodes += self.fed_on(hidden)
         return hidden

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, silu
 
 from specchat.engine.heads.need import compiles
+from specchat.engine.heads.target import Target
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import TILE, Linear
@@ -46,7 +46,7 @@ class Chained(Protocol):
 class HeadLayer:
     """Attention over what stands before, and an MLP. Slots after the text hold the nodes of a tree."""
 
-    def __init__(self, weights: Weights, prefix: str, c: ModelConfig, inputs: int, target: CachedDecoder) -> None:
+    def __init__(self, weights: Weights, prefix: str, c: ModelConfig, inputs: int, target: Target) -> None:
         """Read the layer whose keys begin with `prefix`, whose attention has so many inputs, for a `target`.
 
         Raises:
@@ -68,8 +68,9 @@ class HeadLayer:
         of_mlp = weights.get(f"{prefix}post_attention_layernorm.weight", c.hidden)
         self._mlp_norm = RMSNorm(of_mlp, c.norm_eps)
         slots = -(-(target.context + STASH_ROWS) // LANES) * LANES
-        self._cos, self._sin = tables(c, slots)
-        self._keys, self._values = (torch.zeros(c.kv_heads, slots, c.head_dim) for _ in range(2))
+        self._cos, self._sin = (table.to(weights.device) for table in tables(c, slots))
+        shape = (c.kv_heads, slots, c.head_dim)
+        self._keys, self._values = (torch.zeros(shape, device=weights.device) for _ in range(2))
         self.compiled: Chained | None = None
         norms = head_norms(weights, names, c)
         if target.compiled and compiles(c) and len(norms) != 1:
@@ -87,8 +88,9 @@ class HeadLayer:
         if at.positions is None or at.seen is None:
             if self.compiled is not None and rows <= TILE:
                 return self.compiled(x, residual, at.first)
-            positions = torch.arange(at.first, last)
-            at = Places(at.first, positions, torch.arange(last) <= positions.unsqueeze(1))
+            slots = torch.arange(last, device=x.device)
+            positions = slots[at.first :]
+            at = Places(at.first, positions, slots <= positions.unsqueeze(1))
         assert at.positions is not None
         heads = [self._heads, self._kv_heads, self._kv_heads]
         query, key, value = self._qkv(x).view(rows, -1, self._dim).split(heads, 1)

@@ -16,8 +16,9 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.stand_in import StandIn
+from specchat.engine.heads.target import Target
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.weights import Weights
@@ -29,7 +30,7 @@ Head = tuple[list[Linear], Linear]
 class MedusaHeads(StandIn):
     """All heads of a target, which stand for a draft model: a pass over the i-th drafted token is one of head i."""
 
-    def __init__(self, files: HeadFiles, target: CachedModel[CachedDecoder]) -> None:
+    def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights; their keys are "i.j.linear.weight" and ".bias" of block j of head i, and "i.n.weight".
 
         Raises:
@@ -41,7 +42,7 @@ class MedusaHeads(StandIn):
             raise ModelError(
                 f"{files.folder / 'config.json'}: medusa_num_layers is {str(blocks)[:40]}, not a number up to 16."
             )
-        with Weights(files) as weights:
+        with Weights(files, model.device) as weights:
             # Published settings tell of fewer heads than there are.
             self._heads: list[Head] = []
             while f"{len(self._heads)}.{blocks}.weight" in weights:

@@ -20,7 +20,7 @@ from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer, Places
 from specchat.engine.heads.mtp_settings import LAYERS, MtpSettings
-from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.heads.target import Target
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
@@ -33,7 +33,7 @@ class MtpHead(FeatureHead):
     """Keys, each after "model.mtp_layers.0.": those of a layer of the target, "input_proj.weight" and the norms
     "hidden_layernorm", "token_layernorm" and "final_layernorm"."""
 
-    def __init__(self, files: HeadFiles, target: CachedModel[CachedDecoder]) -> None:
+    def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights, from among the target's own where these files are the target's.
 
         Raises:

@@ -14,7 +14,8 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.heads.target import Target
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.weights import Weights
 from specchat.engine.strategies import Head
@@ -25,7 +26,7 @@ class PEagleHead(Eagle3Head):
 
     kind: ClassVar[Head] = "peagle"
 
-    def __init__(self, files: HeadFiles, target: CachedModel[CachedDecoder]) -> None:
+    def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights.
 
         Raises:
@@ -35,7 +36,7 @@ class PEagleHead(Eagle3Head):
         if self._given.mask is None:
             raise ModelError(f"{files.folder / 'config.json'} names no mask_token_id (or ptd_token_id, or pard_token).")
         self._mask, inputs = self._given.mask, len(self._given.states) * target.model.config.hidden
-        with Weights(files) as weights:
+        with Weights(files, target.model.device) as weights:
             shape = weights.shape("mask_hidden")
             if shape not in ((inputs,), (1, inputs), (1, 1, inputs)):
                 raise ModelError(f"{files.folder}: tensor mask_hidden has shape {list(shape)}, not {inputs} values.")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.heads.target import Target
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.runs import Runs
 
@@ -19,7 +20,7 @@ class StandIn(ABC):
 
     block = PREFILL_ROWS
 
-    def __init__(self, target: CachedModel[CachedDecoder], parameters: int) -> None:
+    def __init__(self, target: CachedModel[Target], parameters: int) -> None:
         """`parameters` is the number of weights."""
         self.target = target
         self._parameters = parameters

@@ -8,7 +8,7 @@ from torch.nn.functional import embedding
 
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.heads.target import Target
 from specchat.engine.model.weights import Weights
 
 
@@ -31,7 +31,7 @@ def proposed(weights: Weights, rows: int, vocab: int) -> Tensor:
     Raises:
         ModelError: the head's map leads to tokens that there are not, or contradicts itself.
     """
-    tokens = torch.arange(rows)
+    tokens = torch.arange(rows, device=weights.device)
     if "d2t" in weights:
         tokens = tokens + weights.integers("d2t", rows)
     elif rows != vocab:
@@ -52,7 +52,7 @@ def proposed(weights: Weights, rows: int, vocab: int) -> Tensor:
 class Embedding:
     """The head's own embeddings, or the target's where it has none."""
 
-    def __init__(self, weights: Weights, target: CachedDecoder, hidden: int) -> None:
+    def __init__(self, weights: Weights, target: Target, hidden: int) -> None:
         """Read them.
 
         Raises:
@@ -67,7 +67,7 @@ class Embedding:
         """float32 [len(tokens), hidden]."""
         if self._own is None:
             return self._target.embedded(tokens)
-        return embedding(torch.tensor(tokens), self._own)
+        return embedding(torch.tensor(tokens, device=self._own.device), self._own)
 
     def memory(self) -> int:
         """Bytes held."""

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, silu
+from torch.nn.functional import silu
 
 from specchat.engine.heads.block_settings import MOST_RANK, number
 from specchat.engine.heads.dflash import DFlashHead
@@ -65,7 +65,7 @@ class XPressHead(DFlashHead):
 
     def _tell(self, row: int, token: int) -> None:
         """The token before a row is known."""
-        self._x[row] = self._without[row] + self._of_token(embedding(torch.tensor([token]), self._w1))[0]
+        self._x[row] = self._without[row] + self._of_token(self._w1[token : token + 1])[0]
 
     def _scored(self, place: int) -> Tensor:
         row = self._given.first + place

@@ -47,6 +47,7 @@ class CachedDecoder(ABC):
     cache: KVCache
     compiled: ClassVar[bool] = False
     """Whether compiled functions run it, so that they can here."""
+    device: ClassVar[torch.device] = torch.device("cpu")
     taps: Taps | None = None
     """The hidden states that are kept of a text, if any are."""
 

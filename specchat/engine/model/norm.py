@@ -14,7 +14,7 @@ class RMSNorm:
         """`weight` float32 [size]."""
         size = weight.shape[0]
         self.weight = weight * size**0.5
-        self.eps = torch.full((1,), (size * eps) ** 0.5)
+        self.eps = weight.new_full((1,), (size * eps) ** 0.5)
 
     def __call__(self, x: Tensor) -> Tensor:
         return normed(x, self.weight, self.eps)

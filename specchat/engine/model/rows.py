@@ -47,15 +47,19 @@ class Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None, drafting: bool = False) -> None:
         """`weight` float32 [outputs, inputs], `bias` float32 [outputs].
 
-        With `drafting` a product takes the shortest way, whatever it rounds to: no text depends on it.
+        With `drafting` a product takes the shortest way, whatever it rounds to: no text depends on it. A weight that is
+        not in main memory is for drafting.
         """
         self._product: Product
-        self.arrangement, self._product = arrange(weight, bias)
-        if drafting and isinstance(self._product, Half):
-            self._product.padding = UNPADDED
-        elif drafting and weight.numel() <= SMALL:
-            self.arrangement, self._product = "library", Library(weight, bias)
-        width = 2 if isinstance(self._product, Half) else 4
+        if weight.device.type != "cpu":
+            self.arrangement, self._product = "bfloat16", Narrow(weight, bias)
+        else:
+            self.arrangement, self._product = arrange(weight, bias)
+            if drafting and isinstance(self._product, Half):
+                self._product.padding = UNPADDED
+            elif drafting and weight.numel() <= SMALL:
+                self.arrangement, self._product = "library", Library(weight, bias)
+        width = 2 if isinstance(self._product, Half | Narrow) else 4
         self._bytes = width * weight.numel() + (0 if bias is None else 4 * bias.numel())
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -137,6 +141,17 @@ class Library:
 
     def __call__(self, x: Tensor) -> Tensor:
         return linear(x, *self.operands)
+
+
+class Narrow:
+    """The library with weights, inputs and results of bfloat16: on a GPU half the bytes. Not row-invariant."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._bias = weight.bfloat16(), bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = linear(x.bfloat16(), self._weight).float()
+        return y if self._bias is None else y + self._bias
 
 
 class Packed:

@@ -15,6 +15,7 @@ from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.stored import Stored, kind_of
 from specchat.engine.pair import Quant
 
+HOST = torch.device("cpu")
 DENSE = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -34,13 +35,14 @@ class Files(Protocol):
 class Weights:
     """Reads tensors by name; a context manager that holds the files open (memory-mapped) meanwhile."""
 
-    def __init__(self, checkpoint: Files) -> None:
-        """Open the safetensors files.
+    def __init__(self, checkpoint: Files, device: torch.device = HOST) -> None:
+        """Open the safetensors files; `get` and `integers` put what they read on `device`.
 
         Raises:
             ModelError: a file is damaged or cut short.
         """
         self.folder = checkpoint.folder
+        self.device = device
         self._quant = checkpoint.quant
         self._stack = ExitStack()
         self._home: dict[str, tuple[Path, Any]] = {}
@@ -74,7 +76,7 @@ class Weights:
         Raises:
             ModelError: the tensor is missing, quantised, or has another shape.
         """
-        return self._dense(name, *shape).to(torch.float32)
+        return self._dense(name, *shape).to(self.device, torch.float32)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of tensor `name`; empty where there is none."""
@@ -96,7 +98,7 @@ class Weights:
             raise ModelError(
                 f"{self.folder}: tensor {name} is {tensor.dtype} {list(tensor.shape)}, not whole numbers {list(shape)}."
             )
-        return tensor.to(torch.int64)
+        return tensor.to(self.device, torch.int64)
 
     @property
     def quant(self) -> Quant | None:
