@@ -18,6 +18,7 @@ LONG = (
     "tests/tui/test_real.py",
     "tests/tui/test_trouble.py",
     "tests/device/test_decoding.py",
+    "tests/device/test_heads.py",
     "tests/cpu/test_compiled.py",
     "tests/device/test_trees.py",
     "tests/engine/test_check.py",

@@ -18,7 +18,8 @@ from triton.runtime import JITFunction, driver
 from specchat.engine import kernels
 from specchat.engine.device.compile import Absent, compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
-from specchat.engine.device.rehearsal import HOST
+from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.products import as_with
 from specchat.engine.model.checkpoint import Checkpoint
@@ -53,6 +54,8 @@ def main() -> None:
     with as_with(8):
         smaller = rehearsed(replies)
     on_host = rehearsed(lambda: rehearse(target, Decoder(Checkpoint.open(Path(sys.argv[2]))), target.config.vocab))
+    model = DeviceModel(blank(target), "target", target.config.vocab, Rehearsed(HOST, []), HOST)
+    of_heads = rehearsed(lambda: [model.projected(torch.zeros(rows, model.config.hidden)) for rows in (1, 3, 15)])
     quick, told, hits = [kernel for kernel in found if kernel.name in QUICK], list[str](), list[bool]()
 
     def compiled(*, cache_hit: bool, **_: object) -> None:
@@ -75,6 +78,7 @@ def main() -> None:
                 "found": sorted(kernel.name for kernel in found),
                 "launched": sorted(launched()),
                 "no more": set() < {kernel.wanted for kernel in on_host} <= {kernel.wanted for kernel in found},
+                "heads": set() < {kernel.wanted for kernel in of_heads} <= {kernel.wanted for kernel in found},
                 "differ": {kernel.wanted for kernel in found} != {kernel.wanted for kernel in smaller},
                 "compiled": len(quick),
                 "told": told,

@@ -42,6 +42,7 @@ def test_one_kernel_is_found_in_all_the_forms_that_a_pair_launches(ahead: dict[s
     assert ahead["found"].count("_multiply") > 4
     assert ahead["differ"], "products are cut by the size of the GPU"
     assert ahead["no more"], "a draft on the host launches none of its own"
+    assert ahead["heads"], "heads launch none of their own"
 
 
 def test_a_launch_finds_what_was_compiled(ahead: dict[str, Any]) -> None:

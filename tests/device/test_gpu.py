@@ -1,5 +1,7 @@
 """What only a GPU can show: captured graphs equal eager launches, long replies, memory that does not grow."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -7,12 +9,15 @@ from specchat.config.paths import demo_model
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_counters import Counters
+from specchat.engine.heads.families import Found
+from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategies import HEADED, STRATEGIES
+from specchat.engine.strategies import HEADED, STRATEGIES, Head
+from tests.engine.published_heads import eagle, medusa
 
 pytestmark = [
     pytest.mark.gpu,
@@ -62,6 +67,24 @@ def test_any_draft_any_length_graphs_or_not_the_text_is_plain(quant: Quant | Non
             for length in LENGTHS:
                 assert write(captured, strategy, length, sampling) == plain, (sampling, strategy, length)
         assert write(eager, "draft", 5, sampling) == plain
+
+
+def test_heads_change_no_text(tmp_path: Path) -> None:
+    """Random ones: what they draft is mostly refused, along chains and in trees."""
+    target = loaded("target", None, torch.bfloat16)
+    c = target.config
+    folders: dict[Head, Path] = {
+        "medusa": medusa(tmp_path / "medusa", hidden=c.hidden, vocab=c.vocab),
+        "eagle": eagle(tmp_path / "eagle", hidden_size=c.hidden, vocab_size=c.vocab),
+    }
+    found = Found({head: HeadFiles.open(folder) for head, folder in folders.items()})
+    headed = device_runner(target, None, c.vocab, torch.device("cuda"), found=found)
+    eager = runner(None, captured=False)
+    for sampling in SAMPLINGS:
+        plain = write(eager, "plain", 0, sampling)
+        for strategy in ("eagle", "eagle2", "medusa"):
+            for length in (1, 5, 15):
+                assert write(headed, strategy, length, sampling) == plain, (sampling, strategy, length)
 
 
 def test_replay_after_replay_gives_the_same() -> None:

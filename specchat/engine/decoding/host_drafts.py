@@ -197,8 +197,8 @@ class HostDrafts:
         return scores
 
     def _logits(self, role: Role, rows: int) -> Tensor:
-        """Logits float32 [rows, vocab] of the last rows that `run` went over."""
-        logits = self._models[role].model.logits(self._hidden[-rows:])
+        """Logits float32 [rows, vocab], on the host, of the last rows that `run` went over."""
+        logits = self._models[role].model.logits(self._hidden[-rows:]).cpu()
         missing = self._vocab - logits.shape[1]
         return pad(logits, (0, missing), value=float("-inf")) if missing else logits
 

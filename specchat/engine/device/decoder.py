@@ -4,12 +4,14 @@ A pass is a fixed sequence of launches over static buffers. Where a row stands, 
 read on the device, so that one captured graph serves every position and every skip set.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from specchat.engine.device.buffers import BLOCK, PASS_ROWS, VERIFY_ROWS, Buffers
+from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.kernels.activation import silu_mul
 from specchat.engine.kernels.attention import attend
@@ -81,6 +83,15 @@ class DeviceDecoder:
         cos, sin = tables(config, capacity)
         self.cos, self.sin = cos.to(device), sin.to(device)
         self.buffers = Buffers(config, weights, capacity, device, dtype)
+        self.states: States | None = None
+        """The hidden states that are kept of a text, if any are."""
+
+    def tap(self, layers: Sequence[int]) -> None:
+        """Keep the hidden states after so many layers too, 0 being the embeddings; before any pass is captured."""
+        kept, cache = () if self.states is None else self.states.layers, self.all_keys
+        self.states = States(
+            [*kept, *layers], self.config.hidden, cache.shape[2], PASS_ROWS, cache.device, cache.dtype
+        )  # fmt: skip
 
     def forward(
         self, tokens: Tensor, start: Tensor, rows: int, skip: SkipFlags | None = None, tree: Branches | None = None
@@ -92,7 +103,7 @@ class DeviceDecoder:
             start: int32 [1] on the device; a chain looks at all entries before it.
             rows: 1..PASS_ROWS; row r is bit for bit what it would be alone, at the end of its path as a chain.
         """
-        b, eps = self.buffers, self.config.norm_eps
+        b, eps, states = self.buffers, self.config.norm_eps, self.states
         length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)
         embed(tokens, self.weights.embed, b.residual, rows)
         partials: Tensor | None = None
@@ -101,6 +112,8 @@ class DeviceDecoder:
             no_attention, no_mlp = skip.of(index) if skip else (None, None)
             keys, values = self.keys[index], self.values[index]
             add_rms_norm(b.residual, partials, layer.attention_norm, eps, b.x, rows, skipped)
+            if states is not None:
+                states.put(index, b.residual, start, rows)
             multiply(b.x, *layer.qkv, b.qkv, rows, no_attention)
             rope_and_write(
                 b.qkv, layer.query_norm, layer.key_norm, eps, self.cos, self.sin, start, offsets, b.query, keys,
@@ -114,6 +127,8 @@ class DeviceDecoder:
             multiply(b.act, *layer.down, b.down, rows, no_mlp)
             partials, skipped = b.down, no_mlp
         add_rms_norm(b.residual, partials, self.weights.norm, eps, b.x, rows, skipped)
+        if states is not None:
+            states.put(self.config.layers, b.residual, start, rows)
 
     def logits(self, first: int, rows: int) -> Tensor:
         """Logits of rows first .. first + rows - 1 of the last pass: float32 [VERIFY_ROWS, vocab], rows 0.. filled."""
@@ -134,10 +149,11 @@ class DeviceDecoder:
         return self.config.parameters()
 
     def memory(self) -> int:
-        """Bytes of weights, cache, tables and buffers on the device."""
+        """Bytes of weights, cache, kept states, tables and buffers on the device."""
         tensors = (self.all_keys, self.all_values, self.cos, self.sin)
         return (
             held_bytes(self.weights)
             + self.buffers.memory()
+            + (0 if self.states is None else self.states.memory())
             + sum(t.numel() * t.element_size() for t in tensors)
         )  # fmt: skip

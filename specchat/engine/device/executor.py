@@ -15,7 +15,7 @@ from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs
-from specchat.engine.device.on_host import DraftsOnHost
+from specchat.engine.device.handed import HandedDrafts
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.verify import BUCKETS, Kind, Verifier
 from specchat.engine.kernels.choose import choose
@@ -87,8 +87,8 @@ class DeviceExecutor:
         self.graphs = graphs(device, [*state.tensors(), *self._trees.tensors(), self._verifier.tail], captured)
         self.costs = StepCosts()
         self.stops = Stops(self.costs)
-        self.on_host: DraftsOnHost | None = None
-        """Makes the drafts of a draft model on the host."""
+        self.handed: list[HandedDrafts] = []
+        """What makes drafts as the host asks for them."""
 
     def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> None:
         """A reply to `prompt` starts.
@@ -101,8 +101,8 @@ class DeviceExecutor:
         self._state.set_sampling(sampling)
         self._state.begin(prompt, eos)
         self._verifier.place(prompt)
-        if self.on_host is not None:
-            self.on_host.begin(sampling, prompt)
+        for drafts in self.handed:
+            drafts.begin(sampling, prompt)
 
     def start(self, acceptance: Acceptance) -> None:
         self._clock.start()
@@ -118,8 +118,8 @@ class DeviceExecutor:
         if acceptance != self._acceptance:
             self._state.set_acceptance(acceptance)
             self._acceptance = acceptance
-        if self.on_host is not None:
-            self.on_host.start(acceptance)
+        for drafts in self.handed:
+            drafts.start(acceptance)
 
     def chain(self, name: str, limit: int, one: Callable[[int], None], at_once: bool = False) -> None:
         self._kind = "sampled block" if self._acceptance == "block" and not self._greedy else "sampled chain"
@@ -182,15 +182,15 @@ class DeviceExecutor:
             while self._done < passes.limit and not passes.ends(self._surest(self._done - 2)):
                 self._run_pass(passes)
             self._start_verify()
-        if self.on_host is not None:
-            self.on_host.go_on(self._clock.passed)
+        for drafts in self.handed:
+            drafts.go_on(self._clock.passed)
         draft_ms, verify_ms = self._clock.wait()
         report = self._verifier.report()
         if passes is not None:
             self._confidence = tuple(self._sure[: len(report.drafts)].tolist())
             self._parents = report.parents if passes.tree else ()
-        if self.on_host is not None:
-            self.on_host.added(report.tokens, report.path)
+        for drafts in self.handed:
+            drafts.added(report.tokens, report.path)
         stepped = Stepped(
             tokens=report.tokens,
             drafts=report.drafts,
@@ -213,8 +213,8 @@ class DeviceExecutor:
     def place(self, text: list[int]) -> None:
         self._state.place(text, self._prompt)
         self._verifier.place(text)
-        if self.on_host is not None:
-            self.on_host.place(text)
+        for drafts in self.handed:
+            drafts.place(text)
 
     def capture_verify(self) -> None:
         """Run every kind of verify pass once, on whatever is fed; `place` then sets the text back.

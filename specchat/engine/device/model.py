@@ -1,26 +1,31 @@
-"""A decoder on a device as a model with a cache: prefill in captured passes, trials of skip sets."""
+"""A decoder on a device as a model with a cache: prefill in captured passes, trials of skip sets, a target of heads."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from specchat.engine.device.buffers import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.model.decoder import Skip
+from specchat.engine.model.norm import RMSNorm
 
 
 class DeviceModel:
     """The host's side of a `DeviceDecoder`: tokens and places go in by static buffers."""
 
     block = PASS_ROWS
+    compiled = False
 
     def __init__(self, decoder: DeviceDecoder, name: str, vocab: int, graphs: Graphs, device: torch.device) -> None:
         """`name` tells its graphs from those of other models; `vocab` tokens may follow."""
         self.decoder = decoder
         self._name = name
+        self.config, self.device = decoder.config, device
         self._vocab = min(vocab, decoder.config.vocab)
+        self._norm = RMSNorm(decoder.weights.norm, decoder.config.norm_eps)
         self._graphs = graphs
         self._flags = SkipFlags(decoder.config.layers, device)
         self._tokens = torch.zeros(PASS_ROWS, device=device, dtype=torch.int32)
@@ -30,6 +35,34 @@ class DeviceModel:
     @property
     def context(self) -> int:
         return self.decoder.context
+
+    @property
+    def vocab(self) -> int:
+        """Columns of what `projected` makes."""
+        return self.config.vocab
+
+    def tap(self, layers: Sequence[int]) -> None:
+        """As `DeviceDecoder.tap`."""
+        self.decoder.tap(layers)
+
+    def states(self, layer: int, first: int, last: int) -> Tensor:
+        """As `States.at`."""
+        assert self.decoder.states is not None
+        return self.decoder.states.at(layer, first, last)
+
+    def embedded(self, tokens: Sequence[int]) -> Tensor:
+        """What the first layer is given: float32 [len(tokens), hidden]."""
+        return embedding(torch.tensor(tokens, device=self.device), self.decoder.weights.embed).float()
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """Final norm alone: float32 [rows, hidden]."""
+        return self._norm(hidden)
+
+    def projected(self, hidden: Tensor) -> Tensor:
+        """Head alone: float32 [rows, hidden] -> float32 [rows, vocab], at most VERIFY_ROWS; later passes change it."""
+        rows = len(hidden)
+        self.decoder.buffers.x[:rows].copy_(hidden)
+        return self.decoder.logits(0, rows)[:rows]
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Put the entries of up to PASS_ROWS tokens into the cache from slot `start` on."""

@@ -5,30 +5,19 @@ stayed and the target's own token after it were the one that it would pick itsel
 already; if not, what was made is dropped.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
-from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.decoding.draft import One, Role
-from specchat.engine.decoding.host_drafts import HostDrafts
-from specchat.engine.decoding.stop import Stops
+from specchat.engine.device.handed import HandedDrafts
 from specchat.engine.options import Acceptance, Sampling
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 LIKELY = 0.5
 """What is drafted must be so probable for more to follow: a pass is saved later then, or delays the verdict by half of
 itself on average."""
 
-Fill = Callable[[Sequence[int], Sequence[float], Sequence[int]], None]
-"""Takes tokens, their probabilities and parents, as `Drafts.fill` does."""
 
-
-class DraftsOnHost(HostDrafts):
-    """Hands what it drafts to a device by `fill`."""
-
-    def __init__(self, models: Mapping[Role, CachedModel[HostModel]], vocab: int, stops: Stops, fill: Fill) -> None:
-        self._fill = fill
-        super().__init__(models, vocab, stops)
+class DraftsOnHost(HandedDrafts):
+    """Drafts by the model "draft"."""
 
     def begin(self, sampling: Sampling, prompt: Sequence[int]) -> None:
         self._ready: list[tuple[int, float]] = []
@@ -36,9 +25,7 @@ class DraftsOnHost(HostDrafts):
         super().begin(sampling, prompt)
 
     def start(self, acceptance: Acceptance) -> None:
-        """As for `coupled`, for the device judges by the tokens alone."""
-        super().start("coupled")
-        self._timed = acceptance == "coupled" or self.sampler.greedy
+        super().start(acceptance)
         self._chain: tuple[int, Callable[[int], None]] | None = None
         self._following: list[tuple[int, float]] = []
         """Tokens that follow the text and the draft."""
@@ -57,11 +44,6 @@ class DraftsOnHost(HostDrafts):
 
         super().chain(name, limit, made, at_once)
         self._chain = limit, one
-        self._fill(self.draft.tokens, self.draft.confidence, ())
-
-    def grow(self, name: str, limit: int, one: One, least: float, levels: int = MAX_DRAFT_LENGTH) -> None:
-        super().grow(name, limit, one, least, levels)
-        self._fill(self.draft.tokens, self.draft.confidence, self.draft.parents)
 
     def go_on(self, done: Callable[[], bool]) -> None:
         """Draft on while the device verifies a chain, until that is `done` or what is drafted is unlikely to stay.

@@ -88,6 +88,8 @@ class Verifier:
         commit(self._chosen, state)
         if kind == "tree":
             keep(target.all_keys, target.all_values, state, None)
+            if target.states is not None:
+                target.states.keep(state, rows)
         # The last two of: the token that was pending, the tokens that were added.
         text = torch.cat((self._fed[:1], state.result[3:]))
         emitted = state.result[2:3]

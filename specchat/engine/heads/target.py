@@ -56,5 +56,8 @@ class Target(Model, Protocol):
         ...
 
     def projected(self, hidden: Tensor) -> Tensor:
-        """Head alone: float32 [rows, hidden] -> float32 [rows, vocab], rows being those of a step at most."""
+        """Head alone: float32 [rows, hidden] -> float32 [rows, vocab], which the next pass may overwrite.
+
+        Rows are at most those of a step.
+        """
         ...

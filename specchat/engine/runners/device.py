@@ -1,9 +1,8 @@
 """A pair on a GPU: Triton kernels, captured graphs, one copy to the host a step."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from types import MappingProxyType
 
 import torch
 
@@ -13,6 +12,7 @@ from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.handed import HandedDrafts
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.on_host import DraftsOnHost
 from specchat.engine.device.prepare import prepare
@@ -20,7 +20,9 @@ from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.registry import DraftModel, drafters_for
+from specchat.engine.heads.families import Found, read
 from specchat.engine.kernels.products import as_with, processors
+from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.runner import Runner
 from specchat.engine.translation.model import refused_by
 
@@ -32,11 +34,11 @@ def device_runner(
     device: torch.device,
     captured: bool = True,
     graphs: type[Graphs] = Graphs,
-    unfit: Mapping[str, str] = MappingProxyType({}),
+    found: Found = NO_HEADS,
 ) -> Runner:
     """The Triton decoder; `vocab` tokens may be chosen, a draft may also run on the host; `captured` as in `Graphs`.
 
-    `unfit` says of strategies that cannot be had why.
+    The heads that were `found` run beside the target, in plain torch that the host asks for.
     """
     models: dict[Role, DeviceDecoder] = {"target": target}
     if isinstance(draft, DeviceDecoder):
@@ -48,14 +50,29 @@ def device_runner(
     drafting: DraftModel | None = None
     if draft is not None and not isinstance(draft, DeviceDecoder):
         on_host = CachedModel(draft)
-        executor.on_host = DraftsOnHost({"draft": on_host}, vocab, executor.stops, executor.fill)
-        drafting = DraftModel(on_host, executor.on_host, ahead=False)
+        by_host = DraftsOnHost({"draft": on_host}, vocab, executor.stops, executor.fill)
+        executor.handed.append(by_host)
+        drafting = DraftModel(on_host, by_host, ahead=False)
     elif "draft" in cached:
         drafting = DraftModel(cached["draft"], executor, ahead=True)
+    heads = read(found, cached["target"])
+    by_role: dict[Role, CachedModel[HostModel]] = dict(heads.models.items())
+    by_heads = HandedDrafts(by_role, vocab, executor.stops, executor.fill)
+    if heads.models:
+        executor.handed.append(by_heads)
+    headed = [make(by_heads) for make in heads.makers]
     earlier, fences = Earlier(), Fences()
-    refused = {**refused_by(draft), **unfit}
+    refused = {**refused_by(draft), **heads.found.unfit()}
     drafters, statuses = drafters_for(
-        cached["target"], target.config.layers, executor, drafting, earlier, executor.costs, fences, refused
+        cached["target"],
+        target.config.layers,
+        executor,
+        drafting,
+        earlier,
+        executor.costs,
+        fences,
+        refused,
+        headed=headed,
     )
 
     def ready(told: Callable[[str], None]) -> None:
@@ -64,7 +81,8 @@ def device_runner(
         prepare(executor, cached["target"], drafters, told)
 
     def memory() -> int:
-        return executor.memory() + target.memory() + (draft.memory() if draft is not None else 0)
+        beside = sum(one.model.memory() for one in heads.models.values())
+        return executor.memory() + target.memory() + beside + (draft.memory() if draft is not None else 0)
 
     return Runner(
         target=cached["target"],

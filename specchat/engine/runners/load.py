@@ -27,7 +27,7 @@ def load_runner(
 ) -> Runner:
     """Load the models as `plan` says; `about_draft` is called between the two.
 
-    `heads` are read for a target on the CPU. With a `dictionary`, for a draft on the host whose tokens are not the
+    `heads` are read to where the target is. With a `dictionary`, for a draft on the host whose tokens are not the
     target's.
 
     Raises:
@@ -41,8 +41,7 @@ def load_runner(
                 '"cuda" too, or the draft device = "cpu".',
             )
         return _on_host(pair, target, draft, plan, about_draft, dictionary, heads)
-    on_gpu = dict.fromkeys(heads.files, "heads draft for a target on the CPU, and this one is on the GPU")
-    return _on_gpu(target, draft, plan, about_draft, dictionary, heads.without(on_gpu))
+    return _on_gpu(target, draft, plan, about_draft, dictionary, heads)
 
 
 def _on_host(
@@ -92,7 +91,7 @@ def _on_gpu(
         else:
             drafting = host_model(draft, plan.context, plan.draft.quant, True)
             small = translated(drafting, dictionary, big.config.vocab)
-    return device_runner(big, small, big.config.vocab, device, unfit=heads.unfit())
+    return device_runner(big, small, big.config.vocab, device, found=heads)
 
 
 def compute_dtype(checkpoint: Checkpoint) -> torch.dtype:

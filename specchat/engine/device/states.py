@@ -1,0 +1,47 @@
+"""Hidden states between the layers, kept in static buffers for heads that look at them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.engine.kernels.verify_state import VerifyState
+
+
+class States:
+    """What tokens were after some of the layers, by slot of the cache, and valid where the cache's entries are.
+
+    Captured passes write them by plain torch, of which nothing waits for the host.
+    """
+
+    def __init__(
+        self, layers: Sequence[int], hidden: int, capacity: int, rows: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        """`layers` counts those passed. There are `capacity` slots of `hidden` values; a pass has `rows` at most."""
+        self.layers = tuple(sorted(set(layers)))
+        self._kept = torch.zeros(len(self.layers), capacity, hidden, device=device, dtype=dtype)
+        self._offsets = torch.arange(rows, device=device)
+
+    def put(self, layer: int, residual: Tensor, start: Tensor, rows: int) -> None:
+        """Keep the first rows of `residual` float32 [>= rows, hidden] in the slots from `start` int32 [1] on."""
+        if layer in self.layers:
+            kept = self._kept[self.layers.index(layer)]
+            kept.index_copy_(0, start + self._offsets[:rows], residual[:rows].to(kept.dtype))
+
+    def keep(self, state: VerifyState, rows: int) -> None:
+        """After `commit`: the states of the accepted nodes follow each other from the first slot of the step on.
+
+        A node's are in the slot of its number after that of node 0, as its entries of the cache (`kernels.keep`).
+        """
+        # `commit` has counted the emitted tokens already.
+        start, places = state.length - state.result[2], self._offsets[:rows]
+        nodes = torch.where(state.kept[:rows] < 0, places, state.kept[:rows])
+        self._kept.index_copy_(1, start + places, self._kept.index_select(1, start + nodes))
+
+    def at(self, layer: int, first: int, last: int) -> Tensor:
+        """The states float32 [last - first, hidden] in slots first, ..., last - 1; later passes may change them."""
+        return self._kept[self.layers.index(layer), first:last].float()
+
+    def memory(self) -> int:
+        """Bytes held."""
+        return self._kept.numel() * self._kept.element_size()
