@@ -1,5 +1,6 @@
 """Whether a pair fits this machine, and where: by the planner where its shapes are known, else by what it states."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -58,27 +59,24 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: Machine, h
     wanted = pair.spec.target.device
     beyond = next((words for m in made.models if (words := beyond_the_kernels(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not beyond and plan_fits(on_gpu, available):
-        idle = "; heads draft for a target on the CPU" if pair.spec.heads else ""
-        return Fit("GPU", _takes(on_gpu, "cuda") + idle, frozenset((*pair.spec.heads, *heads.here)))
+        return _with_heads(on_gpu, heads, available)
     if wanted != "cuda" and plan_fits(made, available):
-        made, without = _with_heads(made, heads, machine)
-        lacks = f"; without {' and '.join(sorted(without))} heads, which do not fit beside it" if without else ""
-        return Fit(
-            "CPU", f"{_takes(made, 'cpu')}{lacks}{f'; no GPU: {beyond}' if beyond and machine.gpu else ''}", without
-        )
+        return _with_heads(made, heads, available, f"; no GPU: {beyond}" if beyond and machine.gpu else "")
     return Fit("no", nearest(made, available))
 
 
-def _with_heads(made: Plan, heads: Heads, machine: Machine) -> tuple[Plan, frozenset[Head]]:
-    """A plan with the heads that fit, as loading makes it, and those that do not."""
+def _with_heads(made: Plan, heads: Heads, available: Mapping[Place, int | None], otherwise: str = "") -> Fit:
+    """A plan that fits with the heads that do so too, as loading makes it; `otherwise` are further words."""
+    place = made.target.place
     without: set[Head] = set()
     for head, needed in heads.needs(made.target.config, made.context).items():
         more = replace(made, besides=made.besides + needed)
-        if plan_fits(more, {"cpu": machine.memory}):
+        if plan_fits(more, available):
             made = more
         else:
             without.add(head)
-    return made, frozenset(without)
+    lacks = f"; without {' and '.join(sorted(without))} heads, which do not fit beside it" if without else ""
+    return Fit("GPU" if place == "cuda" else "CPU", f"{_takes(made, place)}{lacks}{otherwise}", frozenset(without))
 
 
 def _model(source: ModelSource, about: About, machine: Machine) -> Model:

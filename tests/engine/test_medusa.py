@@ -16,7 +16,8 @@ from specchat.engine.loading import heads as loading
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.plan import Model, plan
+from specchat.engine.model.gpu import Gpu
+from specchat.engine.model.plan import Model, Place, plan
 from specchat.engine.model.runs import Levels
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
@@ -149,27 +150,30 @@ def test_heads_count_as_memory(head: Head, tiny_pair: PairSpec) -> None:
     assert 0.8 * needed < headed.info.memory - bare.info.memory < 1.2 * needed
 
 
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
 def test_heads_that_do_not_fit_beside_the_models_are_refused(
-    tiny_pair: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, tiny_pair: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = medusa(tmp_path / "heads")
     sources = {"medusa": ModelSource(path=str(folder)), "eagle": tiny_pair.heads["eagle"]}
     pair = replace(tiny_pair, draft=None, heads=sources)
     target = Checkpoint.open(Path(pair.target.path or ""))
     found = loading.found(pair, target, lambda _: None)
-    alone = plan(Model(target.config, "cpu"), None, 256)
+    alone = plan(Model(target.config, place), None, 256)
     kept, with_heads = loading.fitting(found, alone)
-    more = with_heads.need("cpu").total - alone.need("cpu").total
+    more = with_heads.need(place).total - alone.need(place).total
     assert kept.files.keys() == {"medusa", "eagle"}
     needed = [need(head, files, alone.target.config, 256) for head, files in found.files.items()]
     assert more == sum(needed)
     assert needed[0] == 4 * sum(tensor.numel() for tensor in load_file(folder / MEDUSA).values()) + 4 * 64 * 256
     for room, left in ((0, set()), (min(needed), {"eagle"}), (sum(needed), {"medusa", "eagle"})):
-        free = int((alone.need("cpu").total + room) / 0.95) + 1000
-        monkeypatch.setattr(loading, "free_memory", lambda free=free: free)
+        free = int((alone.need(place).total + room) / 0.95) + 1000
+        monkeypatch.setattr(loading, "free_memory", lambda free=free: free if place == "cpu" else 0)
+        monkeypatch.setattr(loading, "find_gpu", lambda free=free: Gpu("RTX 4090", free if place == "cuda" else 0))
         refused, planned = loading.fitting(found, alone)
         assert refused.files.keys() == left
-        assert ("GiB of memory beside the models" in refused.refused.get("medusa", "")) == ("medusa" not in left)
+        words = f"GiB of {'memory' if place == 'cpu' else 'GPU memory'} beside the models"
+        assert (words in refused.refused.get("medusa", "")) == ("medusa" not in left)
         assert (planned == alone) == (not left)
 
 

@@ -75,8 +75,12 @@ def test_heads_count_where_a_pair_fits(tiny: About, tmp_path: Path) -> None:
     assert "medusa" in medusa_alone.strategies
     assert {"eagle3", "eagle3-tree"}.isdisjoint(medusa_alone.strategies)
     on_gpu = offered(Machine(16 * GIB, 64 * GIB))
-    assert (on_gpu.fit.verdict, set(on_gpu.strategies) & {"eagle3", "medusa"}) == ("GPU", set())
-    assert "heads draft for a target on the CPU" in on_gpu.fit.words
+    assert (on_gpu.fit.verdict, set(on_gpu.strategies) & {"eagle3", "medusa"}) == ("GPU", {"eagle3", "medusa"})
+    bare_there = plan(Model(tiny.config, "cuda"), None, 8192).need("cuda").total
+    small_gpu = offered(Machine(int((bare_there + needs["medusa"]) / 0.95) + 1000, 64 * GIB))
+    assert small_gpu.fit.verdict == "GPU"
+    assert small_gpu.fit.words.endswith("; without eagle3 heads, which do not fit beside it")
+    assert set(small_gpu.strategies) & {"eagle3", "medusa"} == {"medusa"}
 
 
 def test_a_layer_that_the_target_brings_along_counts_without_being_named(tmp_path: Path) -> None:

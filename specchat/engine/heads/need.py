@@ -1,4 +1,4 @@
-"""What trained heads take of main memory, worked out before they are read. The app asks too: no torch in here."""
+"""What trained heads take of memory, worked out before they are read. The app asks too: no torch in here."""
 
 from typing import Protocol
 
@@ -18,7 +18,7 @@ class Counted(Given, Protocol):
 
 
 def need(head: Head, files: Counted, target: ModelConfig, context: int) -> int:
-    """Bytes at most for a target with so many tokens of cache; weights that float16 holds may take half of theirs.
+    """Bytes at most for a target with so many tokens of cache; weights in 16 bits may take half of theirs.
 
     Raises:
         ModelError: the settings are of no such head.

@@ -11,6 +11,7 @@ from specchat.engine.heads.mtp_settings import told_of
 from specchat.engine.heads.need import need
 from specchat.engine.hub import locate
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import GIB, Plan, fits
 from specchat.engine.pair import PairSpec, StrategyStatus
@@ -36,9 +37,10 @@ def found(pair: PairSpec, target: Checkpoint, progress: Callable[[Loading], None
 
 def fitting(heads: Found, plan: Plan) -> tuple[Found, Plan]:
     """The heads that fit the free memory beside the models of `plan`, and the plan with them."""
-    if plan.target.place != "cpu":
+    if not heads.files:
         return heads, plan
-    free = free_memory()
+    place, kind = plan.target.place, "memory" if plan.target.place == "cpu" else "GPU memory"
+    free = {place: free_memory() if place == "cpu" else _free_on_gpu()}
     refused: dict[Head, str] = {}
     for head, files in heads.files.items():
         try:
@@ -47,14 +49,19 @@ def fitting(heads: Found, plan: Plan) -> tuple[Found, Plan]:
             refused[head] = error.message
             continue
         more = replace(plan, besides=plan.besides + needed)
-        if fits(more, {"cpu": free}):
+        if fits(more, free):
             plan = more
         else:
             refused[head] = (
-                f"the heads take {needed / GIB:.1f} GiB of memory beside the models, which are not free. Close other "
+                f"the heads take {needed / GIB:.1f} GiB of {kind} beside the models, which are not free. Close other "
                 "programs, or set a smaller context for the pair."
             )
     return heads.without(refused), plan
+
+
+def _free_on_gpu() -> int | None:
+    gpu = find_gpu()
+    return gpu.free if isinstance(gpu, Gpu) else None
 
 
 def told(pair: PairSpec, statuses: tuple[StrategyStatus, ...]) -> str:

@@ -92,8 +92,8 @@ class Need:
 class Plan:
     """A pair with `context` tokens of cache in each model, and what that takes.
 
-    `processors` are the multiprocessors of the GPU, by which products are cut up; `besides` are bytes of main memory
-    that trained heads take.
+    `processors` are the multiprocessors of the GPU, by which products are cut up; `besides` are the bytes that
+    trained heads take where the target is.
     """
 
     target: Model
@@ -111,8 +111,9 @@ class Plan:
         needs = [need(model, self.context, self.processors) for model in self.models if model.place == place]
         weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
         own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
+        weights += self.besides if self.target.place == place else 0
         if place == "cpu":
-            return Need(weights + self.besides, cache, own + shared, shared)
+            return Need(weights, cache, own + shared, shared)
         verifying = _gpu_verifying(self.target.config) if self.target.place == "cuda" else 0
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 
