@@ -31,7 +31,7 @@ JUDGED_EVERY = 50
 """Steps between two looks at held-out replies."""
 JUDGED = 32
 """Held-out replies that are looked at."""
-NEEDS = "trained heads look at the states of specchat's own decoder on the CPU"
+NEEDS = "heads learn from the states that specchat's own decoder has on the CPU"
 
 
 @dataclass(frozen=True)
