@@ -18,6 +18,7 @@ class DeviceModel:
 
     block = PASS_ROWS
     compiled = False
+    packed_embeddings = None
 
     def __init__(self, decoder: DeviceDecoder, name: str, vocab: int, graphs: Graphs, device: torch.device) -> None:
         """`name` tells its graphs from those of other models; `vocab` tokens may follow."""
