@@ -137,8 +137,9 @@ class Eagle3Trainee(Trainee):
             "norm_before_residual": False,
         }
         tensors = {name: tensor for name, tensor in self.state_dict().items() if name != "tokens"}
-        tensors["d2t"] = self.tokens - torch.arange(len(self.tokens))
-        tensors["t2d"] = torch.zeros(c.vocab, dtype=torch.bool).index_fill_(0, self.tokens, True)
+        if len(self.tokens) < c.vocab:
+            tensors["d2t"] = self.tokens - torch.arange(len(self.tokens))
+            tensors["t2d"] = torch.zeros(c.vocab, dtype=torch.bool).index_fill_(0, self.tokens, True)
         return Published(settings, tensors)
 
 

@@ -28,7 +28,7 @@ from specchat.engine.strategies import HEADED, Head
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, decoder
 from tests.device.test_decoding import PROMPT, SAMPLINGS, write
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
-from tests.engine.published_heads import HIDDEN, eagle, eagle3, medusa, peagle
+from tests.engine.published_heads import HIDDEN, eagle, eagle3, medusa, mtp, peagle
 from tests.engine.test_heads_elsewhere import THERE, OneDevice
 from tests.engine.tiny import VOCAB, checkpoint
 
@@ -39,6 +39,7 @@ WRITE: dict[Head, Callable[[Path], Path]] = {
     "medusa": medusa,
     "eagle": eagle,
     "eagle3": partial(eagle3, few=None),
+    "mtp": mtp,
     "peagle": partial(peagle, eagle_aux_hidden_state_layer_ids=[1, 2, 3]),
     "dflash": dflash,
     "dflash2": partial(dflash2, best=240),

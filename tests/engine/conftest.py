@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
 from specchat.engine.loading import load
 from specchat.engine.model.draft_vocabulary import write
@@ -51,9 +52,10 @@ def restricted(tiny_pair: PairSpec, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def demo() -> Session:
-    """The embedded pair on the CPU."""
+    """The embedded pair on the CPU, with its heads."""
     target, draft = (on_cpu(demo_model(name)) for name in ("target", "draft"))
-    return load(PairSpec("demo", "Demo", target, draft), lambda _: None)
+    heads = load_catalog(None).find("demo").spec.heads
+    return load(PairSpec("demo", "Demo", target, draft, heads=heads), lambda _: None)
 
 
 @pytest.fixture

@@ -5,16 +5,20 @@ from collections import defaultdict
 
 import pytest
 
-from specchat.config.paths import PACKAGE
+from specchat.config.paths import PACKAGE, demo_model
 from specchat.engine import check
+from specchat.engine.api import Generate, Step
 from specchat.engine.check import LENGTHS, QUICK_SAMPLINGS, SAMPLINGS, CheckPrompt, CheckResult, run
-from specchat.engine.options import Message
+from specchat.engine.decoding.stop import Stop
+from specchat.engine.heads.eagle3 import Eagle3Head
+from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 
 PROMPTS = PACKAGE / "demo" / "prompts.jsonl"
 
-DRAFTING = [name for name, info in STRATEGIES.items() if name != "plain" and not info.needs_head]
+HEADS = ("dflash", "eagle3", "medusa")
+DRAFTING = [name for name, info in STRATEGIES.items() if name != "plain" and info.needs_head in (None, *HEADS)]
 
 
 def prompts(each: int, skip: int = 0) -> list[CheckPrompt]:
@@ -27,6 +31,27 @@ def prompts(each: int, skip: int = 0) -> list[CheckPrompt]:
 
 def differing(results: list[CheckResult]) -> list[CheckResult]:
     return [r for r in results if not r.identical]
+
+
+def test_it_has_all_but_heads_that_nobody_trained(demo: Session) -> None:
+    assert [status.name for status in demo.info.strategies if status.available] == ["plain", *DRAFTING]
+    assert sum(file.stat().st_size for head in HEADS for file in demo_model(head).iterdir()) <= 12 << 20
+
+
+@pytest.mark.parametrize(("strategy", "least"), [("eagle3", 3.0), ("dflash", 3.0), ("medusa", 1.7)])
+def test_its_heads_draft_as_far_as_the_documentation_says(
+    strategy: str, least: float, demo: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedy replies to held-out prompts; drafts are as long as the head's, whatever that costs here."""
+    monkeypatch.setattr(Stop, "ends", lambda *_: False)
+    monkeypatch.setattr(Eagle3Head, "drafted", lambda *_: [])
+    tokens = steps = 0
+    for prompt in prompts(2, skip=2):
+        request = Generate(0, prompt.messages, Sampling(), Limits(64), Speculation.of(strategy), cold=True)
+        for event in demo.generate(request):
+            if isinstance(event, Step):
+                tokens, steps = tokens + event.emitted, steps + 1
+    assert tokens / steps >= least
 
 
 @pytest.mark.cpu

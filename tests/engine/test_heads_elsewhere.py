@@ -36,6 +36,7 @@ WRITE: dict[str, tuple[Head, Callable[[Path], Path]]] = {
     "eagle3": ("eagle3", partial(published_heads.eagle3, states=[0, 2, 4])),
     "eagle3 normed": ("eagle3", partial(published_heads.eagle3, states=[1, 2, 3], fc_norm=True, norm_before_fc=True)),
     "peagle": ("peagle", partial(published_heads.peagle, eagle_aux_hidden_state_layer_ids=[1, 2, 3])),
+    "mtp": ("mtp", published_heads.mtp),
     "dflash": ("dflash", partial(published_blocks.dflash, layout="speculators", few=120)),
     "dflash with windows": (
         "dflash",
@@ -54,6 +55,7 @@ class Elsewhere:
     """A target that is there."""
 
     device, compiled, context, block, vocab = THERE, False, 64, 64, VOCAB
+    packed_embeddings = None
 
     def __init__(self, folder: Path) -> None:
         self.config = Checkpoint.open(folder).config

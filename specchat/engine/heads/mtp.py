@@ -42,7 +42,7 @@ class MtpHead(FeatureHead):
         model = target.model
         given = MtpSettings.read(files, model.config)
         c = given.layer
-        with Weights(files) as weights:
+        with Weights(files, model.device) as weights:
             _agree(files, weights)
 
             def norm(name: str) -> RMSNorm:
