@@ -1,6 +1,6 @@
 """A chain drafted in one go is the chain drafted token by token."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -62,11 +62,12 @@ def made(
     copied: Sequence[int] = (),
     copy: Copy | None = None,
     skip: Skip = NOTHING,
+    eos: Collection[int] = (),
 ) -> Chain:
     """A draft after PROMPT, of which the model has yet to read `unread` tokens."""
     stops = Stops(StepCosts())
     drafts = HostDrafts({"draft": CachedModel(decoder)}, decoder.vocab, stops)
-    drafts.begin(sampling, PROMPT)
+    drafts.begin(sampling, PROMPT, eos)
     cached = drafts._models["draft"]
     cached.model.write(PROMPT[:-unread], 0)
     cached.tokens = PROMPT[:-unread]
@@ -156,6 +157,31 @@ def test_a_chain_beyond_the_context_is_not_begun(decoders: tuple[Counting, Token
     for limit in (4, 5):
         made = quick.drafted([5], 60, Going(limit, quick.vocab, 0.0, 0, shares, 1.0, -1.0), NOTHING)
         assert len(made) == (4 if packed and limit == 4 else 0)
+
+
+@pytest.mark.parametrize("acceptance", ["coupled", "ratio"])
+def test_nothing_is_drafted_after_the_end_of_a_reply(
+    acceptance: Acceptance, decoders: tuple[Counting, TokenByToken]
+) -> None:
+    for decoder in decoders:
+        tokens, sure = made(decoder, Sampling(temperature=1.0, seed=3), acceptance=acceptance)
+        last = tokens[5]
+        kept = 1 + tokens.index(last)
+        found = made(decoder, Sampling(temperature=1.0, seed=3), acceptance=acceptance, eos=(10**6, last))
+        assert found == (tokens[:kept], sure[:kept])
+
+
+def test_a_chain_in_one_go_ends_there_itself(decoders: tuple[Counting, TokenByToken]) -> None:
+    quick, _ = decoders
+    shares = np.array(((np.inf,), (1.0,), (1.0,)))
+    quick.write(PROMPT, 0)
+    whole = Going(12, quick.vocab, 1.0, 3, shares, 1.0, -1.0)
+    tokens = [token for token, _ in quick.drafted([5], len(PROMPT), whole, NOTHING)]
+    if not isinstance(quick._embed, torch.Tensor):
+        last = tokens[5]
+        ended = whole._replace(ends=np.array([10**6, last]))
+        found = [token for token, _ in quick.drafted([5], len(PROMPT), ended, NOTHING)]
+        assert found == tokens[: 1 + tokens.index(last)]
 
 
 def taught(stayed: int) -> Stepped:

@@ -83,6 +83,7 @@ def _looked_up(form: int, packed: int, token: int, inputs: int, out: int) -> Non
         types.Array(types.float64, 2, "C"),
         types.float64,
         types.float64,
+        types.Array(types.int64, 1, "C"),
         types.Array(types.float32, 1, "C"),
         types.Array(types.int64, 1, "C"),
         types.Array(types.float64, 1, "C"),
@@ -114,6 +115,7 @@ def drafted(
     shares: Any,
     chance: float,
     least: float,
+    ends: Any,
     scores: Any,
     tokens: Any,
     confidence: Any,
@@ -133,7 +135,7 @@ def drafted(
         shares: float64 [3, places]: bounds of probabilities (the last place has none), how often a token stays whose
             probability lies there, and how often the one after it does; see `decoding/stop.py`.
         chance: that all that was drafted before stays; the draft ends where it falls below `least`, the next token
-            included.
+            included, and after a token of `ends`, int64 [any].
         scores: float32 [vocab]; `tokens` and `confidence`, int64 and float64 [>= limit], are filled.
     """
     hidden, rows, vocab = x.shape[1], len(fed), len(scores)
@@ -176,6 +178,9 @@ def drafted(
         place = 0
         while place < shares.shape[1] - 1 and shares[0, place] < confidence[n]:
             place += 1
+        for end in ends:
+            if token == end:
+                return n + 1
         chance *= shares[1, place]
         if chance * shares[2, place] < least:
             return n + 1
@@ -238,6 +243,7 @@ class Chains:
             going.shares,
             going.chance,
             going.least,
+            going.ends,
             scores,
             made,
             confidence,

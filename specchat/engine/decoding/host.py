@@ -34,8 +34,7 @@ class HostExecutor(HostDrafts):
         super().__init__(models, self._target.vocab, Stops(self.costs))
 
     def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
-        super().begin(sampling, prompt)
-        self._eos = eos
+        super().begin(sampling, prompt, eos)
 
     def start(self, acceptance: Acceptance) -> None:
         super().start(acceptance)

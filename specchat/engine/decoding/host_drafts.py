@@ -1,8 +1,9 @@
 """Drafts by models on the host: every part runs at once, in plain torch and numpy, or a chain in one go."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+import numpy as np
 from torch import Tensor, stack, tensor
 from torch.nn.functional import one_hot, pad
 
@@ -33,8 +34,9 @@ class HostDrafts:
         self._skip: Skip = NOTHING
         self.begin(Sampling(), [])
 
-    def begin(self, sampling: Sampling, prompt: Sequence[int]) -> None:
-        """A reply to `prompt` starts."""
+    def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
+        """A reply to `prompt` starts, which a token of `eos` ends: nothing is drafted after one."""
+        self._eos, self._ends = frozenset(eos), np.array(sorted(eos), np.int64)
         self.sampler = Sampler(sampling)
         self.text = list(prompt)
         self.history = History(prompt)
@@ -66,6 +68,8 @@ class HostDrafts:
                 one(node)
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
                 ends = stop.ends(draft.confidence[-1])
+                if draft.tokens[-1] in self._eos:
+                    break
                 if self._copy is not None and (added := self._copy(draft.tokens, stop.chance)):
                     self.switch = len(draft.tokens)
                     self._add(added)
@@ -150,7 +154,9 @@ class HostDrafts:
         temperature = 0.0 if sampler.greedy else sampler.sampling.temperature
         seed, vocab = sampler.sampling.seed & noise.WORD, min(self._ran.vocab, self._vocab)
         shares, least = stop.known()
-        return model.drafted(fed, start, Going(limit, vocab, temperature, seed, shares, stop.chance, least), skip)
+        return model.drafted(
+            fed, start, Going(limit, vocab, temperature, seed, shares, stop.chance, least, self._ends), skip
+        )
 
     def pick(self, role: Role, node: int) -> None:
         if self._coming:

@@ -102,7 +102,7 @@ class DeviceExecutor:
         self._state.begin(prompt, eos)
         self._verifier.place(prompt)
         for drafts in self.handed:
-            drafts.begin(sampling, prompt)
+            drafts.begin(sampling, prompt, eos)
 
     def start(self, acceptance: Acceptance) -> None:
         self._clock.start()

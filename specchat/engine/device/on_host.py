@@ -5,7 +5,7 @@ stayed and the target's own token after it were the one that it would pick itsel
 already; if not, what was made is dropped.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 
 from specchat.engine.device.handed import HandedDrafts
@@ -19,10 +19,10 @@ itself on average."""
 class DraftsOnHost(HandedDrafts):
     """Drafts by the model "draft"."""
 
-    def begin(self, sampling: Sampling, prompt: Sequence[int]) -> None:
+    def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
         self._ready: list[tuple[int, float]] = []
         """Tokens that follow the text, and their probabilities: the next draft, as far as it is made."""
-        super().begin(sampling, prompt)
+        super().begin(sampling, prompt, eos)
 
     def start(self, acceptance: Acceptance) -> None:
         super().start(acceptance)

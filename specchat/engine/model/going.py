@@ -26,3 +26,5 @@ class Going(NamedTuple):
     """That all which was drafted before stays."""
     least: float
     """The chain ends where the chance, with the next token's, is less."""
+    ends: NDArray[np.int64] = np.empty(0, np.int64)
+    """Tokens after which nothing comes."""
