@@ -50,30 +50,29 @@ class Deadline:
         return Cancel(REPLY.id) if perf_counter() > self._end else None
 
 
-def reply_speed(generate: Callable[[Generate, Deadline], Iterator[Event]], temperature: float = 0.0) -> float | None:
-    """Tokens per second of plain replies, text and events included, the median of up to `REPLIES`.
+def reply_plainly(generate: Callable[[Generate, Deadline], Iterator[Event]], temperature: float = 0.0) -> bool:
+    """Let plain decoding write up to `REPLIES` replies, text and events included, whose speed the session keeps.
 
-    None where the first ends before `REPLY_TOKENS`.
+    Whether they are long enough: the first that is not is the last.
 
     Raises:
         EngineError: `generate` cannot answer the prompt, for example where the context is too small for it.
     """
     request = replace(REPLY, sampling=replace(REPLY.sampling, temperature=temperature))
-    speeds: list[float] = []
-    begun = perf_counter()
-    while len(speeds) < REPLIES and perf_counter() - begun < BUDGET_S / REPLIES:
+    begun, replies = perf_counter(), 0
+    while replies < REPLIES and perf_counter() - begun < BUDGET_S / REPLIES:
         ended = [event.stats for event in generate(request, Deadline()) if isinstance(event, Finished)]
         if ended[0].completion_tokens < REPLY_TOKENS:
-            break
-        speeds.append(ended[0].tokens_per_second)
-    return median(speeds) if speeds else None
+            return False
+        replies += 1
+    return True
 
 
 def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]]) -> None:
     """Let `auto` write a reply: what steps of its kinds cost is then known, for it is kept from reply to reply.
 
     Raises:
-        EngineError: as `reply_speed`.
+        EngineError: as `reply_plainly`.
     """
     for _event in generate(replace(REPLY, speculation=Speculation.of("auto")), Deadline()):
         pass

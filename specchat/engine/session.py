@@ -27,7 +27,7 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
-from specchat.engine.measure import REPLY_TOKENS, check_costs, draft_costs, plain_speed, rehearse, reply_speed
+from specchat.engine.measure import REPLY_TOKENS, check_costs, draft_costs, plain_speed, rehearse, reply_plainly
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairInfo, PairSpec
@@ -86,10 +86,11 @@ class Session:
             executor.costs.forget()
             executor.costs.expect(checks, drafts)
             executor.stops.forget()
+            self.info = replace(self.info, plain_tokens_per_second=0.0, plain_sampled_tokens_per_second=0.0)
             for temperature in (0.0, DRAWN):
-                if (speed := reply_speed(self.generate, temperature)) is None:
+                # Each reply is kept as the yardstick, as if the machine were not slow at the time: `_plain_seen`.
+                if not reply_plainly(self.generate, temperature):
                     break
-                self._plain(temperature > 0, speed)
             rehearse(self.generate)
         self.forget()
         if not self.info.plain_tokens_per_second:
@@ -282,7 +283,8 @@ class Session:
     def _plain_seen(self, meter: Meter, sampling: Sampling) -> None:
         """Keep the yardstick current: plain replies are measured anyway."""
         if meter.tally.tokens >= REPLY_TOKENS:
-            seen, known = meter.tally.tokens_per_second * meter.slowness, self.info.plain_speed(sampling)
+            info, seen = self.info, meter.tally.tokens_per_second * meter.slowness
+            known = info.plain_tokens_per_second if sampling.greedy else info.plain_sampled_tokens_per_second
             self._plain(not sampling.greedy, known + PLAIN_WEIGHT * (seen - known) if known else seen)
 
 

@@ -9,17 +9,19 @@ from torch import Tensor
 from specchat.engine import measure
 from specchat.engine.api import Cancel, Count, Drafted, Event, Finished, Generate, Started, Stats, Step
 from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import UNSURE, Stop
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
-from specchat.engine.measure import REPLY_TOKENS, reply_speed
+from specchat.engine.measure import REPLY_TOKENS, reply_plainly
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session, source
 from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES
+from specchat.engine.tally import Tally
 from tests.engine.test_lossless import HEADLESS, Script, finished, shown
 from tests.engine.tiny import byte_fallback, checkpoint
 
@@ -286,16 +288,28 @@ def test_the_last_token_is_a_bonus_where_nothing_was_refused(
 
 
 def test_the_yardstick_is_the_speed_of_a_plain_reply(demo: Session) -> None:
-    def ended(tokens: int) -> float | None:
-        stats = replace(Stats(), tokens_per_second=123.0, completion_tokens=tokens)
-        return reply_speed(lambda *_: iter([Finished(0, "length", "", (), stats)]))
+    def ended(tokens: int) -> bool:
+        stats = replace(Stats(), completion_tokens=tokens)
+        return reply_plainly(lambda *_: iter([Finished(0, "length", "", (), stats)]))
 
-    assert ended(REPLY_TOKENS) == 123.0
-    assert ended(REPLY_TOKENS - 1) is None
+    assert ended(REPLY_TOKENS)
+    assert not ended(REPLY_TOKENS - 1)
     assert measure.REPLY.speculation.strategy == "plain"
     *_, finished = demo.generate(measure.REPLY)
     assert isinstance(finished, Finished)
     assert finished.stats.completion_tokens >= REPLY_TOKENS
+
+
+@pytest.mark.parametrize("slowness", [1.0, 3.0])
+def test_it_is_that_of_a_machine_that_is_not_slow(
+    slowness: float, tiny_pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loaded while other programs ran, plain replies were slow; compared with those, all would be fast afterwards."""
+    monkeypatch.setattr(Meter, "slowness", slowness)
+    monkeypatch.setattr(Tally, "tokens_per_second", 100.0)
+    session = load(replace(tiny_pair, heads={}), lambda _: None)
+    assert session.info.plain_tokens_per_second == 100.0 * slowness
+    assert session.info.plain_sampled_tokens_per_second == 100.0 * slowness
 
 
 def test_a_slow_model_is_measured_for_a_second_only(monkeypatch: pytest.MonkeyPatch) -> None:
