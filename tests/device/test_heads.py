@@ -47,6 +47,8 @@ WRITE: dict[Head, Callable[[Path], Path]] = {
     "xpress": xpress,
 }
 LENGTHS = (3, 1, 7, 15)
+FIRST = ("medusa", "eagle2", "eagle3", "mtp", "dflash")
+"""Strategies that are tried each time: a chain, trees, a block; the others are like one of them."""
 SLACK = 1e-3
 ALIKE = not ON_GPU
 """Whether heads have the host's weights, and so its drafts; on a GPU they are rounded to bfloat16."""
@@ -111,7 +113,10 @@ def plain(headed: Runner) -> dict[str, list[int]]:
     return {name: write(headed, "plain", 0, sampling, tokens=4) for name, sampling in SAMPLINGS.items()}
 
 
-@pytest.mark.parametrize("strategy", HEADED)
+@pytest.mark.parametrize(
+    "strategy",
+    [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in HEADED],
+)
 def test_drafts_are_the_hosts_and_the_text_is_the_plain_one(
     headed: Runner, on_host: Runner, plain: dict[str, list[int]], strategy: str
 ) -> None:

@@ -272,13 +272,13 @@ async def test_the_models_fit_any_window(size: tuple[int, int], places: Places, 
     async with app.run_test(size=size) as pilot:
         await loaded(app, pilot)
         await pilot.press("f3")
-        await shown(pilot, "15 MB")
+        await shown(pilot, "27 MB")
         rows = screen_text(app).splitlines()
         header = next(row for row in rows if "model " in row)
         assert "size" in header
         assert "fits" in header
         assert ("licence" in header) == (size[0] >= 120)
-        assert any("demo" in row and "15 MB" in row and "CPU" in row for row in rows)
+        assert any("demo" in row and "27 MB" in row and "CPU" in row for row in rows)
         screen = app.screen
         assert isinstance(screen, ModelsScreen)
         assert len(screen._rows) == len(shipped.pairs) + 2

@@ -6,6 +6,7 @@ from specchat.engine.heads.block_settings import BlockSettings
 from specchat.engine.heads.mtp_settings import MtpSettings
 from specchat.engine.heads.settings import Eagle3Settings, Given, layer_of
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.runs import STASH_ROWS
 from specchat.engine.model.vectors import fits, workers
 from specchat.engine.strategies import Head
 
@@ -25,7 +26,8 @@ def need(head: Head, files: Counted, target: ModelConfig, context: int) -> int:
     """
     # An MTP layer stands among all of the target's tensors.
     values = MtpSettings.read(files, target).values if head == "mtp" else files.values
-    return 4 * (values + _twice(head, files, target) + _kept(head, files, target) * min(context, target.context))
+    slots = min(context, target.context) + STASH_ROWS  # a tree's states stand apart from the text's
+    return 4 * (values + _twice(head, files, target) + _kept(head, files, target) * slots)
 
 
 def compiles(layer: ModelConfig) -> bool:
