@@ -15,9 +15,8 @@ from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.layout import Layout, laid_out
 from specchat.engine.cpu.packed import Packed, add_layer, dense, looked_up
-from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
+from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.threads import Threads, choices
-from specchat.engine.cpu.tiles import FORMS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
@@ -83,9 +82,7 @@ class CpuDecoder(CachedDecoder):
         self._norms = np.stack([layer[:2] for layer in norms])
         of_heads = [layer[2:] for layer in norms if len(layer) > 2]
         self._head_norms = np.stack(of_heads) if of_heads else np.zeros((0, 2, c.head_dim), np.float32)
-        self._kernels = np.zeros((FORMS, ROWS + 1), np.int64)
-        for form in set(self._table[:, FORM].tolist()):
-            self._kernels[form] = kernels(form)
+        self._kernels = kernels_of(self._table)
         self._make_buffers(many)
         of_few = self._learning(1, choices(few))
         of_many = self._learning(MANY, choices(many), of_few.settled)

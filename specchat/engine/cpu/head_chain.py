@@ -9,8 +9,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.packed import Packed
-from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
-from specchat.engine.cpu.tiles import FORMS
+from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.going import Going
 from specchat.engine.model.rows import TILE
@@ -43,13 +42,12 @@ class HeadChain:
         vocab, hidden = scoring.shape
         self._packed = Packed()
         self._packed.add(scoring)
-        plans = np.zeros((FORMS, ROWS + 1), np.int64)
-        row = self._packed.table[0]
-        plans[row[FORM]] = kernels(int(row[FORM]))
+        table = self._packed.table
+        row = table[0]
         own = np.zeros((1, 2, 1, max(hidden, FEW * LANES)), np.float32)
         logits = np.zeros((1, LANES * int(row[PANELS])), np.float32)
         last = norms[2].numpy()
-        of_head = (row, plans, self._packed.extras, last, eps, logits, own, np.zeros(2 * LINE, np.int64))
+        of_head = (row, kernels_of(table), self._packed.extras, last, eps, logits, own, np.zeros(2 * LINE, np.int64))
         inputs = np.zeros((TILE, 2 * hidden), np.float32)
         self._features = np.zeros((TILE, hidden), np.float32)
         both = np.stack([norm.numpy() for norm in norms[:2]])

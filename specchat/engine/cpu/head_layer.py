@@ -15,8 +15,7 @@ from specchat.engine.cpu import passes
 from specchat.engine.cpu.layout import laid_out
 from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.passes import GATE_UP
-from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
-from specchat.engine.cpu.tiles import FORMS
+from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.runs import chain
@@ -53,9 +52,7 @@ class CompiledLayer:
         for index, (matrix, bias) in enumerate(products):
             self._packed.add(matrix, bias, (len(matrix) // 2,) if index == GATE_UP else ())
         self._table, self._extras = self._packed.table, self._packed.extras
-        self._plans = np.zeros((FORMS, ROWS + 1), np.int64)
-        for form in set(self._table[:, FORM].tolist()):
-            self._plans[form] = kernels(form)
+        self._kernels = kernels_of(self._table)
         hidden, (kv_heads, capacity, size) = len(weight), cache[0].shape
         self._norms = np.stack([np.ones(hidden, np.float32), weight.numpy()])[np.newaxis]
         self._head_norms: Floats = (
@@ -88,7 +85,7 @@ class CompiledLayer:
             self._stashes,
             -1,
             self._table,
-            self._plans,
+            self._kernels,
             self._extras,
             self._norms,
             self._head_norms,

@@ -16,7 +16,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
 from specchat.engine.cpu.rowwise import added, scaled
 from specchat.engine.cpu.simd import inner
-from specchat.engine.cpu.tiles import FLOAT16, FOUR_BIT, INT8, WIDTHS, four_bit_tile, tile
+from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, WIDTHS, four_bit_tile, tile
 from specchat.engine.model.vectors import FEW, LANES, panels_for
 
 ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK = range(8)
@@ -50,6 +50,14 @@ def kernels(form: int) -> NDArray[np.int64]:
     addresses = np.zeros(ROWS + 1, np.int64)
     addresses[: len(wide) + 1] = len(wide), *(function.address for function in _made[-1])
     return addresses
+
+
+def kernels_of(table: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`kernels` of each form that a table of products has: int64 [FORMS, ROWS + 1]."""
+    found = np.zeros((FORMS, ROWS + 1), np.int64)
+    for form in set(table[:, FORM].tolist()):
+        found[form] = kernels(form)
+    return found
 
 
 _made: list[Any] = []
@@ -113,7 +121,7 @@ def multiply(
     Args:
         x: float32 rows, `x_row` elements apart; y likewise, [rows, LANES * panels].
         of: a row of a table of products.
-        kernels: int64 [FORMS, ROWS + 1], what `kernels` returns for each form.
+        kernels: int64 [FORMS, ROWS + 1], what `kernels_of` returns.
         extras: float32, biases and scales one after another.
     """
     form = word(of, FORM)
