@@ -1,9 +1,10 @@
 """Code blocks: highlighted, in a box that names the language."""
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from time import perf_counter
+from typing import Protocol
 
 from rich.cells import cell_len
 from textual.content import Content, Span
@@ -36,6 +37,10 @@ _CLASSES = {
 }
 
 
+class _Lexer(Protocol):
+    def get_tokens(self, text: str) -> Iterable[tuple[object, str]]: ...
+
+
 class Highlighting:
     """Finds the spans of `code`'s tokens, as many at a time as there is time for.
 
@@ -66,16 +71,20 @@ class Highlighting:
 
 
 def _tokens(code: str, language: str) -> Iterator[tuple[object, str]]:
-    if not language or len(code) > _HIGHLIGHT_LIMIT:
-        return iter(())
+    lexer = _lexer(language) if language and len(code) <= _HIGHLIGHT_LIMIT else None
+    return iter(()) if lexer is None else iter(lexer.get_tokens(code))
+
+
+@lru_cache(64)  # finding one by its name is half the work of highlighting a few lines
+def _lexer(language: str) -> _Lexer | None:
     from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
     from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
     try:
-        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+        lexer: _Lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
-        return iter(())
-    return iter(lexer.get_tokens(code))
+        return None
+    return lexer
 
 
 def highlight(code: str, language: str) -> Content:
