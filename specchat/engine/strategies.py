@@ -22,6 +22,8 @@ class StrategyInfo:
     """Whether it needs a draft model."""
     needs_head: Head | None = None
     """The family of heads that it needs."""
+    begins_checks: bool = False
+    """Whether drafting does a part of the check, which then costs less than those of others."""
 
 
 STRATEGIES: dict[str, StrategyInfo] = {
@@ -172,6 +174,7 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "The target's first layers draft, its others check: for targets trained to be read early (LayerSkip).",
             "itself",
             6,
+            begins_checks=True,
         ),
         StrategyInfo(
             "swift", "SWIFT", "The target drafts for itself while skipping some of its own layers.", "itself", 4
@@ -203,6 +206,11 @@ SOURCES = (*STRATEGIES, "target", "bonus")
 def delegates(strategy: str) -> bool:
     """Whether a strategy lets others draft, each of which is told with its steps."""
     return strategy in STRATEGIES and STRATEGIES[strategy].kind == "auto"
+
+
+def begins_checks(strategy: str) -> bool:
+    """Whether drafting by a strategy does a part of the check."""
+    return strategy in STRATEGIES and STRATEGIES[strategy].begins_checks
 
 
 def labelled(strategy: str, draft_length: int, acceptance: str = "coupled") -> str:

@@ -80,6 +80,22 @@ def test_the_projection_is_the_closed_form() -> None:
     )
 
 
+def test_checks_that_drafting_had_begun_are_not_those_of_others() -> None:
+    """A plain row, or another family's check, says nothing of what is left to do after the first layers."""
+    begun = [step_of(kept, 3, check_ms=(4.0, 0.2), strategy="early-exit") for kept in (3, 1, 0, 3)]
+    others = [step_of(2, 3), step_of(0, 0, strategy="plain")]
+    alone = project(reply_of(begun, Speculation.of("early-exit", 3)))
+    among = project(reply_of([*others, *begun], Speculation.of("early-exit", 3), plain=1000 / (FIRST + OTHER)))
+    assert alone is not None
+    assert among is not None
+    assert among.rows == (4,)
+    assert not among.one_row_from_plain
+    speeds = [[outlook.tokens_per_second for outlook in found.outlooks[1:]] for found in (alone, among)]
+    assert speeds[0] == pytest.approx(speeds[1])
+    assert Checks.of([*others, *begun]).rows == (1, 4)
+    assert Checks.of([*others, *begun]).sums[4][0] == 1
+
+
 def test_a_reply_projects_to_what_was_measured_at_its_own_length() -> None:
     made = [step_of(accepted, 5) for accepted in (5, 0, 3, 5, 1, 2, 5, 4)]
     reply = reply_of(made, Speculation.of("draft", 5))

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from specchat.engine.api import Step
+from specchat.engine.strategies import begins_checks
 
 
 @dataclass
@@ -14,13 +15,17 @@ class Checks:
     """Rows to the number of passes and their milliseconds in all."""
 
     @classmethod
-    def of(cls, steps: Iterable[Step]) -> "Checks":
+    def of(cls, steps: Iterable[Step], begun: bool = False) -> "Checks":
+        """Those of whole checks, or of checks that drafting had `begun`: the two cost differently."""
         checks = cls()
         for step in steps:
-            checks.add(step)
+            checks.add(step, begun)
         return checks
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Step, begun: bool = False) -> None:
+        """Add the check of a step, if it is of the kind that is counted: as in `of`."""
+        if begun != (step.drafted > 0 and begins_checks(step.strategy)):
+            return
         rows = step.drafted + 1
         passes, milliseconds = self.sums.get(rows, (0, 0.0))
         self.sums[rows] = (passes + 1, milliseconds + step.verify_ms)

@@ -212,9 +212,9 @@ def _lookup(reply: Reply, lengths: Mapping[str, int], ledger: Ledger, plain: flo
     """The speed of copying for this text, at the cost of checks as measured here or earlier with this pair."""
     speculation = Speculation.of("lookup", lengths.get("lookup"), reply.record.speculation.acceptance)
     checks = Checks.of(reply.steps[-_LATEST:])
-    if checks.rows[-1] == 1:
+    if max(checks.rows, default=1) == 1:
         checks = ledger.checks.get(reply.name, checks)
-    if checks.rows[-1] == 1:
+    if max(checks.rows, default=1) == 1:
         return
     found = potential(reply.turn.content if reply.turn else "", reply.text, speculation.draft_length)
     if found.words < _ENOUGH_WORDS:

@@ -14,7 +14,7 @@ from specchat.chat.record import Record
 from specchat.chat.turn import Reply
 from specchat.engine.api import Step
 from specchat.engine.step_tree import branched, ranks
-from specchat.engine.strategies import MAX_DRAFT_LENGTH, delegates
+from specchat.engine.strategies import MAX_DRAFT_LENGTH, begins_checks, delegates
 from specchat.tui.insight.costs import CheckCost, Checks
 
 Basis = Literal["measured", "projected", "extrapolated"]
@@ -82,14 +82,17 @@ def project(reply: Reply, latest: int = 0) -> Projection | None:
     chosen = [(step, asked) for step, asked in zip(recorded, _asked(record)[-latest:], strict=True)
               if step.strategy == strategy]  # fmt: skip
     steps = [step for step, _ in chosen]
-    checks = Checks.of(recorded)
+    begun = begins_checks(strategy)
+    checks = Checks.of(recorded, begun)
     other_ms = sum(step.other_ms for step in steps) / len(steps)
     plain = plain_speed(reply)
-    one_row = max(1000 / plain - other_ms, 0.0) if plain else None
+    one_row = max(1000 / plain - other_ms, 0.0) if plain and not begun else None
     shares = survival(steps, [asked for _, asked in chosen])
     draft_ms = sum(step.draft_ms for step in steps) / sum(step.drafted for step in steps)
     outlooks = outlook(shares, draft_ms, CheckCost.of(checks, one_row), other_ms, plain)
-    return Projection(strategy, len(steps), shares.longest, checks.rows, bool(plain) and 1 not in checks.sums, outlooks)
+    return Projection(
+        strategy, len(steps), shares.longest, checks.rows, one_row is not None and 1 not in checks.sums, outlooks
+    )
 
 
 def plain_speed(reply: Reply) -> float:
