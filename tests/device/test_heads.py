@@ -120,8 +120,9 @@ def plain(headed: Runner) -> dict[str, list[int]]:
 def test_drafts_are_the_hosts_and_the_text_is_the_plain_one(
     headed: Runner, on_host: Runner, plain: dict[str, list[int]], strategy: str
 ) -> None:
-    """Lengths and options go together: the interpreter is slow, and the host tries all with all."""
-    for name, length in zip(SAMPLINGS, LENGTHS, strict=True):
+    """Half of the options with each, and a length with each of them: the host tries all with all."""
+    tried = list(zip(SAMPLINGS, LENGTHS, strict=True))[HEADED.index(strategy) % 2 :: 2]
+    for name, length in tried:
         ours, theirs = (steps(runner, [(strategy, length)] * 2, SAMPLINGS[name]) for runner in (headed, on_host))
         made = text(ours)
         assert made[:4] == plain[name][: len(made)], (name, length)

@@ -105,7 +105,7 @@ def assert_caches_hold(runner: Runner, reply: Decoding) -> None:
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("name", ["greedy", "penalised"])
+@pytest.mark.parametrize("name", ["greedy", pytest.param("penalised", marks=pytest.mark.slow)])
 def test_trees_and_chains_in_turn_write_what_plain_writes(runner: Runner, name: str) -> None:
     """From before a boundary of attention's blocks, with the cache that plain leaves."""
     prompt = [*PROMPT, *range(40, 91)]
@@ -152,7 +152,7 @@ def test_the_text_ends_inside_a_path(runner: Runner) -> None:
     reply.close()
 
 
-@pytest.mark.parametrize("name", ["filtered", "penalised"])
+@pytest.mark.parametrize("name", ["penalised", pytest.param("filtered", marks=pytest.mark.slow)])
 def test_a_grown_tree_writes_what_plain_writes(runner: Runner, name: str) -> None:
     expected = write(runner, "plain", 0, SAMPLINGS[name], tokens=6)
     reply = started(runner, PROMPT, SAMPLINGS[name])
@@ -176,7 +176,7 @@ def named(stepped: Stepped) -> dict[tuple[int, ...], float]:
     return dict(zip(paths[1:], stepped.confidence, strict=True))
 
 
-@pytest.mark.parametrize("acceptance", ["coupled", "ratio"])
+@pytest.mark.parametrize("acceptance", ["ratio", pytest.param("coupled", marks=pytest.mark.slow)])
 def test_a_grown_tree_is_the_hosts(runner: Runner, shallow: Folders, acceptance: Acceptance) -> None:
     """And so are the verdicts, as far as logits agree."""
     host = host_runner(Decoder(Checkpoint.open(shallow.target)), Decoder(Checkpoint.open(shallow.draft)))

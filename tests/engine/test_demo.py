@@ -56,8 +56,8 @@ def test_its_heads_draft_as_far_as_the_documentation_says(
 
 @pytest.mark.cpu
 def test_every_category_is_identical_with_default_lengths(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In replies of 24 tokens; the next test's are whole."""
-    monkeypatch.setattr(check, "MAX_TOKENS", 24)
+    """In replies of 14 tokens; the next test's are longer."""
+    monkeypatch.setattr(check, "MAX_TOKENS", 14)
     chosen = prompts(1)
     results = list(run(demo, chosen, full=False))
     # Two turns for each way of drafting, and plain against itself in the second.
@@ -65,7 +65,8 @@ def test_every_category_is_identical_with_default_lengths(demo: Session, monkeyp
     assert differing(results) == []
 
 
-def test_all_samplings_and_lengths_are_identical_on_one(demo: Session) -> None:
+def test_all_samplings_and_lengths_are_identical_on_one(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "MAX_TOKENS", 32)
     chosen = prompts(1, skip=1)[:1]
     results = list(run(demo, chosen, full=True))
     assert len(results) == len(chosen) * len(SAMPLINGS) * (2 * len(DRAFTING) * len(LENGTHS) + 1)
