@@ -1,3 +1,4 @@
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,11 +13,29 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategies import Head
+from tests.engine import published_blocks, published_heads
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
 from tests.engine.published_heads import eagle, eagle3, medusa, mtp, peagle
 from tests.engine.tiny import VOCAB, checkpoint, on_cpu, perturbed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+HEADS: dict[Head, Callable[[Path], Path]] = {
+    "medusa": medusa,
+    "eagle": eagle,
+    "eagle3": eagle3,
+    "peagle": peagle,
+    "mtp": mtp,
+    "dflash": dflash,
+    "dflash2": partial(dflash2, best=240),
+    "dspark": dspark,
+    "xpress": xpress,
+}
+
+
+def heads(folder: Path, writers: Mapping[Head, Callable[[Path], Path]]) -> dict[Head, ModelSource]:
+    return {head: ModelSource(path=str(write(folder / head))) for head, write in writers.items()}
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +44,7 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
     root = tmp_path_factory.mktemp("pair")
     target = checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False)
     draft = perturbed(root / "draft", target, 0.05)
-    blocks = {"dflash": dflash, "dflash2": partial(dflash2, best=240), "dspark": dspark, "xpress": xpress}
-    chains = {"medusa": medusa, "eagle": eagle, "eagle3": eagle3, "peagle": peagle, "mtp": mtp}
-    heads: dict[Head, ModelSource] = {
-        head: ModelSource(path=str(write(root / head))) for head, write in {**chains, **blocks}.items()
-    }
-    return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft), heads=heads)
+    return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft), heads=heads(root, HEADS))
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +81,12 @@ def shared_data() -> Path:
 
 
 @pytest.fixture
-def real_session(shared_data: Path) -> Session:
-    """Two real sets of weights with one tokenizer, on the CPU."""
+def real_session(shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    """Two real sets of weights with one tokenizer, on the CPU, and random heads of their size."""
     target, draft = (on_cpu(shared_data / "checkpoints" / name) for name in ("stories260K", "stories260K-q8"))
-    return load(PairSpec("stories", "Stories", target, draft), lambda _: None)
+    for module in (published_heads, published_blocks):
+        monkeypatch.setattr(module, "VOCAB", 512)
+    fitting = HEADS | {"mtp": partial(mtp, vocab_size=512), "medusa": partial(medusa, vocab=512)}
+    for block in ("dflash", "dflash2", "dspark", "xpress"):
+        fitting[block] = partial(HEADS[block], num_target_layers=5)
+    return load(PairSpec("stories", "Stories", target, draft, heads=heads(tmp_path, fitting)), lambda _: None)
