@@ -27,6 +27,7 @@ from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.runs import STASH_ROWS, Runs, chain
+from specchat.engine.model.taps import Taps
 from specchat.engine.model.vectors import FEW, LANES, workers
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
@@ -119,6 +120,8 @@ class CpuDecoder(CachedDecoder):
         self._counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
         nowhere = np.zeros((0, 0, 0), np.float32)
         self._untapped = np.full(c.layers + 1, -1), nowhere, nowhere
+        self._tapping: dict[tuple[int, int], tuple[Any, ...]] = {}
+        """What `passes.layers` takes to keep states, by the layers of a pass."""
         self._layouts: dict[int, Layout] = {}
         self._chains: Chains | None = None
         self._skipped = NOTHING
@@ -185,11 +188,17 @@ class CpuDecoder(CachedDecoder):
     def _tapped(self, first: int, last: int) -> tuple[Any, ...]:
         """What `passes.layers` takes to keep the states after layers first, ..., last."""
         assert self.taps is not None
-        where = np.full(self.config.layers + 1, -1)
-        for index, layer in enumerate(self.taps.layers):
-            if first <= layer <= last:
-                where[layer] = index
-        return where, self.taps.slots.numpy(), self.taps.stash.numpy()
+        if (first, last) not in self._tapping:
+            where = np.full(self.config.layers + 1, -1)
+            for index, layer in enumerate(self.taps.layers):
+                if first <= layer <= last:
+                    where[layer] = index
+            self._tapping[first, last] = where, self.taps.slots.numpy(), self.taps.stash.numpy()
+        return self._tapping[first, last]
+
+    def tap(self, layers: Sequence[int]) -> Taps:
+        self._tapping.clear()
+        return super().tap(layers)
 
     def _of_layers(
         self, parts: NDArray[np.bool_], runs: Runs | None = None, tapped: tuple[Any, ...] | None = None
