@@ -19,7 +19,7 @@ from specchat.engine.model.going import Going
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
-UNASKED = 4
+UNASKED = 8
 """Tokens that a model drafts in one go where a copy may take over after each."""
 
 
@@ -30,6 +30,8 @@ class HostDrafts:
         """`vocab` is the target's: a draft's logits are cut or padded to it where only padding differs."""
         self.stops = stops
         self._models = models
+        # Asked once: whether a class has what a protocol names takes longer to find out than a token to draft.
+        self._chainers = {role: one.model for role, one in models.items() if isinstance(one.model, InOneGo)}
         self._vocab = vocab
         self._skip: Skip = NOTHING
         self.begin(Sampling(), [])
@@ -138,8 +140,8 @@ class HostDrafts:
         if node == self.copied:
             fed = [*self.text[len(cached.tokens) :], *self.draft.tokens]
         start = len(self.text) + node - len(fed)
-        if self._stop is not None and isinstance(cached.model, InOneGo):
-            self._coming.extend(self._in_one_go(cached.model, self._stop, fed, start, node, skip))
+        if self._stop is not None and (chainer := self._chainers.get(role)) is not None:
+            self._coming.extend(self._in_one_go(chainer, self._stop, fed, start, node, skip))
         if not self._coming:
             self._hidden = cached.model.forward(fed, start, skip)
 

@@ -97,6 +97,8 @@ class AutoDrafter:
         """The same of copies after a model's tokens."""
         self._copy_on = CopyOn(after, lambda matched: self._added[kind(matched, fences.code)])
         self._costs = costs
+        self._promised: dict[tuple[str, int], float] = {}
+        """What models promise by kind of text, until they have drafted or costs are looked at."""
         self._length = Average(Average(LENGTH))
         """Tokens of replies, in this chat and in others."""
         self._written = 0
@@ -183,7 +185,8 @@ class AutoDrafter:
         for name, model in self._models.items():
             if model.chain is not None and not self._costs.draft(name):
                 continue  # it must be tried first
-            promised = self._promise(name, model, self._kind, text)
+            if (promised := self._promised.get((name, self._kind))) is None:
+                promised = self._promised[name, self._kind] = self._promise(name, model, self._kind, text)
             model.taken[self._kind] = promised > self._plain * (1 if model.taken[self._kind] else MARGIN)
             if model.taken[self._kind] and promised > best:
                 best, self._drafted, self._limit = promised, name, limit
@@ -201,7 +204,7 @@ class AutoDrafter:
     def _try(self, text: Sequence[int], limit: int, best: float) -> bool:
         """Let a model draft in place of what promises most where it has waited for long enough."""
         for name, model in self._models.items():
-            if name == self._drafted:
+            if name == self._drafted or (model.idle < self._patience * SOONEST and not model.again):
                 continue
             if model.chain is not None:
                 tried, lost_ms = limit, self._lost_by_tree(model, model.chain, limit, best)
@@ -238,6 +241,8 @@ class AutoDrafter:
         for name, model in self._models.items():
             if name == self._drafted:
                 self._judge(model, own)
+                for of in range(KINDS):
+                    self._promised.pop((name, of), None)
                 model.drafter.observe(text, own)
             else:
                 model.idle += 1
@@ -263,6 +268,7 @@ class AutoDrafter:
 
     def _look(self) -> None:
         self._due = REVIEW
+        self._promised.clear()
         self._checks = self._costs.checks()
         self._plain = 1 / (self._checks[1] + self._costs.other_ms)
 
