@@ -1,5 +1,6 @@
 """The pairs that the documentation shows can be declared."""
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from specchat.config.catalog import load_catalog
 from specchat.config.errors import ConfigError
+from specchat.config.paths import shipped
 from specchat.engine.backends import BACKENDS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -59,3 +61,16 @@ def test_a_mistake_would_be_seen(tmp_path: Path) -> None:
     text = next(shown(DOCS / "models.md")).replace("target", "tarket")
     with pytest.raises(ConfigError, match="tarket"):
         load_catalog(read(text, tmp_path))
+
+
+def test_the_heads_that_shipped_pairs_name_can_be_taken_in(tmp_path: Path) -> None:
+    """As comments become keys."""
+    lines = shipped("models.toml").read_text("utf-8").splitlines()
+    named = re.compile(r"# (\[pair\.heads\]|\w+ = \{ repo)")
+    text = "\n".join(line[2:] if named.match(line) else line for line in lines)
+    catalog = load_catalog(read(text[text.index("schema") :], tmp_path))
+    assert sum(line.startswith("# [pair.heads]") for line in lines) == 5
+    assert catalog.find("qwen3-8b").spec.heads.keys() == {"dflash", "eagle3", "peagle"}
+    listed = (DOCS / "heads.md").read_text("utf-8")
+    for pair in catalog.pairs:
+        assert all(source.repo is None or f"`{source.repo}`" in listed for source in pair.spec.heads.values())

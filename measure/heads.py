@@ -1,0 +1,56 @@
+"""How far the demo pair's heads and its draft model draft, written into docs/demo-model.md: `python -m measure.heads`.
+
+Tokens a step of greedy replies to all held-out prompts, by category. Drafts are as long as a drafter makes them,
+whatever that costs: nothing ends them early, and no clock has a say.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from measure.marks import marks, rewritten
+from specchat.cli.prompts import read_prompts
+from specchat.config.catalog import load_catalog
+from specchat.config.paths import demo_model
+from specchat.engine.api import Generate, Step
+from specchat.engine.loading import load
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.session import Session
+
+PAGE = Path(__file__).parents[1] / "docs" / "demo-model.md"
+BEGIN, END = marks("heads")
+TOKENS = 96
+DRAFTED = (("eagle3", 5), ("dflash", 7), ("medusa", 12), ("early-exit", 5), ("draft", 5), ("draft", 12))
+"""Strategies by their lengths; what the first two have learnt is so long."""
+ALL = "all"
+
+
+def tokens_a_step(
+    session: Session, speculation: Speculation, chats: Sequence[tuple[str, tuple[Message, ...]]]
+) -> dict[str, float]:
+    """By category, and of all. `chats` are categories and messages."""
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for category, messages in chats:
+        for event in session.generate(Generate(0, messages, Sampling(), Limits(TOKENS), speculation, cold=True)):
+            if isinstance(event, Step):
+                for name in (category, ALL):
+                    counts[name][0] += event.emitted
+                    counts[name][1] += 1
+    return {name: tokens / steps for name, (tokens, steps) in counts.items()}
+
+
+def table(session: Session) -> str:
+    """The table, as Markdown."""
+    chats = [(p.category, p.messages) for p in read_prompts(demo_model("target").parent / "prompts.jsonl")]
+    session.runner.executor.stops.off = True
+    categories = [*dict.fromkeys(category for category, _ in chats), ALL]
+    rows = [f"| drafts | {' | '.join(categories)} |", "|---" * (1 + len(categories)) + "|"]
+    for strategy, length in DRAFTED:
+        found = tokens_a_step(session, Speculation(strategy, length), chats)
+        rows.append(f"| {strategy} x{length} | {' | '.join(f'{found[name]:.2f}' for name in categories)} |")
+    return "\n".join([*rows, ""])
+
+
+if __name__ == "__main__":
+    loaded = load(load_catalog(None).find("demo").spec, lambda _: None)
+    PAGE.write_text(rewritten(PAGE.read_text("utf-8"), PAGE, BEGIN, END, table(loaded)), "utf-8")
