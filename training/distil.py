@@ -15,6 +15,8 @@ from training.tokenizer import END, PAD, encode, token_id
 from training.train import Loss
 
 HARD_SHARE = 0.2
+SHARPER = 1.6
+"""What the target's logits are multiplied by: its replies are drawn at a low temperature."""
 TEMPERATURES = (0.0, 0.0, 0.7, 1.0)
 
 
@@ -26,7 +28,7 @@ def distillation_loss(teacher: Llama) -> Loss:
             wanted, _ = teacher(tokens[:, :-1])
         logits, _ = model(tokens[:, :-1])
         scores = F.log_softmax(logits.flatten(0, 1).float(), -1)
-        truth = F.softmax(wanted.flatten(0, 1).float(), -1)
+        truth = F.softmax(SHARPER * wanted.flatten(0, 1).float(), -1)
         soft = -(truth * scores).sum(-1)
         hard = F.nll_loss(scores, tokens[:, 1:].flatten(), reduction="none")
         mass = weights[:, 1:].flatten()

@@ -96,10 +96,14 @@ class Lessons:
     decay_loss: Loss = weighted_loss
 
 
-def train(shape: Shape, recipe: Recipe, lessons: Lessons, folder: Path, device: str, pad: int) -> Llama:
-    """Trains, or goes on from the folder's checkpoint, and returns the model."""
+def train(
+    shape: Shape, recipe: Recipe, lessons: Lessons, folder: Path, device: str, pad: int, first: Llama | None = None
+) -> Llama:
+    """Trains, from the weights of `first` if given, or goes on from the folder's checkpoint; returns the model."""
     torch.manual_seed(recipe.seed)
     model = Llama(shape).to(device)
+    if first is not None:
+        model.load_state_dict(first.state_dict())
     tools = optimizers(model, recipe)
     folder.mkdir(parents=True, exist_ok=True)
     path, start = folder / "checkpoint.pt", 0

@@ -9,6 +9,7 @@ from specchat.tune.muon import orthogonal
 from training import data, measure
 from training.data import Rows, pack_encoded
 from training.distil import distillation_loss
+from training.early_exit import EXIT, exiting_loss, states
 from training.generate import generate
 from training.heads import TARGET_GUIDE, followers, guided_loss, pointed
 from training.model import Llama, Shape
@@ -74,6 +75,38 @@ def test_training_learns_resumes_and_distils(tmp_path):
     taught = Lessons(rows(), rows(), rows(), distillation_loss(first), distillation_loss(first))
     draft = train(TINY, Recipe(steps=40, tokens_a_step=128, save_every=20), taught, tmp_path / "b", "cpu", 5)
     assert weighted_loss(draft, rows().tokens, weights).item() < 2.5
+
+
+def test_a_tune_lets_the_first_layers_say_what_all_say(tmp_path):
+    """And leaves what all say as it was."""
+    lessons = Lessons(rows(), rows(), rows())
+    small = train(TINY, Recipe(steps=60, tokens_a_step=128, save_every=60), lessons, tmp_path / "a", "cpu", 5)
+    taught = Llama(replace(TINY, num_hidden_layers=4))
+    taught.model.embed_tokens.load_state_dict(small.model.embed_tokens.state_dict())
+    taught.model.norm.load_state_dict(small.model.norm.state_dict())
+    with torch.no_grad():
+        for name, weight in taught.model.layers[:2].named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                weight.zero_()  # all the work is the last layers'
+    taught.model.layers[2:].load_state_dict(small.model.layers.state_dict())
+    assert early_agreement(taught) < 0.1
+    recipe = Recipe(steps=60, tokens_a_step=128, save_every=60, muon_rate=0.01, adam_rate=0.002)
+    loss = exiting_loss(taught)
+    tuned = train(taught.shape, recipe, Lessons(rows(), rows(), rows(), loss, loss), tmp_path / "b", "cpu", 5, taught)
+    assert early_agreement(tuned) > 0.8
+    tokens = rows().tokens
+    with torch.no_grad():
+        before, after = (model(tokens)[0].argmax(-1) for model in (taught, tuned))
+    assert (before == after)[:, 1:].float().mean() > 0.95
+
+
+def early_agreement(model: Llama) -> float:
+    """How often the first layers choose what all choose."""
+    tokens = rows().tokens
+    with torch.no_grad():
+        made = states(model, tokens)
+        early, last = (model.logits(model.model.norm(made[place])).argmax(-1) for place in (EXIT - 1, -1))
+    return float((early == last)[:, 1:].float().mean())
 
 
 def test_followers_are_the_places_that_followed_the_same_token_before():
