@@ -14,7 +14,7 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy
-from specchat.engine.decoding.host_drafts import HostDrafts
+from specchat.engine.decoding.host_drafts import UNASKED, HostDrafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.errors import ModelError
@@ -227,7 +227,7 @@ def test_other_samplings_and_tests_go_token_by_token(
 
 def test_a_copy_is_asked_for_after_each_token() -> None:
     quick, slow = pair(demo_model("draft"))
-    for at in range(1, 7):
+    for at in range(1, UNASKED + 3):
         asked: list[tuple[int, ...]] = []
 
         def copy(
@@ -241,7 +241,7 @@ def test_a_copy_is_asked_for_after_each_token() -> None:
         assert found == made(slow, Sampling(), copy=copy)
         assert found[0][at:] == [11, 12]
         assert asked[:at] == asked[at:] == [tuple(found[0][:length]) for length in range(1, at + 1)]
-    assert quick.chains == 6 + 2, "a copy after the fifth token is found by a second chain"
+    assert quick.chains == UNASKED + 2 * 2, "copies after more tokens are found by a second chain"
 
 
 def test_scores_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:

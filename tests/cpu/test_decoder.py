@@ -122,6 +122,31 @@ def test_layers_that_are_left_out_are_those_of_the_plain_decoder(tmp_path: Path)
     assert torch.equal(decoder.cache.values, held[1])
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("drafts", [None, (3, 9, 200)])
+def test_a_pass_with_its_scores_is_a_pass_and_its_scores(
+    drafts: tuple[int, ...] | None, threads: int, tmp_path: Path
+) -> None:
+    """Of chains and trees, whose entries and tapped states stay, too."""
+    opened = replace(Checkpoint.open(checkpoint(tmp_path / "m")), drafts=drafts)
+    ids, tree = tokens(60), depth_first(PARENTS)
+    made, apart = (CpuDecoder(opened, threads=threads) for _ in range(2))
+    for one in (made, apart):
+        one.tap([0, 2, 4])
+        one.forward(ids[:40], 0)
+    nodes = ids[40 : 41 + len(PARENTS)]
+    for fed, start, runs in ((ids[40:41], 40, None), (ids[40:49], 40, None), (ids[:20], 40, None), (nodes, 40, tree)):
+        scores = made.scored(fed, start, runs).clone()
+        assert torch.equal(scores, apart.logits(apart.forward(fed, start, runs=runs)))
+        if runs is not None:
+            for one in (made, apart):
+                one.keep([1, 2], start + 1)
+        assert torch.equal(made.cache.keys, apart.cache.keys)
+        assert torch.equal(made.cache.values, apart.cache.values)
+        for layer in (0, 2, 4):
+            assert torch.equal(made.states(layer, 0, start + 3), apart.states(layer, 0, start + 3))
+
+
 def test_the_number_of_threads_changes_no_bit() -> None:
     opened = Checkpoint.open(demo_model("target"))
     one, several = CpuDecoder(opened, 200, threads=1), CpuDecoder(opened, 200, threads=3)

@@ -11,12 +11,12 @@ from numba import njit, types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from specchat.engine.cpu.atomics import address, entered, entry
+from specchat.engine.cpu.atomics import address
 from specchat.engine.cpu.choice import drawn, probability
 from specchat.engine.cpu.compiled import keeping
 from specchat.engine.cpu.layout import laid_out
-from specchat.engine.cpu.passes import head, layers
 from specchat.engine.cpu.rowwise import copied, norm
+from specchat.engine.cpu.scoring import ENTRIES, OF_HEAD, OF_LAYERS, run_head, run_layers
 from specchat.engine.cpu.simd import constant, constants_primitive, emitted, inner, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, widened
 from specchat.engine.kernels.streams import TOKEN
@@ -24,13 +24,7 @@ from specchat.engine.model.going import Going
 from specchat.engine.model.runs import chain
 from specchat.engine.model.vectors import LANES
 
-_layers, _head = entered(layers), entered(head)
-_ENTRIES = entry(layers), entry(head)
 _drawn: Any = drawn
-_PASS = types.Tuple(layers.nopython_signatures[0].args[5:-2])
-"""What `passes.layers` takes after `before`, without thread and threads."""
-_HEAD = types.Tuple(head.nopython_signatures[0].args[2:-2])
-"""What `passes.head` takes after the rows, without thread and threads."""
 _COUNTERS = -1
 """Where the counters are among both."""
 _LOGITS = 5
@@ -73,8 +67,8 @@ def _looked_up(form: int, packed: int, token: int, inputs: int, out: int) -> Non
         types.Array(types.int64, 1, "C"),
         types.Array(types.float32, 2, "C"),
         types.UniTuple(types.int64, 2),
-        _PASS,
-        _HEAD,
+        OF_LAYERS,
+        OF_HEAD,
         *[types.Array(types.float32, 2, "C")] * 3,
         types.boolean,
         types.float32,
@@ -153,9 +147,9 @@ def drafted(
                 if onto_normed:
                     copied(feature, row, hidden)
         of_layers[_COUNTERS][:] = 0
-        _layers(entries[0], (x, rows, start - headed, run, before, *of_layers, 0, 1))
+        run_layers(entries[0], (x, rows, start - headed, run, before, *of_layers, 0, 1))
         of_head[_COUNTERS][:] = 0
-        _head(entries[1], (x[rows - 1 : rows], 1, *of_head, 0, 1))
+        run_head(entries[1], (x[rows - 1 : rows], 1, *of_head, 0, 1))
         if headed:
             copied(address(x), address(made) + 4 * start * hidden, rows * hidden)
             copied(address(x) + 4 * (rows - 1) * hidden, address(x), hidden)
@@ -234,7 +228,7 @@ class Chains:
             _ONE.spans,
             _ONE.before,
             self._x,
-            _ENTRIES,
+            ENTRIES,
             self._of_layers,
             self._of_head,
             *self._of_features,

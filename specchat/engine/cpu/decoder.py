@@ -1,6 +1,7 @@
 """The Llama-family decoder as one compiled pass: what `model/decoder.py` computes, in a fraction of the time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.layout import Layout, laid_out
 from specchat.engine.cpu.packed import Packed, add_layer, dense, looked_up
 from specchat.engine.cpu.products import PANELS, kernels_of
+from specchat.engine.cpu.scoring import ENTRIES, scored
 from specchat.engine.cpu.threads import Threads, choices
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.cache import KVCache
@@ -118,6 +120,7 @@ class CpuDecoder(CachedDecoder):
         self._scores = np.zeros((threads, self.cache.capacity + LANES + 2 * c.head_dim), np.float32)
         self._logits = np.zeros((0, LANES * int(self._table[-1, PANELS])), np.float32)
         self._counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
+        self._head_counters = np.zeros(2 * LINE, np.int64)
         nowhere = np.zeros((0, 0, 0), np.float32)
         self._untapped = np.full(c.layers + 1, -1), nowhere, nowhere
         self._tapping: dict[tuple[int, int], tuple[Any, ...]] = {}
@@ -132,15 +135,30 @@ class CpuDecoder(CachedDecoder):
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
         if len(tokens) > TILE or skip != NOTHING:
             return super().forward(tokens, start, skip, runs)
-        threads = self._threads(len(tokens))
+        with self._timing(len(tokens)):
+            return super().forward(tokens, start, skip, runs)
+
+    def scored(self, tokens: Sequence[int], start: int, runs: Runs | None = None) -> Tensor:
+        rows, layers = len(tokens), self.config.layers
+        if rows > TILE:
+            return super().scored(tokens, start, runs)
+        self._make_room(rows)
+        tapped = self._tapped(0, layers) if self.taps is not None else None
+        with self._timing(rows):
+            self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, tapped, scoring=True)
+        return self._scores_of(rows)
+
+    @contextmanager
+    def _timing(self, rows: int) -> Iterator[None]:
+        """Learn from a pass how many threads are best for so many rows."""
+        threads = self._threads(rows)
         started = self._clock()
         self._count = threads.next
         try:
-            hidden = super().forward(tokens, start, skip, runs)
+            yield
         finally:
             self._count = 0
-        threads.took(len(tokens), self._clock() - started)
-        return hidden
+        threads.took(rows, self._clock() - started)
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
         # A target may choose a padding token that a draft has no row for.
@@ -152,9 +170,9 @@ class CpuDecoder(CachedDecoder):
     def through(
         self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
     ) -> Tensor:
-        return self._through(x, first, last, start, runs, skip, None)
+        return self._run(x, first, last, start, runs, skip, None)
 
-    def _through(
+    def _run(
         self,
         x: Tensor,
         first: int,
@@ -163,8 +181,9 @@ class CpuDecoder(CachedDecoder):
         runs: Runs | None,
         skip: Skip,
         tapped: tuple[Any, ...] | None,
+        scoring: bool = False,
     ) -> Tensor:
-        """As `through`; `tapped` where states are kept."""
+        """As `through`; `tapped` where states are kept, `scoring` where the rows' scores are wanted."""
         rows = len(x)
         layout = self._chain(rows) if runs is None else laid_out(runs)
         if start + layout.reach > self.context:
@@ -175,7 +194,12 @@ class CpuDecoder(CachedDecoder):
         self._counters[:] = 0
         self._crew.active = self._count or self._threads(rows).settled
         given = self._of_layers(self._parts(first, last, skip), runs, tapped)
-        self._crew.run(passes.layers, self._x, rows, start, layout.spans, layout.before, *given)
+        at = self._x, rows, start, layout.spans, layout.before
+        if scoring:
+            self._head_counters[:] = 0
+            self._crew.run(scored, *at, ENTRIES, given, self._of_head(self._last_norm, self._logits))
+        else:
+            self._crew.run(passes.layers, *at, *given)
         return torch.from_numpy(self._x[:rows].copy())
 
     def onward(
@@ -183,7 +207,7 @@ class CpuDecoder(CachedDecoder):
     ) -> Tensor:
         # One pass keeps what is tapped on its way.
         tapped = self._tapped(first, last) if self.taps is not None and skip == NOTHING else None
-        return self._through(x, first, last, start, runs, skip, tapped)
+        return self._run(x, first, last, start, runs, skip, tapped)
 
     def _tapped(self, first: int, last: int) -> tuple[Any, ...]:
         """What `passes.layers` takes to keep the states after layers first, ..., last."""
@@ -267,10 +291,18 @@ class CpuDecoder(CachedDecoder):
         rows = hidden.shape[0]
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
+        self._make_room(rows)
+        self._head_counters[:] = 0
+        self._crew.run(passes.head, hidden.contiguous().numpy(), rows, *self._of_head(norm, self._logits))
+        return self._scores_of(rows)
+
+    def _make_room(self, rows: int) -> None:
+        """For the scores of so many rows."""
         if rows > len(self._logits):
             self._logits = np.zeros((rows, self._logits.shape[1]), np.float32)
-        self._counters[: 2 * LINE] = 0
-        self._crew.run(passes.head, hidden.contiguous().numpy(), rows, *self._of_head(norm, self._logits))
+
+    def _scores_of(self, rows: int) -> Tensor:
+        """What the head made of so many rows, as `logits` returns it."""
         logits = torch.from_numpy(self._logits[:rows])
         if self._tokens is None:
             return logits[:, : self.config.vocab]
@@ -281,7 +313,7 @@ class CpuDecoder(CachedDecoder):
         """What `passes.head` takes after its rows."""
         table = self._table[-1]
         eps = self.config.norm_eps
-        return table, self._kernels, self._extras, norm, eps, logits, self._own, self._counters
+        return table, self._kernels, self._extras, norm, eps, logits, self._own, self._head_counters
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:

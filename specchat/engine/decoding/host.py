@@ -63,7 +63,7 @@ class HostExecutor(HostDrafts):
         runs = depth_first(draft.parents)
         branched = len(runs.lengths) > 1
         fed = [self.text[-1], *draft.tokens]
-        logits = self._target.logits(self._checked(fed, runs if branched else None))
+        logits = self._scores(fed, runs if branched else None)
         self._again = 0
         # Without a draft each test makes the same choice.
         if self._guard is not None and (self._timed or not draft.tokens):
@@ -75,14 +75,15 @@ class HostExecutor(HostDrafts):
         if branched:
             self._target.keep(self._judged.path, len(self.text))
 
-    def _checked(self, fed: Sequence[int], runs: Runs | None) -> Tensor:
-        """Hidden states float32 [len(fed), hidden] of the pending token and the drafted ones."""
+    def _scores(self, fed: Sequence[int], runs: Runs | None) -> Tensor:
+        """Logits float32 [len(fed), vocab] after the pending token and the drafted ones."""
         start, begun, target = len(self.text) - 1, len(self._early), self._target
+        if not isinstance(target, CachedDecoder):
+            return target.logits(target.forward(fed, start, runs=runs))
         if not begun:
-            return target.forward(fed, start, runs=runs)
-        assert isinstance(target, CachedDecoder)
+            return target.scored(fed, start, runs)
         last = target.onward(target.embedded(fed[begun:]), 0, self._layers, start + begun)
-        return target.onward(cat([*self._early, last]), self._layers, target.config.layers, start)
+        return target.logits(target.onward(cat([*self._early, last]), self._layers, target.config.layers, start))
 
     def verdict(self) -> Stepped:
         draft, judged = self.draft, self._judged

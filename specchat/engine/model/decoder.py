@@ -125,6 +125,10 @@ class CachedDecoder(ABC):
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab]."""
 
+    def scored(self, tokens: Sequence[int], start: int, runs: Runs | None = None) -> Tensor:
+        """`logits` of what `forward` makes of `tokens`."""
+        return self.logits(self.forward(tokens, start, runs=runs))
+
     def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
         """A chain drafted in one go after `tokens`, which go through from slot `start` on as in `forward`.
 
@@ -155,7 +159,7 @@ class CachedDecoder(ABC):
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Logits float32 [vocab] after `token` at slot `start`."""
-        return self.logits(self.forward([token], start))[0]
+        return self.scored([token], start)[0]
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """The likeliest token after each of `tokens` at slots start .. without `skip`; the cache stays as it is."""

@@ -1,0 +1,54 @@
+"""A pass over the layers and the scores of its rows in one function: threads that wake for it wake once."""
+
+from typing import Any
+
+from numba import njit, types
+
+from specchat.engine.cpu.atomics import entered, entry
+from specchat.engine.cpu.compiled import keeping
+from specchat.engine.cpu.passes import head, layers
+
+run_layers, run_head = entered(layers), entered(head)
+"""Both by their entries, as compiled functions call each other."""
+ENTRIES = entry(layers), entry(head)
+OF_LAYERS = types.Tuple(layers.nopython_signatures[0].args[5:-2])
+"""What `passes.layers` takes after `before`, without thread and threads."""
+OF_HEAD = types.Tuple(head.nopython_signatures[0].args[2:-2])
+"""What `passes.head` takes after the rows, without thread and threads."""
+
+
+@njit(
+    types.void(
+        types.Array(types.float32, 2, "C"),
+        types.int64,
+        types.int64,
+        types.Array(types.int64, 2, "C"),
+        types.Array(types.int64, 1, "C"),
+        types.UniTuple(types.int64, 2),
+        OF_LAYERS,
+        OF_HEAD,
+        types.int64,
+        types.int64,
+    ),
+    nogil=True,
+    error_model="numpy",
+    cache=keeping(),
+)
+def scored(
+    x: Any,
+    rows: int,
+    start: int,
+    runs: Any,
+    before: Any,
+    entries: Any,
+    of_layers: Any,
+    of_head: Any,
+    thread: int,
+    threads: int,
+) -> None:
+    """`passes.layers`, and `passes.head` of what it leaves in x; each has counters of its own, all zeros.
+
+    `entries` are ENTRIES; the layers end with all threads there, so that the head finds x as it will stay.
+    """
+    run_layers(entries[0], (x, rows, start, runs, before, *of_layers, thread, threads))
+    run_head(entries[1], (x, rows, *of_head, thread, threads))
