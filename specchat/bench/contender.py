@@ -50,7 +50,14 @@ class Run:
 
     @property
     def speed(self) -> float | None:
-        """Tokens per second after the first delivery, the prompt's time left out; None where nothing came after it."""
+        """Tokens per second without the target's reading of the prompt: of ours over the time of all steps, in which a
+        draft model reads it; of another program's replies after the first delivery. None where nothing is known."""
+        ms = self.stats.milliseconds if self.stats is not None else 0.0
+        return 1e3 * len(self.tokens) / ms if ms else self.later_speed
+
+    @property
+    def later_speed(self) -> float | None:
+        """Tokens per second after the first delivery; None where nothing came after it."""
         more, time = len(self.tokens) - self.first_tokens, self.seconds - self.first_seconds
         return more / time if more > 0 and time > 0 else None
 

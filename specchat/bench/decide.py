@@ -115,7 +115,7 @@ def decide(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Deci
 def costs_of(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Costs:
     """Costs over all replies: a check by `verify_cost`, scaled to plain steps, the rest by the steps' own times."""
     plain = _stats(samples, PLAIN)
-    plain_ms = sum(map(_milliseconds, plain)) / sum(s.num_steps for s in plain)
+    plain_ms = sum(s.milliseconds for s in plain) / sum(s.num_steps for s in plain)
     one_row = sum(s.verify_ms for s in plain) / sum(s.num_steps for s in plain) / plain_ms
     checks = CheckCosts()
     for cost in verify_cost:
@@ -195,7 +195,7 @@ def _measured(samples: Sequence[Sample]) -> dict[str, float]:
     times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
         assert sample.run.stats is not None
-        times[sample.contender][sample.prompt.id].append(_milliseconds(sample.run.stats))
+        times[sample.contender][sample.prompt.id].append(sample.run.stats.milliseconds)
     plain = {prompt: median(of_it) for prompt, of_it in times.pop(PLAIN).items()}
     return {
         name: sum(plain[prompt] for prompt in prompts if prompt in plain)
@@ -235,7 +235,3 @@ def _draft_ms(samples: Sequence[Sample], name: str) -> float:
 
 def _stats(samples: Sequence[Sample], name: str) -> list[Stats]:
     return [s.run.stats for s in samples if s.contender == name and s.run.stats is not None]
-
-
-def _milliseconds(stats: Stats) -> float:
-    return stats.draft_ms + stats.verify_ms + stats.other_ms

@@ -36,7 +36,7 @@ class Line:
 
     A prompt's figure is the median over its repeats; a spread is over prompts. Ratios are of tokens per second within
     a prompt: `speedup_vs_plain` to our plain decoding; `ours_over`, of another program, of our same way of drafting to
-    it. The `whole_` ones are the same with the prompt's time and the first delivery in it. Milliseconds are of a step.
+    it, both after the first delivery. The `whole_` ones are of the whole time of a reply. Milliseconds are of a step.
     `by_place[i]`: how often a draft stayed in place i, of the times that place was judged.
     """
 
@@ -103,7 +103,7 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
         tokens_per_second=each(lambda s: s.run.speed),
         speedup_vs_plain=ratio(name, PLAIN, _speed),
         whole_speedup_vs_plain=ratio(name, PLAIN, _whole_speed),
-        ours_over=ratio(rival, name, _speed),
+        ours_over=ratio(rival, name, _later_speed),
         whole_ours_over=ratio(rival, name, _whole_speed),
         ttft_ms=each(lambda s: 1e3 * s.run.first_seconds),
         mean_acceptance_length=mean_acceptance_length(accepted, steps),
@@ -118,6 +118,10 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
 
 def _speed(samples: Sequence[Sample]) -> float | None:
     return _median(s.run.speed for s in samples)
+
+
+def _later_speed(samples: Sequence[Sample]) -> float | None:
+    return _median(s.run.later_speed for s in samples)
 
 
 def _whole_speed(samples: Sequence[Sample]) -> float | None:

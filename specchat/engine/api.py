@@ -223,6 +223,11 @@ class Stats:
     verify_ms: float = 0.0
     other_ms: float = 0.0
 
+    @property
+    def milliseconds(self) -> float:
+        """Of all steps: a draft model's reading of the prompt is in it, the target's is not."""
+        return self.draft_ms + self.verify_ms + self.other_ms
+
 
 @dataclass(frozen=True)
 class Finished:

@@ -15,6 +15,13 @@ def test_speed_leaves_the_first_delivery_out() -> None:
     assert Run((1, 2, 3), seconds=1.0, first_seconds=1.0, first_tokens=3).speed is None
 
 
+def test_speed_of_ours_is_that_of_all_steps() -> None:
+    """50 ms for five tokens, whatever was delivered when; a reply that came at once has a speed, too."""
+    ours = Run((1, 2, 3, 4, 5), seconds=3.0, first_seconds=3.0, first_tokens=5, stats=STATS)
+    assert ours.speed == pytest.approx(100.0)
+    assert ours.later_speed is None
+
+
 def test_the_whole_reply_has_the_prompt_in_it() -> None:
     """A reply that comes at once has no speed after its first delivery, and counts as a whole all the same."""
     at_once = Run((1, 2, 3, 4), seconds=1.0, first_seconds=1.0, first_tokens=4)
