@@ -5,13 +5,11 @@ from collections import defaultdict
 
 import pytest
 
+from measure.heads import DRAFTED, tokens_a_step
 from specchat.config.paths import PACKAGE, demo_model
 from specchat.engine import check
-from specchat.engine.api import Generate, Step
 from specchat.engine.check import LENGTHS, QUICK_SAMPLINGS, SAMPLINGS, CheckPrompt, CheckResult, run
-from specchat.engine.decoding.stop import Stop
-from specchat.engine.heads.eagle3 import Eagle3Head
-from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.options import Message, Speculation
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 
@@ -38,20 +36,16 @@ def test_it_has_all_but_heads_that_nobody_trained(demo: Session) -> None:
     assert sum(file.stat().st_size for head in HEADS for file in demo_model(head).iterdir()) <= 12 << 20
 
 
-@pytest.mark.parametrize(("strategy", "least"), [("eagle3", 3.0), ("dflash", 3.0), ("medusa", 1.7)])
-def test_its_heads_draft_as_far_as_the_documentation_says(
+@pytest.mark.parametrize(
+    ("strategy", "least"), [("eagle3", 3.0), ("dflash", 3.0), ("medusa", 1.7), ("early-exit", 2.8)]
+)
+def test_it_drafts_as_far_as_the_documentation_says(
     strategy: str, least: float, demo: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Greedy replies to held-out prompts; drafts are as long as the head's, whatever that costs here."""
-    monkeypatch.setattr(Stop, "ends", lambda *_: False)
-    monkeypatch.setattr(Eagle3Head, "drafted", lambda *_: [])
-    tokens = steps = 0
-    for prompt in prompts(2, skip=2):
-        request = Generate(0, prompt.messages, Sampling(), Limits(64), Speculation.of(strategy), cold=True)
-        for event in demo.generate(request):
-            if isinstance(event, Step):
-                tokens, steps = tokens + event.emitted, steps + 1
-    assert tokens / steps >= least
+    """By its heads and its first layers, on two held-out prompts of each category."""
+    monkeypatch.setattr(demo.runner.executor.stops, "off", True)
+    chats = [("", prompt.messages) for prompt in prompts(2, skip=2)]
+    assert tokens_a_step(demo, Speculation(strategy, dict(DRAFTED)[strategy]), chats)[""] >= least
 
 
 @pytest.mark.cpu

@@ -10,6 +10,7 @@ from training import data, measure
 from training.data import Rows, pack_encoded
 from training.distil import distillation_loss
 from training.early_exit import EXIT, exiting_loss, states
+from training.further import between
 from training.generate import generate
 from training.heads import TARGET_GUIDE, followers, guided_loss, pointed
 from training.model import Llama, Shape
@@ -98,6 +99,13 @@ def test_a_tune_lets_the_first_layers_say_what_all_say(tmp_path):
     with torch.no_grad():
         before, after = (model(tokens)[0].argmax(-1) for model in (taught, tuned))
     assert (before == after)[:, 1:].float().mean() > 0.95
+
+
+def test_weights_between_two_models_are_so_far_on_the_way():
+    one, other = (Llama(TINY) for _ in range(2))
+    found = between(one, other, 0.75)
+    for name, weight in one.state_dict().items():
+        torch.testing.assert_close(found[name], 0.25 * weight + 0.75 * other.state_dict()[name])
 
 
 def early_agreement(model: Llama) -> float:

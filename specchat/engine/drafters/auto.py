@@ -27,6 +27,8 @@ from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 REVIEW = 8
 """Steps between two looks at what checks cost."""
+STALE = 4
+"""Looks at costs after which what a model that did not draft promises is worked out anew."""
 MARGIN = 1.08
 """A model is taken where it promises so much more than plain; it is left where it promises less."""
 TRIED = 1
@@ -98,7 +100,8 @@ class AutoDrafter:
         self._copy_on = CopyOn(after, lambda matched: self._added[kind(matched, fences.code)])
         self._costs = costs
         self._promised: dict[tuple[str, int], float] = {}
-        """What models promise by kind of text, until they have drafted or costs are looked at."""
+        """Times plain's that models promise by kind of text, until they draft or a few looks at costs have passed."""
+        self._looks = 0
         self._length = Average(Average(LENGTH))
         """Tokens of replies, in this chat and in others."""
         self._written = 0
@@ -120,7 +123,8 @@ class AutoDrafter:
         self._fences.begin()
         if self._written:
             self._length.add(self._written)
-        self._written = 0
+        self._written = self._looks = 0
+        self._promised.clear()
         self._due = self._longest = 0
         """Steps until the next look at costs, and tokens that a draft of this reply may have far from its end."""
 
@@ -132,6 +136,7 @@ class AutoDrafter:
             for family in families:
                 family.forget()
         self._length.forget()
+        self._promised.clear()
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = Guess(), "", 0
 
@@ -185,8 +190,10 @@ class AutoDrafter:
         for name, model in self._models.items():
             if model.chain is not None and not self._costs.draft(name):
                 continue  # it must be tried first
-            if (promised := self._promised.get((name, self._kind))) is None:
-                promised = self._promised[name, self._kind] = self._promise(name, model, self._kind, text)
+            if (times := self._promised.get((name, self._kind))) is None:
+                times = self._promise(name, model, self._kind, text) / self._plain
+                self._promised[name, self._kind] = times
+            promised = times * self._plain
             model.taken[self._kind] = promised > self._plain * (1 if model.taken[self._kind] else MARGIN)
             if model.taken[self._kind] and promised > best:
                 best, self._drafted, self._limit = promised, name, limit
@@ -268,7 +275,9 @@ class AutoDrafter:
 
     def _look(self) -> None:
         self._due = REVIEW
-        self._promised.clear()
+        self._looks += 1
+        if self._looks % STALE == 1:
+            self._promised.clear()
         self._checks = self._costs.checks()
         self._plain = 1 / (self._checks[1] + self._costs.other_ms)
 
