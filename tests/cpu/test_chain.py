@@ -14,7 +14,7 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy
-from specchat.engine.decoding.host_drafts import UNASKED, HostDrafts
+from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.errors import ModelError
@@ -26,6 +26,7 @@ from tests.engine.tiny import checkpoint
 
 pytestmark = pytest.mark.cpu
 PROMPT = [5, 9, 200, 31, 7, 7, 12]
+LIMIT = 15
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 Chain = tuple[list[int], list[float]]
 
@@ -55,7 +56,7 @@ class TokenByToken(Counting):
 def made(
     decoder: CpuDecoder,
     sampling: Sampling,
-    limit: int = 15,
+    limit: int = LIMIT,
     acceptance: Acceptance = "coupled",
     unread: int = 1,
     taught: Stepped | None = None,
@@ -225,9 +226,10 @@ def test_other_samplings_and_tests_go_token_by_token(
     assert not quick.chains
 
 
-def test_a_copy_is_asked_for_after_each_token() -> None:
+def test_a_copy_is_asked_for_where_a_chain_ends() -> None:
+    """One that is drafted in one go; else after each token, each of which is a pass that the copy would save."""
     quick, slow = pair(demo_model("draft"))
-    for at in range(1, UNASKED + 3):
+    for at in (1, 5, LIMIT):
         asked: list[tuple[int, ...]] = []
 
         def copy(
@@ -237,11 +239,15 @@ def test_a_copy_is_asked_for_after_each_token() -> None:
             asked.append(tuple(drafted))
             return [11, 12] if len(drafted) == at else []
 
-        found = made(quick, Sampling(), copy=copy)
-        assert found == made(slow, Sampling(), copy=copy)
-        assert found[0][at:] == [11, 12]
-        assert asked[:at] == asked[at:] == [tuple(found[0][:length]) for length in range(1, at + 1)]
-    assert quick.chains == UNASKED + 2 * 2, "copies after more tokens are found by a second chain"
+        found = made(slow, Sampling(), copy=copy)[0]
+        assert found[at:] == [11, 12]
+        assert asked == [tuple(found[:length]) for length in range(1, at + 1)]
+        asked.clear()
+        whole = made(quick, Sampling(), copy=copy)[0]
+        assert asked == [tuple(whole[:LIMIT])]
+        assert whole[:at] == found[:at]
+        assert whole[LIMIT:] == ([11, 12] if at == LIMIT else [])
+    assert quick.chains == 3
 
 
 def test_scores_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:

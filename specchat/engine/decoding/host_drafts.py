@@ -19,9 +19,6 @@ from specchat.engine.model.going import Going
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
-UNASKED = 8
-"""Tokens that a model drafts in one go where a copy may take over after each."""
-
 
 class HostDrafts:
     """Makes drafts by models on the host, for a target there or elsewhere."""
@@ -67,12 +64,17 @@ class HostDrafts:
         self._go_on_after(draft)
         try:
             for node in range(self.copied, limit):
-                one(node)
+                if self._coming:
+                    self._take()
+                else:
+                    one(node)
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
                 ends = stop.ends(draft.confidence[-1])
                 if draft.tokens[-1] in self._eos:
                     break
-                if self._copy is not None and (added := self._copy(draft.tokens, stop.chance)):
+                # Of a chain that was drafted in one go a copy would save nothing.
+                copy = self._copy if not self._coming else None
+                if copy is not None and (added := copy(draft.tokens, stop.chance)):
                     self.switch = len(draft.tokens)
                     self._add(added)
                     break
@@ -128,8 +130,6 @@ class HostDrafts:
         self._skip = skip
 
     def run(self, role: Role, node: int, skipping: bool = False) -> None:
-        if self._coming:
-            return
         cached, skip = self._models[role], self._skip if skipping else NOTHING
         self._ran = cached.model
         if node and (growth := self._growth) is not None:
@@ -152,20 +152,19 @@ class HostDrafts:
         sampler = self.sampler
         if not self._timed or self._acceptance != "coupled" or not sampler.temperature_alone:
             return []
-        limit = self._limit - node if self._copy is None else min(self._limit - node, UNASKED)
         temperature = 0.0 if sampler.greedy else sampler.sampling.temperature
         seed, vocab = sampler.sampling.seed & noise.WORD, min(self._ran.vocab, self._vocab)
         shares, least = stop.known()
         return model.drafted(
-            fed, start, Going(limit, vocab, temperature, seed, shares, stop.chance, least, self._ends), skip
+            fed,
+            start,
+            Going(self._limit - node, vocab, temperature, seed, shares, stop.chance, least, self._ends),
+            skip,
         )
 
     def pick(self, role: Role, node: int) -> None:
         if self._coming:
-            token, probability = self._coming.popleft()
-            self.draft.tokens.append(token)
-            self.draft.confidence.append(probability)
-            self.history.push(token)
+            self._take()
             return
         scores = self.sampler.scores(self._logits(role, 1)[0], self.history)
         stream = noise.LATER + node if node and self._acceptance == "block" else noise.TOKEN
@@ -175,6 +174,13 @@ class HostDrafts:
         draft.confidence.append(self.sampler.probability(scores, token))
         if self._acceptance != "coupled":
             draft.q.append(self.sampler.probabilities(scores))
+        self.history.push(token)
+
+    def _take(self) -> None:
+        """Draft the next token of those that a model drafted in one go."""
+        token, probability = self._coming.popleft()
+        self.draft.tokens.append(token)
+        self.draft.confidence.append(probability)
         self.history.push(token)
 
     def sure(self, chance: float) -> None:
