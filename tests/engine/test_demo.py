@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from measure.heads import DRAFTED, tokens_a_step
+from measure.drafted import DRAFTED, tokens_a_step
 from specchat.config.paths import PACKAGE, demo_model
 from specchat.engine import check
 from specchat.engine.check import LENGTHS, QUICK_SAMPLINGS, SAMPLINGS, CheckPrompt, CheckResult, run
@@ -45,7 +45,7 @@ def test_it_drafts_as_far_as_the_documentation_says(
     """By its heads and its first layers, on two held-out prompts of each category."""
     monkeypatch.setattr(demo.runner.executor.stops, "off", True)
     chats = [("", prompt.messages) for prompt in prompts(2, skip=2)]
-    assert tokens_a_step(demo, Speculation(strategy, dict(DRAFTED)[strategy]), chats)[""] >= least
+    assert tokens_a_step(demo, Speculation(strategy, DRAFTED[strategy][0]), chats)[""] >= least
 
 
 @pytest.mark.cpu

@@ -1,4 +1,4 @@
-"""How far the demo pair's heads and its draft model draft, written into docs/demo-model.md: `python -m measure.heads`.
+"""How far all that can draft for the demo pair does, written into docs/demo-model.md: `python -m measure.drafted`.
 
 Tokens a step of greedy replies to all held-out prompts, by category. Drafts are as long as a drafter makes them,
 whatever that costs: nothing ends them early, and no clock has a say.
@@ -18,10 +18,24 @@ from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 
 PAGE = Path(__file__).parents[1] / "docs" / "demo-model.md"
-BEGIN, END = marks("heads")
+BEGIN, END = marks("drafted")
 TOKENS = 96
-DRAFTED = (("eagle3", 5), ("dflash", 7), ("medusa", 12), ("early-exit", 5), ("draft", 5), ("draft", 12))
-"""Strategies by their lengths; what the first two have learnt is so long."""
+DRAFTED = {
+    "eagle3": (5,),
+    "eagle3-tree": (12,),
+    "dflash": (7,),
+    "medusa": (12,),
+    "early-exit": (5,),
+    "swift": (4,),
+    "lookahead": (7,),
+    "lookup": (8,),
+    "suffix": (8,),
+    "ngram": (8,),
+    "cascade": (12,),
+    "draft-tree": (12,),
+    "draft": (5, 12),
+}
+"""By strategy; what eagle3 and dflash have learnt is so long."""
 ALL = "all"
 
 
@@ -45,7 +59,7 @@ def table(session: Session) -> str:
     session.runner.executor.stops.off = True
     categories = [*dict.fromkeys(category for category, _ in chats), ALL]
     rows = [f"| drafts | {' | '.join(categories)} |", "|---" * (1 + len(categories)) + "|"]
-    for strategy, length in DRAFTED:
+    for strategy, length in [(name, length) for name, lengths in DRAFTED.items() for length in lengths]:
         found = tokens_a_step(session, Speculation(strategy, length), chats)
         rows.append(f"| {strategy} x{length} | {' | '.join(f'{found[name]:.2f}' for name in categories)} |")
     return "\n".join([*rows, ""])
