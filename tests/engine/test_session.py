@@ -230,7 +230,7 @@ def test_a_reply_is_copied_from_whoever_drafted_it_but_not_by_or_from_a_cold_one
 
 @pytest.mark.parametrize("strategy", HEADLESS)
 def test_a_step_tells_what_was_drafted_and_how_sure(demo: Session, strategy: str) -> None:
-    request = Generate(1, STORY, Sampling(seed=1, temperature=0.7), Limits(80), Speculation.of(strategy))
+    request = Generate(1, STORY, Sampling(seed=2, temperature=1.0), Limits(80), Speculation.of(strategy))
     events = list(demo.generate(replace(request, messages=(*STORY, *STORY))))
     tokens = finished(events).token_ids
     at = 0
