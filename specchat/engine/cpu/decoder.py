@@ -143,9 +143,8 @@ class CpuDecoder(CachedDecoder):
         if rows > TILE:
             return super().scored(tokens, start, runs)
         self._make_room(rows)
-        tapped = self._tapped(0, layers) if self.taps is not None else None
         with self._timing(rows):
-            self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, tapped, scoring=True)
+            self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, self._tapped(0, layers), scoring=True)
         return self._scores_of(rows)
 
     @contextmanager
@@ -206,12 +205,13 @@ class CpuDecoder(CachedDecoder):
         self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
     ) -> Tensor:
         # One pass keeps what is tapped on its way.
-        tapped = self._tapped(first, last) if self.taps is not None and skip == NOTHING else None
+        tapped = self._tapped(first, last) if skip == NOTHING else None
         return self._run(x, first, last, start, runs, skip, tapped)
 
-    def _tapped(self, first: int, last: int) -> tuple[Any, ...]:
-        """What `passes.layers` takes to keep the states after layers first, ..., last."""
-        assert self.taps is not None
+    def _tapped(self, first: int, last: int) -> tuple[Any, ...] | None:
+        """What `passes.layers` takes to keep the states after layers first, ..., last; None where nothing is tapped."""
+        if self.taps is None:
+            return None
         if (first, last) not in self._tapping:
             where = np.full(self.config.layers + 1, -1)
             for index, layer in enumerate(self.taps.layers):

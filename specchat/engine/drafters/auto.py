@@ -64,6 +64,8 @@ class _Model:
             average.forget()
         self.taken = [False] * KINDS
         """Whether it drafts, by kind of text."""
+        self.times: dict[int, float] = {}
+        """Times plain's that it promises, by kind of text, until it drafts or a few looks at costs have passed."""
         self.idle = 0
         """Steps since it drafted."""
         self.again = False
@@ -99,9 +101,6 @@ class AutoDrafter:
         """The same of copies after a model's tokens."""
         self._copy_on = CopyOn(after, lambda matched: self._added[kind(matched, fences.code)])
         self._costs = costs
-        self._promised: dict[tuple[str, int], float] = {}
-        """Times plain's that models promise by kind of text, until they draft or a few looks at costs have passed."""
-        self._looks = 0
         self._length = Average(Average(LENGTH))
         """Tokens of replies, in this chat and in others."""
         self._written = 0
@@ -124,7 +123,7 @@ class AutoDrafter:
         if self._written:
             self._length.add(self._written)
         self._written = self._looks = 0
-        self._promised.clear()
+        """Tokens of this reply, and looks at costs since it began."""
         self._due = self._longest = 0
         """Steps until the next look at costs, and tokens that a draft of this reply may have far from its end."""
 
@@ -136,7 +135,6 @@ class AutoDrafter:
             for family in families:
                 family.forget()
         self._length.forget()
-        self._promised.clear()
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = Guess(), "", 0
 
@@ -190,10 +188,9 @@ class AutoDrafter:
         for name, model in self._models.items():
             if model.chain is not None and not self._costs.draft(name):
                 continue  # it must be tried first
-            if (times := self._promised.get((name, self._kind))) is None:
-                times = self._promise(name, model, self._kind, text) / self._plain
-                self._promised[name, self._kind] = times
-            promised = times * self._plain
+            if self._kind not in model.times:
+                model.times[self._kind] = self._promise(name, model, self._kind, text) / self._plain
+            promised = model.times[self._kind] * self._plain
             model.taken[self._kind] = promised > self._plain * (1 if model.taken[self._kind] else MARGIN)
             if model.taken[self._kind] and promised > best:
                 best, self._drafted, self._limit = promised, name, limit
@@ -248,8 +245,6 @@ class AutoDrafter:
         for name, model in self._models.items():
             if name == self._drafted:
                 self._judge(model, own)
-                for of in range(KINDS):
-                    self._promised.pop((name, of), None)
                 model.drafter.observe(text, own)
             else:
                 model.idle += 1
@@ -259,6 +254,7 @@ class AutoDrafter:
         self._written += len(stepped.tokens)
 
     def _judge(self, model: _Model, stepped: Stepped) -> None:
+        model.times.clear()
         whole = 0 < stepped.accepted == stepped.drafted
         short = self._trial and not model.again and model.chain is None
         model.again = short and whole
@@ -277,7 +273,8 @@ class AutoDrafter:
         self._due = REVIEW
         self._looks += 1
         if self._looks % STALE == 1:
-            self._promised.clear()
+            for model in self._models.values():
+                model.times.clear()
         self._checks = self._costs.checks()
         self._plain = 1 / (self._checks[1] + self._costs.other_ms)
 
