@@ -22,6 +22,8 @@ class Terminal:
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self.started = perf_counter()
         whole = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
+        for name in ("COLUMNS", "LINES"):  # would stand above the size that is set here
+            whole.pop(name, None)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execve(sys.executable, [sys.executable, *arguments], whole)
