@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import inf
 from statistics import median
 from time import perf_counter
 
@@ -19,8 +18,9 @@ WARM_UP = 2
 """First steps that do not count."""
 BUDGET_S = 1.0
 """A slow model is measured on fewer steps."""
-DRAFTED, DRAFTS = (1, 4), 5
-"""Lengths of the drafts that are measured, and how many of each by a family."""
+DRAFTED, DRAFTS, ALIKE = (1, 4), 5, 3
+"""Lengths of the drafts that are measured, how many of each by a family, and how many must have come out alike: drafts
+may end before, and what was measured once may have been delayed."""
 CHECKED = (0, 1, 2, 4, 8, MAX_DRAFT_LENGTH)
 """Tokens of the drafts whose checks are measured."""
 ROUNDS = 7
@@ -88,14 +88,16 @@ def plain_speed(runner: Runner) -> float:
 def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
     """Milliseconds of drafts of one token and of a few, by the draft model and by each head: the least of the steps, as
     of checks. Leaves the cache empty."""
-    timed: dict[str, dict[int, float]] = {}
+    costs: dict[str, dict[int, float]] = {}
     for name in ("draft", *HEADED):
+        timed: dict[int, list[float]] = {}
         for length in DRAFTED if name in runner.drafters else ():
             for _, stepped in _steps(runner, name, length, DRAFTS):
                 if stepped.drafted:
-                    by_length = timed.setdefault(name, {})
-                    by_length[stepped.drafted] = min(by_length.get(stepped.drafted, inf), stepped.draft_ms)
-    return timed
+                    timed.setdefault(stepped.drafted, []).append(stepped.draft_ms)
+        if least := {length: min(ms) for length, ms in timed.items() if len(ms) >= ALIKE}:
+            costs[name] = least
+    return costs
 
 
 def check_costs(runner: Runner) -> dict[int, float]:

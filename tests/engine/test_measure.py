@@ -1,7 +1,8 @@
 """What is measured at load, whatever else the machine does meanwhile."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import cycle, repeat
 
 import pytest
 
@@ -26,6 +27,8 @@ class Machine:
     context: int = 512
     drafters: dict[str, Drafter] = field(default_factory=lambda: {"lookup": Drafter(), "draft": Drafter()})
     room: int = 400
+    ends: Iterator[int] = field(default_factory=lambda: repeat(MAX_DRAFT_LENGTH))
+    """Where drafts end by themselves."""
 
     def __post_init__(self) -> None:
         self.target = self
@@ -45,6 +48,7 @@ class Machine:
         self.kept = -1
 
     def step(self, drafter: Drafter, length: int, acceptance: str) -> Stepped:
+        length = min(length, next(self.ends))
         tokens = (0,) * length
         delay = next(self.delays)
         return Stepped(tokens, tokens, (), length, (), 0.5 * length + delay, 1.0 + 0.1 * length + delay)
@@ -63,6 +67,13 @@ def test_drafted_tokens_are_measured_for_those_that_run_a_model() -> None:
     machine = Machine()
     assert draft_costs(machine) == {"draft": pytest.approx({1: 0.5, 4: 2.0})}  # type: ignore[arg-type]
     assert draft_costs(Machine(drafters={"lookup": Drafter()})) == {}  # type: ignore[arg-type]
+
+
+def test_what_was_drafted_once_tells_nothing() -> None:
+    """Delayed by another program it would make each token of the family many times as dear."""
+    ends = iter([1] * (measure.WARM_UP + measure.DRAFTS) + [2] * measure.WARM_UP + [2, 4, 2, 2, 2])
+    machine = Machine(ends=ends)
+    assert draft_costs(machine) == {"draft": pytest.approx({1: 0.5, 2: 1.0})}  # type: ignore[arg-type]
 
 
 def test_without_lookup_no_check_is_measured() -> None:
