@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.atomics import address
 from specchat.engine.cpu.choice import drawn, probability
-from specchat.engine.cpu.compiled import keeping
 from specchat.engine.cpu.layout import laid_out
 from specchat.engine.cpu.rowwise import copied, norm
 from specchat.engine.cpu.scoring import ENTRIES, OF_HEAD, OF_LAYERS, run_head, run_layers
-from specchat.engine.cpu.simd import constant, constants_primitive, emitted, inner, store
+from specchat.engine.cpu.simd import called, constant, constants_primitive, emitted, inner, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, widened
 from specchat.engine.kernels.streams import TOKEN
 from specchat.engine.model.going import Going
@@ -55,7 +54,7 @@ def _looked_up(form: int, packed: int, token: int, inputs: int, out: int) -> Non
         _column(FLOAT32, packed, token, inputs, out)
 
 
-@njit(
+@called(
     types.int64(
         types.Array(types.int64, 1, "C"),
         types.int64,
@@ -82,9 +81,6 @@ def _looked_up(form: int, packed: int, token: int, inputs: int, out: int) -> Non
         types.Array(types.int64, 1, "C"),
         types.Array(types.float64, 1, "C"),
     ),
-    nogil=True,
-    error_model="numpy",
-    cache=keeping(),
 )
 def drafted(
     fed: Any,

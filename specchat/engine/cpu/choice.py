@@ -7,13 +7,23 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 
 from specchat.engine.cpu.atomics import address
-from specchat.engine.cpu.compiled import keeping
 from specchat.engine.cpu.rowwise import exponential
-from specchat.engine.cpu.simd import VECTOR, constant, each_vector, folded, inner, load, primitive, splat, spread
+from specchat.engine.cpu.simd import (
+    VECTOR,
+    called,
+    constant,
+    each_vector,
+    folded,
+    inner,
+    load,
+    primitive,
+    splat,
+    spread,
+)
 from specchat.engine.kernels.streams import FIRST, GOLDEN, SECOND, TOKEN
 from specchat.engine.model.vectors import LANES
 
@@ -36,12 +46,7 @@ def _below(key: np.uint64, token: int) -> float:
     return (float(np.int64(bits >> np.uint64(12))) + 0.5) * 2.0**-52
 
 
-@njit(
-    ["i8(f4[::1], u8, i8, i8)", "i8(f8[::1], u8, i8, i8)"],
-    nogil=True,
-    error_model="numpy",
-    cache=keeping(),
-)
+@called(["i8(f4[::1], u8, i8, i8)", "i8(f8[::1], u8, i8, i8)"])
 def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
     """argmax of scores + Gumbel noise of (seed, position, stream); -1 if all scores are -inf or NaN.
 
@@ -74,7 +79,7 @@ def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
 _drawn: Any = drawn
 
 
-@njit("void(f4[:,:], f4, u8, i8[::1], f4[::1], i8[::1])", nogil=True, error_model="numpy", cache=keeping())
+@called("void(f4[:,:], f4, u8, i8[::1], f4[::1], i8[::1])")
 def each_drawn(logits: Any, temperature: np.float32, seed: np.uint64, positions: Any, scores: Any, tokens: Any) -> None:
     """`drawn` of each row of logits over the temperature, into `tokens`; `scores` has room for a row."""
     for row in range(len(positions)):
@@ -102,7 +107,7 @@ def _weights(typing: Any, x: Any, vectors: Any, peak: Any) -> Any:
     return types.float32(types.int64, types.int64, types.float32), code
 
 
-@njit("f8(f4[::1], i8)", nogil=True, error_model="numpy", cache=keeping())
+@called("f8(f4[::1], i8)")
 def probability(scores: Any, token: int) -> float:
     """softmax(scores)[token], within 1e-5 of it."""
     vectors = len(scores) // LANES

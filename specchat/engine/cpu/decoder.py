@@ -18,7 +18,7 @@ from specchat.engine.cpu.layout import Layout, laid_out
 from specchat.engine.cpu.packed import Packed, add_layer, dense, looked_up
 from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.scoring import ENTRIES, scored
-from specchat.engine.cpu.threads import Threads, choices
+from specchat.engine.cpu.threads import ByRows
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
@@ -38,9 +38,6 @@ from specchat.engine.threads import CORES
 Floats = NDArray[np.float32]
 TRIALS = 3
 """Passes by which a number of threads is judged while loading."""
-FEW_ROWS, MANY = 2, 8
-"""Passes over so few rows wait for memory, others for sums, of which more threads make more; and rows that stand for
-these."""
 
 
 class CpuDecoder(CachedDecoder):
@@ -87,24 +84,16 @@ class CpuDecoder(CachedDecoder):
         self._head_norms = np.stack(of_heads) if of_heads else np.zeros((0, 2, c.head_dim), np.float32)
         self._kernels = kernels_of(self._table)
         self._make_buffers(many)
-        of_few = self._learning(1, choices(few))
-        of_many = self._learning(MANY, choices(many), of_few.settled)
-        self._few, self._many = of_few, of_many
-
-    def _learning(self, rows: int, counts: list[int], least: int = 1) -> Threads:
-        """How many threads pass so many rows, to begin with the best of `least` and more."""
-        if len(counts) == 1:
-            return Threads(counts)
-        times = {count: self._timed(rows, count) for count in counts if count >= least}
-        return Threads(counts, min(times, key=times.__getitem__))
+        self._threads = ByRows(few, many, self._timed)
+        self._count = 0
 
     def _timed(self, rows: int, count: int) -> float:
         """Seconds in which so many threads read so many tokens."""
-        self.use_threads(count)
+        self._count = count
         times = []
         for _ in range(TRIALS):
             started = self._clock()
-            self.forward([0] * rows, 0)
+            super().forward([0] * rows, 0)
             times.append(self._clock() - started)
         return min(times)
 
@@ -150,7 +139,7 @@ class CpuDecoder(CachedDecoder):
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:
         """Learn from a pass how many threads are best for so many rows."""
-        threads = self._threads(rows)
+        threads = self._threads.of(rows)
         started = self._clock()
         self._count = threads.next
         try:
@@ -191,7 +180,7 @@ class CpuDecoder(CachedDecoder):
             raise ValueError(f"a tree of {runs.stashed + rows} nodes has more than {STASH_ROWS}")
         self._x[:rows] = x.numpy()
         self._counters[:] = 0
-        self._crew.active = self._count or self._threads(rows).settled
+        self._crew.active = self._count or self._threads.of(rows).settled
         given = self._of_layers(self._parts(first, last, skip), runs, tapped)
         at = self._x, rows, start, layout.spans, layout.before
         if scoring:
@@ -254,7 +243,7 @@ class CpuDecoder(CachedDecoder):
     def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
         # Several threads' passes are long, and learnt from one by one.
         tapped = self.taps is not None and skip == NOTHING
-        if self._few.most > 1 or isinstance(self._embed, Tensor) or tapped or len(tokens) > TILE:
+        if self._threads.of(1).most > 1 or isinstance(self._embed, Tensor) or tapped or len(tokens) > TILE:
             return []
         if start + len(tokens) + going.limit - 1 > self.context:
             return []
@@ -264,9 +253,6 @@ class CpuDecoder(CachedDecoder):
             of_head = self._of_head(self._last_norm, one)
             self._chains = Chains(self._embed, self.config.vocab, self._x, self._of_layers(parts), of_head)
         return self._chains.drafted(tokens, start, going)
-
-    def _threads(self, rows: int) -> Threads:
-        return self._few if rows <= FEW_ROWS else self._many
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for kept, cached in zip(self._stash(), (self._keys, self._values), strict=True):
@@ -322,7 +308,7 @@ class CpuDecoder(CachedDecoder):
     @property
     def threads(self) -> int:
         """The most that work on it."""
-        return self._many.most
+        return self._threads.most
 
     @property
     def working(self) -> int:
@@ -331,7 +317,7 @@ class CpuDecoder(CachedDecoder):
 
     def use_threads(self, count: int) -> None:
         """Let so many work on it from here on, at most those it was made for."""
-        self._few = self._many = Threads([min(max(count, 1), len(self._own))])
+        self._threads.settle(min(max(count, 1), len(self._own)))
 
     @property
     def exactness(self) -> str:

@@ -8,13 +8,11 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from specchat.engine.cpu.atomics import address, word
-from specchat.engine.cpu.compiled import keeping
 from specchat.engine.cpu.products import COLUMNS, INPUTS
 from specchat.engine.cpu.rowwise import attend, copied, norm, turned
-from specchat.engine.cpu.simd import inner
+from specchat.engine.cpu.simd import called, inner
 from specchat.engine.cpu.together import gates, onto, product, turn, wait
 
 QKV, OUT, GATE_UP, DOWN = range(4)
@@ -85,13 +83,10 @@ def attention(
         row += rows
 
 
-@njit(
+@called(
     "void(f4[:,::1], i8, i8, i8[:,::1], i8[::1], f4[:,:,:,:,::1], i8, i8[:,::1], i8[:,::1], f4[::1], f4[:,:,::1], "
     "f4[:,:,::1], f4, f4[:,:,:,::1], f4[:,:,:,::1], f4[:,::1], f4[:,::1], i8, b1[:,::1], f4[:,::1], "
     "f4[:,:,:,::1], f4[:,::1], i8, i8[::1], f4[:,:,::1], f4[:,:,::1], i8[::1], i8, i8)",
-    nogil=True,
-    error_model="numpy",
-    cache=keeping(),
 )
 def layers(
     x: Any,
@@ -219,11 +214,8 @@ def layers(
             passed = wait(board, passed, threads)
 
 
-@njit(
+@called(
     "void(f4[:,::1], i8, i8[::1], i8[:,::1], f4[::1], f4[::1], f4, f4[:,::1], f4[:,:,:,::1], i8[::1], i8, i8)",
-    nogil=True,
-    error_model="numpy",
-    cache=keeping(),
 )
 def head(
     x: Any,

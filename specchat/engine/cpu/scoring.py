@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from numba import njit, types
+from numba import types
 
 from specchat.engine.cpu.atomics import entered, entry
-from specchat.engine.cpu.compiled import keeping
 from specchat.engine.cpu.passes import head, layers
+from specchat.engine.cpu.simd import called
 
 run_layers, run_head = entered(layers), entered(head)
 """Both by their entries, as compiled functions call each other."""
@@ -17,7 +17,7 @@ OF_HEAD = types.Tuple(head.nopython_signatures[0].args[2:-2])
 """What `passes.head` takes after the rows, without thread and threads."""
 
 
-@njit(
+@called(
     types.void(
         types.Array(types.float32, 2, "C"),
         types.int64,
@@ -30,9 +30,6 @@ OF_HEAD = types.Tuple(head.nopython_signatures[0].args[2:-2])
         types.int64,
         types.int64,
     ),
-    nogil=True,
-    error_model="numpy",
-    cache=keeping(),
 )
 def scored(
     x: Any,

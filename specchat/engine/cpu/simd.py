@@ -16,7 +16,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from specchat.engine.cpu.compiled import use_folder
+from specchat.engine.cpu.compiled import keeping, use_folder
 from specchat.engine.model.vectors import LANES
 
 use_folder()  # before anything is made that is kept there
@@ -31,6 +31,14 @@ inner: Callable[[Function], Function] = _njit(
     nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
 )
 """A function that only compiled ones call."""
+
+
+def called(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A function that Python calls as well, compiled for these types when it is imported."""
+    made: Callable[[Callable[..., Any]], Any] = _njit(signature, nogil=True, error_model="numpy", cache=keeping())
+    return made
+
+
 Primitive = Callable[[Callable[..., Any]], Callable[..., Any]]
 primitive: Primitive = intrinsic
 """Makes what compiled functions call of one that writes LLVM's language; its first parameter is not theirs."""

@@ -6,7 +6,7 @@ the bits are the same.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 TRIAL = 8
 """Passes by which a count is judged where it is a close thing."""
@@ -22,6 +22,9 @@ GAIN = 0.95
 """What more threads must take at most of the time of fewer: those leave the processor to others."""
 FORGOTTEN = 1 / 32
 """What a pass changes of what is usual."""
+FEW_ROWS, MANY = 2, 8
+"""Passes over so few rows wait for memory, others for sums, of which more threads make more; and rows that stand for
+these."""
 
 
 class Threads:
@@ -97,6 +100,35 @@ class Threads:
             self._begin(trial.side, 1.0)
         else:
             self._room -= trial.cost
+
+
+class ByRows:
+    """The counts for passes over few rows and for those over many, each learnt from its own."""
+
+    def __init__(self, few: int, many: int, seconds: Callable[[int, int], float]) -> None:
+        """At most `few` and `many` threads, to begin with as many as are fastest by `seconds(rows, count)`."""
+        self._few = _fastest(choices(few), lambda count: seconds(1, count))
+        self._many = _fastest(choices(many), lambda count: seconds(MANY, count), self._few.settled)
+
+    def of(self, rows: int) -> Threads:
+        """The count for passes over so many rows."""
+        return self._few if rows <= FEW_ROWS else self._many
+
+    @property
+    def most(self) -> int:
+        """The most that work on a pass."""
+        return self._many.most
+
+    def settle(self, count: int) -> None:
+        """Use so many from here on."""
+        self._few = self._many = Threads([count])
+
+
+def _fastest(counts: list[int], seconds: Callable[[int], float], least: int = 1) -> Threads:
+    """To begin with the fastest of `least` and more."""
+    if len(counts) == 1:
+        return Threads(counts)
+    return Threads(counts, min((count for count in counts if count >= least), key=seconds))
 
 
 class _Trial:
