@@ -19,6 +19,8 @@ class ReplyText:
         self._stream = stream
         self._stop = tuple(s for s in stop if s)
         self._held: list[tuple[str, str]] = []
+        self._text = ""
+        """All of what is held."""
         self._stopped = False
         self._last_source = "plain"
         self.text = ""
@@ -32,7 +34,7 @@ class ReplyText:
 
     def take(self) -> tuple[Piece, ...]:
         """The pieces that can be shown now."""
-        held = self._join()
+        held = self._text
         safe = len(held) - self._may_become_stop(held)
         if safe and not held[safe - 1].isascii():
             safe = [match.start() for match in _GRAPHEMES.finditer(held[:safe])][-1]
@@ -42,20 +44,17 @@ class ReplyText:
         """All that is left at the end of the reply; a character cut short shows as U+FFFD."""
         if not self._stopped and (tail := self._stream.flush()):
             self._add(tail, self._last_source)
-        return self._hand_out(len(self._join()))
+        return self._hand_out(len(self._text))
 
     def _add(self, text: str, source: str) -> bool:
         self._held.append((text, source))
-        held = self._join()
-        found = [at for at in (held.find(s) for s in self._stop) if at >= 0]
+        self._text += text
+        found = [at for at in (self._text.find(s) for s in self._stop) if at >= 0]
         if not found:
             return False
-        self._held = _head(self._held, min(found))
+        self._held, self._text = _head(self._held, min(found)), self._text[: min(found)]
         self._stopped = True
         return True
-
-    def _join(self) -> str:
-        return "".join(text for text, _ in self._held)
 
     def _may_become_stop(self, held: str) -> int:
         """Length of the longest end of `held` with which a stop string begins."""
@@ -64,10 +63,12 @@ class ReplyText:
         )
 
     def _hand_out(self, length: int) -> tuple[Piece, ...]:
-        head = _head(self._held, length)
-        text = "".join(part for part, _ in head)
-        held = self._join()
-        self._held = _tail(self._held, length)
+        held, head = self._text, self._held
+        text, self._text = held[:length], held[length:]
+        if self._text:
+            head, self._held = _head(head, length), _tail(head, length)
+        else:
+            self._held = []
         self.text += text
         if held.isascii():
             return _merge(head)

@@ -16,6 +16,7 @@ from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.copy_on import SHORTEST, CopyOn
 from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.lookup import LookupDrafter
+from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session, source
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply
@@ -75,7 +76,7 @@ def test_a_copy_is_judged_taken_or_not() -> None:
 
 
 def test_lookup_goes_on_after_what_was_drafted() -> None:
-    lookup = LookupDrafter(HostDrafts.__new__(HostDrafts))
+    lookup = LookupDrafter(HostDrafts.__new__(HostDrafts), Occurrences())
     text = [1, 2, 3, 4, 5, 6, 9, 1]
     lookup.begin(text)
     lookup.guess(text, 4)

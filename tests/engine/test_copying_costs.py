@@ -14,11 +14,12 @@ from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.guess import Copier
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.ngram import NgramDrafter
+from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.suffix import SuffixDrafter
 
 FAMILIES: dict[str, Callable[[Drafts, Earlier], Copier]] = {
-    "lookup": lambda drafts, _: LookupDrafter(drafts),
-    "suffix": SuffixDrafter,
+    "lookup": lambda drafts, _: LookupDrafter(drafts, Occurrences()),
+    "suffix": lambda drafts, earlier: SuffixDrafter(drafts, Occurrences(), earlier),
     "ngram": NgramDrafter,
 }
 TOKENS = 32_000

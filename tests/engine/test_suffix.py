@@ -11,7 +11,7 @@ from specchat.engine.drafters.suffix import CANDIDATES, LEAST, Guess, SuffixDraf
 
 
 def drafter() -> SuffixDrafter:
-    return SuffixDrafter(HostDrafts({}, 100, Stops(StepCosts())), Earlier())
+    return SuffixDrafter(HostDrafts({}, 100, Stops(StepCosts())), Occurrences(), Earlier())
 
 
 def copied(text: list[int], limit: int) -> list[int]:
@@ -86,7 +86,7 @@ def test_nothing_is_copied_without_a_match() -> None:
 
 def test_replies_before_are_copied_and_not_across_their_ends() -> None:
     earlier = Earlier()
-    one = SuffixDrafter(HostDrafts({}, 100, Stops(StepCosts())), earlier)
+    one = SuffixDrafter(HostDrafts({}, 100, Stops(StepCosts())), Occurrences(), earlier)
     earlier.add("a chat", [40, 41, 42])
     earlier.add("a chat", [50, 51])
     one.begin([7, 8])

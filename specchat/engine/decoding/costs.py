@@ -92,12 +92,14 @@ class CheckCosts:
 
     def known(self, rows: int) -> float:
         """What a check of so many rows takes, by those of so many or of fewer and of more; 0 where it is not known."""
+        if rows in self._means and self._means[rows].count >= SEEN:
+            return self._means[rows].value
         seen = {of: mean.value for of, mean in self._means.items() if mean.count >= SEEN}
-        fewer = max((of for of in seen if of <= rows), default=0)
-        more = min((of for of in seen if of >= rows), default=0)
+        fewer = max((of for of in seen if of < rows), default=0)
+        more = min((of for of in seen if of > rows), default=0)
         if not fewer or not more:
             return 0.0
-        part = (rows - fewer) / (more - fewer) if more > fewer else 0.0
+        part = (rows - fewer) / (more - fewer)
         return seen[fewer] + part * (seen[more] - seen[fewer])
 
     def table(self) -> list[float]:

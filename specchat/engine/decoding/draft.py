@@ -86,7 +86,10 @@ class Drafts(Protocol):
         ...
 
     def pick(self, role: Role, node: int) -> None:
-        """Choose node + 1 from what `run` made of node, by the target's options and the noise of its position."""
+        """Choose node + 1 from what `run` made of node, by the target's options and the noise of its position.
+
+        Where a host's `run` drafted several tokens in one go they are taken all.
+        """
         ...
 
     def branch(self, role: Role, level: int) -> None:

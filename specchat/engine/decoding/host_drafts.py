@@ -1,6 +1,5 @@
 """Drafts by models on the host: every part runs at once, in plain torch and numpy, or a chain in one go."""
 
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
@@ -52,7 +51,7 @@ class HostDrafts:
         self._wants_likeliest = False
         self._growth: Growth | None = None
         self._stop: Stop | None = None
-        self._coming: deque[tuple[int, float]] = deque()
+        self._coming: list[tuple[int, float]] = []
         """Tokens that a model drafted in one go, with their probabilities, until they are picked."""
         self._acceptance = acceptance
         self._timed = acceptance == "coupled" or self.sampler.greedy
@@ -63,18 +62,14 @@ class HostDrafts:
         self._stop, self._limit = stop, limit
         self._go_on_after(draft)
         try:
-            for node in range(self.copied, limit):
-                if self._coming:
-                    self._take()
-                else:
-                    one(node)
+            while (made := len(draft.tokens)) < limit:
+                one(made)
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
-                ends = stop.ends(draft.confidence[-1])
+                ends = [stop.ends(probability) for probability in draft.confidence[made - self.copied :]][-1]
                 if draft.tokens[-1] in self._eos:
                     break
-                # Of a chain that was drafted in one go a copy would save nothing.
-                copy = self._copy if not self._coming else None
-                if copy is not None and (added := copy(draft.tokens, stop.chance)):
+                # Of a chain that was drafted in one go a copy would save nothing but at its end.
+                if self._copy is not None and (added := self._copy(draft.tokens, stop.chance)):
                     self.switch = len(draft.tokens)
                     self._add(added)
                     break
@@ -82,7 +77,6 @@ class HostDrafts:
                     break
         finally:
             self._stop = None
-            self._coming.clear()
             for token in draft.tokens:
                 self.history.pop(token)
 
@@ -141,7 +135,7 @@ class HostDrafts:
             fed = [*self.text[len(cached.tokens) :], *self.draft.tokens]
         start = len(self.text) + node - len(fed)
         if self._stop is not None and (chainer := self._chainers.get(role)) is not None:
-            self._coming.extend(self._in_one_go(chainer, self._stop, fed, start, node, skip))
+            self._coming = self._in_one_go(chainer, self._stop, fed, start, node, skip)
         if not self._coming:
             self._hidden = cached.model.forward(fed, start, skip)
 
@@ -163,24 +157,21 @@ class HostDrafts:
         )
 
     def pick(self, role: Role, node: int) -> None:
+        draft = self.draft
         if self._coming:
-            self._take()
+            for token, probability in self._coming:
+                draft.tokens.append(token)
+                draft.confidence.append(probability)
+                self.history.push(token)
+            self._coming = []
             return
         scores = self.sampler.scores(self._logits(role, 1)[0], self.history)
         stream = noise.LATER + node if node and self._acceptance == "block" else noise.TOKEN
         token = self.sampler.pick(scores, len(self.text) + node, stream)
-        draft = self.draft
         draft.tokens.append(token)
         draft.confidence.append(self.sampler.probability(scores, token))
         if self._acceptance != "coupled":
             draft.q.append(self.sampler.probabilities(scores))
-        self.history.push(token)
-
-    def _take(self) -> None:
-        """Draft the next token of those that a model drafted in one go."""
-        token, probability = self._coming.popleft()
-        self.draft.tokens.append(token)
-        self.draft.confidence.append(probability)
         self.history.push(token)
 
     def sure(self, chance: float) -> None:

@@ -139,7 +139,8 @@ class AutoDrafter:
         self._guess, self._copied, self._kind = Guess(), "", 0
 
     def propose(self, text: Sequence[int], limit: int) -> str:
-        if self._due <= 0:
+        looked = self._due <= 0
+        if looked:
             self._look()
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = Guess(), "", kind(0, self._fences.code)
@@ -161,7 +162,7 @@ class AutoDrafter:
             if found > best:
                 best, copies = found, True
                 self._drafted, self._limit = self._copied, length
-        if self._try(text, limit, best):
+        if self._try(text, limit, best, looked):
             copies = False
         if copies:
             self._guess.fill(self._drafts, self._limit)
@@ -205,10 +206,14 @@ class AutoDrafter:
         promised = promise(accepted, drafted, self._costs.draft(name), self._checks, self._costs.other_ms)
         return left / (left / promised + model.drafter.behind(text))
 
-    def _try(self, text: Sequence[int], limit: int, best: float) -> bool:
-        """Let a model draft in place of what promises most where it has waited for long enough."""
+    def _try(self, text: Sequence[int], limit: int, best: float, looked: bool) -> bool:
+        """Let a model draft in place of what promises most where it has waited for long enough.
+
+        Whether it has is asked when costs were `looked` at, and whether its last trial asks for another at each step.
+        """
         for name, model in self._models.items():
-            if name == self._drafted or (model.idle < self._patience * SOONEST and not model.again):
+            waited = looked and model.idle >= self._patience * SOONEST
+            if name == self._drafted or not (waited or model.again):
                 continue
             if model.chain is not None:
                 tried, lost_ms = limit, self._lost_by_tree(model, model.chain, limit, best)

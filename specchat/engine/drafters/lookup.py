@@ -17,20 +17,21 @@ CANDIDATES = 64
 
 
 class LookupDrafter:
-    """Copies from the text so far through an index that grows with it."""
+    """Copies from the text so far."""
 
     name = "lookup"
     ahead = True
 
-    def __init__(self, drafts: Drafts) -> None:
+    def __init__(self, drafts: Drafts, here: Occurrences) -> None:
+        """`here` is the index of this chat, which other families may share."""
         self._drafts = drafts
-        self._here = Occurrences()
+        self._here = here
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._here = Occurrences.of(prompt, self._here)
+        self._here.begin(prompt)
 
     def forget(self) -> None:
-        self._here = Occurrences()
+        self._here.clear()
 
     def propose(self, text: Sequence[int], limit: int) -> str:
         self.guess(text, limit).fill(self._drafts, limit)

@@ -17,18 +17,22 @@ class Occurrences:
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Append `tokens`; the pair that ends the text is entered when the next one comes: it must not match itself."""
+        text, ends = self.text, self._ends
         for token in tokens:
-            if len(self.text) >= KEY:
-                self._ends[tuple(self.text[-KEY:])].append(len(self.text))
-            self.text.append(token)
+            if len(text) >= KEY:
+                ends[tuple(text[-KEY:])].append(len(text))
+            text.append(token)
 
-    @classmethod
-    def of(cls, text: Sequence[int], before: "Occurrences") -> "Occurrences":
-        """The index of `text`: the one of `before` goes on where `text` begins with what that has."""
-        known = len(before.text)
-        here = before if list(text[:known]) == before.text else cls()
-        here.grow(text)
-        return here
+    def begin(self, text: Sequence[int]) -> None:
+        """Hold `text` and nothing else; what is here stays where `text` begins with it."""
+        if list(text[: len(self.text)]) != self.text:
+            self.clear()
+        self.grow(text)
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        self.text.clear()
+        self._ends.clear()
 
     def grow(self, text: Sequence[int]) -> None:
         """Append what `text` has beyond what is here."""

@@ -17,6 +17,7 @@ from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.lookahead import LookaheadDrafter
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.ngram import NgramDrafter
+from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.plain import PlainDrafter
 from specchat.engine.drafters.suffix import SuffixDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
@@ -51,7 +52,9 @@ def drafters_for(
     of each step; `fences` tell code from prose; `unfit` says of strategies that what runs the target cannot have why;
     `exits` where it can be left between its layers; `headed` draft by trained heads, a head's chain before its tree.
     """
-    lookup, suffix, ngram = LookupDrafter(drafts), SuffixDrafter(drafts, earlier), NgramDrafter(drafts, earlier)
+    here = Occurrences()
+    lookup, suffix = LookupDrafter(drafts, here), SuffixDrafter(drafts, here, earlier)
+    ngram = NgramDrafter(drafts, earlier)
     copiers = [drafter for drafter in (lookup, suffix, ngram) if drafter.name not in unfit]
     drafters: dict[str, Drafter] = {drafter.name: drafter for drafter in (PlainDrafter(), *copiers)}
     refused = dict(unfit)

@@ -42,8 +42,10 @@ class Branch:
 
 def best_guess(source: Occurrences, end: Sequence[int], limit: int) -> Guess:
     """The best draft of at most `limit` tokens that `source` has for a text that ends with `end`."""
-    matches = list(source.matches(end, LONGEST, CANDIDATES))
     best = Guess()
+    if not source.has(end):
+        return best  # most often, so that it must cost little
+    matches = list(source.matches(end, LONGEST, CANDIDATES))
     for length in sorted({length for length, _ in matches}, reverse=True)[:LENGTHS]:
         if best.score >= min(limit, SPREAD * length):
             break  # no probability is more than 1
@@ -119,15 +121,16 @@ class SuffixDrafter:
     name = "suffix"
     ahead = True
 
-    def __init__(self, drafts: Drafts, earlier: Earlier) -> None:
+    def __init__(self, drafts: Drafts, here: Occurrences, earlier: Earlier) -> None:
+        """`here` is the index of this chat, which other families may share."""
         self._drafts = drafts
-        self._here, self._earlier = Occurrences(), earlier
+        self._here, self._earlier = here, earlier
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self._here = Occurrences.of(prompt, self._here)
+        self._here.begin(prompt)
 
     def forget(self) -> None:
-        self._here = Occurrences()
+        self._here.clear()
 
     def propose(self, text: Sequence[int], limit: int) -> str:
         self.guess(text, limit).fill(self._drafts, limit)
@@ -141,4 +144,4 @@ class SuffixDrafter:
         return here if here.score >= before.score else before
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        self._here.grow(text)
+        pass
