@@ -44,12 +44,14 @@ class Average:
 
         A `rare` one must tell more: what was known before counts less.
         """
-        kept = min(self._kept, KEPT_RARE) if rare else self._kept
-        self._prior *= kept
-        self._sum = kept * self._sum + value * weight
-        self._weight = kept * self._weight + weight
-        if isinstance(self._wider, Average):
-            self._wider.add(value, weight)
+        average: Average | float = self
+        most = KEPT_RARE if rare else 1.0
+        while isinstance(average, Average):
+            kept = min(average._kept, most)
+            average._prior *= kept
+            average._sum = kept * average._sum + value * weight
+            average._weight = kept * average._weight + weight
+            average, most = average._wider, 1.0
 
 
 def by_kind(assumed: float, kinds: int) -> list[Average]:

@@ -21,7 +21,7 @@ from specchat.engine.decoding.pace import Average, by_kind, promise
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.copy_on import After, CopyOn
 from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.guess import Copier, Guess
+from specchat.engine.drafters.guess import NOTHING, Copier
 from specchat.engine.drafters.text_kind import KINDS, copies_by_kind, kind
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
@@ -36,6 +36,8 @@ TRIED = 1
 TRIAL_SHARE = 0.018
 """What trials of all models may lose, as a share of the time."""
 NEVER = float("inf")
+RETHOUGHT = 4
+"""Drafts of a model after which what it promises is worked out anew."""
 SOONEST, LATEST = 8, 64
 """Steps that a trial is waited for."""
 ACCEPTED, DRAFTED = 4.0, 5.0
@@ -66,10 +68,26 @@ class _Model:
         """Whether it drafts, by kind of text."""
         self.times: dict[int, float] = {}
         """Times plain's that it promises, by kind of text, until it drafts or a few looks at costs have passed."""
-        self.idle = 0
-        """Steps since it drafted."""
+        self._stays: dict[int, float] = {}
+        self.drafts = 0
+        """Drafts since it was thought over."""
+        self.last = 0
+        """The step in which it drafted last."""
         self.again = False
         """Whether its last trial kept all it drafted: then a whole draft follows at once."""
+
+    def rethink(self) -> None:
+        """Work out anew what its drafts bring."""
+        self.times.clear()
+        self._stays.clear()
+
+    def stays(self, of: int) -> float:
+        """The chance that a further token of its drafts stays, in a text of kind `of`."""
+        if of not in self._stays:
+            # As if all places had that chance: the one in the middle keeps the share that is kept of all.
+            accepted, drafted = self.accepted[of].value, self.drafted[of].value
+            self._stays[of] = min(1.0, accepted / max(drafted, 1.0)) ** (2 / (1 + drafted))
+        return self._stays[of]
 
 
 class AutoDrafter:
@@ -103,9 +121,9 @@ class AutoDrafter:
         self._costs = costs
         self._length = Average(Average(LENGTH))
         """Tokens of replies, in this chat and in others."""
-        self._written = 0
-        self.begin([])
+        self._written = self._step = 0
         self.forget()
+        self.begin([])
 
     @property
     def ahead(self) -> bool:
@@ -114,9 +132,12 @@ class AutoDrafter:
     def will_use(self, name: str, prompt: Sequence[int]) -> bool:
         """Whether a model is worth reading `prompt`, with which a reply begins, so far as is known: none has more."""
         self._look()
+        new = kind(0)
         chains = {of: model for of, model in self._models.items() if model.chain is None}
-        promised = {of: self._promise(of, model, kind(0), prompt) for of, model in chains.items()}
-        return name in promised and promised[name] > self._plain and promised[name] == max(promised.values())
+        for of, model in chains.items():
+            model.times[new] = self._promise(of, model, new, prompt) / self._plain
+        most = max((model.times[new] for model in chains.values()), default=0.0)
+        return name in chains and chains[name].times[new] == most > 1
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._fences.begin()
@@ -124,8 +145,9 @@ class AutoDrafter:
             self._length.add(self._written)
         self._written = self._looks = 0
         """Tokens of this reply, and looks at costs since it began."""
-        self._due = self._longest = 0
-        """Steps until the next look at costs, and tokens that a draft of this reply may have far from its end."""
+        self._longest = 0
+        """Tokens that a draft of this reply may have far from its end."""
+        self._rethink()
 
     def forget(self) -> None:
         """What steps cost and what drafts bring in general is kept: it belongs to machine and pair, not to a text."""
@@ -135,24 +157,23 @@ class AutoDrafter:
             for family in families:
                 family.forget()
         self._length.forget()
+        self._step = self._due = 0
+        """Steps of this chat, and those until the next look at costs."""
+        self._chosen: dict[int, tuple[str, float]] = {}
+        """The model that promises most, and times plain's, by kind of text, until any is thought over."""
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
-        self._guess, self._copied, self._kind = Guess(), "", 0
+        self._guess, self._copied, self._kind = NOTHING, "", 0
 
     def propose(self, text: Sequence[int], limit: int) -> str:
         looked = self._due <= 0
         if looked:
             self._look()
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
-        self._guess, self._copied, self._kind = Guess(), "", kind(0, self._fences.code)
+        self._guess, self._copied, self._kind = NOTHING, "", kind(0, self._fences.code)
         if not limit:
             return "plain"
         self._longest = max(self._longest, limit)
-        for copier in self._copiers:
-            guess = copier.guess(text, limit)
-            if guess.tokens and guess.matched >= self._guess.matched:
-                self._guess, self._copied, self._kind = guess, copier.name, kind(guess.matched, self._fences.code)
-            if guess.matched >= LONG:
-                break
+        self._ask(text, limit)
         best = self._choose_model(text, limit)
         copies = False
         if self._copied:
@@ -169,14 +190,21 @@ class AutoDrafter:
             return self._drafted
         return self._draft(text, best) if self._limit else "plain"
 
+    def _ask(self, text: Sequence[int], limit: int) -> None:
+        """Find the copy after the longest match, one family after the other."""
+        for copier in self._copiers:
+            guess = copier.guess(text, limit)
+            if guess.tokens and guess.matched >= self._guess.matched:
+                self._guess, self._copied, self._kind = guess, copier.name, kind(guess.matched, self._fences.code)
+            if guess.matched >= LONG:
+                break
+
     def _draft(self, text: Sequence[int], best: float) -> str:
         """Let the model draft, and copy where that pays more than its next token; after heads nothing is copied."""
         model = self._models[self._drafted]
-        accepted, drafted = model.accepted[self._kind].value, model.drafted[self._kind].value
         if STRATEGIES[self._drafted].kind == "heads":
             return model.drafter.propose(text, self._limit)
-        # As if all places had that chance: the one in the middle keeps the share that is kept of all.
-        goes_on = min(1.0, accepted / max(drafted, 1.0)) ** (2 / (1 + drafted))
+        goes_on = model.stays(self._kind)
         self._copy_on.start(text, self._limit, best, goes_on, self._checks, self._costs.draft(self._drafted))
         self._drafts.follow(self._copy_on.copy)
         self._watched = True
@@ -185,17 +213,26 @@ class AutoDrafter:
 
     def _choose_model(self, text: Sequence[int], limit: int) -> float:
         """Take the model that promises most, or none; returns the promise."""
-        best = self._plain
+        if self._kind not in self._chosen:
+            self._chosen[self._kind] = self._most_promising(text)
+        name, times = self._chosen[self._kind]
+        if name:
+            self._drafted, self._limit = name, limit
+        return times * self._plain
+
+    def _most_promising(self, text: Sequence[int]) -> tuple[str, float]:
+        """The model that promises most in a text of this kind, and times plain's; no name where none pays."""
+        chosen, most = "", 1.0
         for name, model in self._models.items():
             if model.chain is not None and not self._costs.draft(name):
                 continue  # it must be tried first
             if self._kind not in model.times:
                 model.times[self._kind] = self._promise(name, model, self._kind, text) / self._plain
-            promised = model.times[self._kind] * self._plain
-            model.taken[self._kind] = promised > self._plain * (1 if model.taken[self._kind] else MARGIN)
-            if model.taken[self._kind] and promised > best:
-                best, self._drafted, self._limit = promised, name, limit
-        return best
+            times = model.times[self._kind]
+            model.taken[self._kind] = times > (1 if model.taken[self._kind] else MARGIN)
+            if model.taken[self._kind] and times > most:
+                chosen, most = name, times
+        return chosen, most
 
     def _promise(self, name: str, model: _Model, of: int, text: Sequence[int]) -> float:
         """What the model's drafts promise in a `text` of kind `of`.
@@ -212,7 +249,7 @@ class AutoDrafter:
         Whether it has is asked when costs were `looked` at, and whether its last trial asks for another at each step.
         """
         for name, model in self._models.items():
-            waited = looked and model.idle >= self._patience * SOONEST
+            waited = looked and self._step - model.last >= self._patience * SOONEST
             if name == self._drafted or not (waited or model.again):
                 continue
             if model.chain is not None:
@@ -223,7 +260,7 @@ class AutoDrafter:
                 lost_ms = trial_ms - 1 / best
             patience = self._patience * min(max(SOONEST, lost_ms * self._plain / TRIAL_SHARE), LATEST)
             reading = self._patience * model.drafter.behind(text) * self._plain / TRIAL_SHARE
-            if lost_ms < NEVER and (model.again or model.idle >= max(patience, reading)):
+            if lost_ms < NEVER and (model.again or self._step - model.last >= max(patience, reading)):
                 self._drafted, self._limit, self._trial = name, tried, True
                 return True
         return False
@@ -242,28 +279,29 @@ class AutoDrafter:
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         self._due -= 1
+        self._step += 1
         if self._copied:
             self._copies[self._copied][self._kind].judged(self._guess.outcome(stepped.tokens))
         if self._watched:
             self._copy_on.judge(stepped.tokens)
-        own = _until(stepped, stepped.switch) if stepped.switch else stepped
-        for name, model in self._models.items():
-            if name == self._drafted:
-                self._judge(model, own)
-                model.drafter.observe(text, own)
-            else:
-                model.idle += 1
+        if (model := self._models.get(self._drafted)) is not None:
+            own = _until(stepped, stepped.switch) if stepped.switch else stepped
+            self._judge(model, own)
+            model.drafter.observe(text, own)
         for copier in self._copiers:
             copier.observe(text, stepped)
         self._fences.add(stepped.tokens)
         self._written += len(stepped.tokens)
 
     def _judge(self, model: _Model, stepped: Stepped) -> None:
-        model.times.clear()
+        model.drafts += 1
+        if self._trial or model.drafts % RETHOUGHT == 0:
+            model.rethink()
+            self._chosen.clear()
         whole = 0 < stepped.accepted == stepped.drafted
         short = self._trial and not model.again and model.chain is None
         model.again = short and whole
-        model.idle = 0
+        model.last = self._step
         if model.again:
             # The text is another one than when the model was left.
             model.accepted[self._kind].forget()
@@ -277,11 +315,16 @@ class AutoDrafter:
     def _look(self) -> None:
         self._due = REVIEW
         self._looks += 1
-        if self._looks % STALE == 1:
-            for model in self._models.values():
-                model.times.clear()
+        if self._looks % STALE == 0:
+            self._rethink()
         self._checks = self._costs.checks()
         self._plain = 1 / (self._checks[1] + self._costs.other_ms)
+
+    def _rethink(self) -> None:
+        """Work out anew what models promise."""
+        self._chosen.clear()
+        for model in self._models.values():
+            model.rethink()
 
 
 def _until(stepped: Stepped, drafted: int) -> Stepped:

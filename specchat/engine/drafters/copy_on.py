@@ -8,7 +8,7 @@ more than those of a model that goes on.
 from collections.abc import Callable, Sequence
 
 from specchat.engine.decoding.pace import Copies
-from specchat.engine.drafters.guess import Guess
+from specchat.engine.drafters.guess import NOTHING, Guess
 
 After = Callable[[Sequence[int], Sequence[int], int], Guess]
 """Up to so many tokens that may follow a text and what was drafted after it."""
@@ -23,7 +23,7 @@ class CopyOn:
         """`copies` knows how far copies after a model's tokens come, by how many tokens were alike."""
         self._guesses = after
         self._copies = copies
-        self._guess, self._after = Guess(), 0
+        self._guess, self._after = NOTHING, 0
         self.taken = False
         """Whether the last draft ends with a copy."""
 
@@ -40,7 +40,7 @@ class CopyOn:
         """
         self._text, self._limit = text, limit
         self._rate, self._goes_on, self._checks, self._draft_ms = rate, goes_on, checks, draft_ms
-        self._guess, self._after, self.taken = Guess(), 0, False
+        self._guess, self._after, self.taken = NOTHING, 0, False
 
     def copy(self, drafted: Sequence[int], chance: float) -> Sequence[int]:
         """What to copy after these tokens of the model, all of which stay with this chance; nothing where it may go on.

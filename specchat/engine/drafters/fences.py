@@ -30,7 +30,11 @@ class Fences:
     def add(self, tokens: Iterable[int]) -> None:
         """The reply went on with `tokens`."""
         for token in tokens:
-            for character in self._texts.get(token, " "):
+            text = self._texts.get(token)
+            if text is None:
+                self._run = 0
+                continue
+            for character in text:
                 self._run = self._run + 1 if character == "`" else 0
                 if self._run == FENCE:
                     self.code = not self.code

@@ -41,6 +41,10 @@ class Guess:
         return outcome
 
 
+NOTHING = Guess()
+"""Where nothing can be copied, which is most often so; nobody adds to it."""
+
+
 class Copier(Drafter, Protocol):
     """A family that copies: what it would draft is known at once."""
 

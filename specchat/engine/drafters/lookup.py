@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.guess import Guess
+from specchat.engine.drafters.guess import NOTHING, Guess
 from specchat.engine.drafters.occurrences import KEY, Occurrences
 
 LONGEST = 32
@@ -46,7 +46,7 @@ class LookupDrafter:
         """Up to `limit` tokens that followed the end of `text` and `drafted` before; `text` was asked about already."""
         end = drafted if len(drafted) >= KEY else [*text[-KEY:], *drafted]
         if not self._here.has(end):
-            return Guess()  # most often, so that it must cost little
+            return NOTHING
         source, matched = self._longest_match([*text[-LONGEST:], *drafted])
         tokens = list(drafted)
         for i in range(source, source + limit) if source is not None else ():

@@ -15,7 +15,7 @@ from itertools import count
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.earlier import END, Earlier
-from specchat.engine.drafters.guess import Guess
+from specchat.engine.drafters.guess import NOTHING, Guess
 from specchat.engine.drafters.occurrences import Occurrences
 
 LONGEST = 64
@@ -42,9 +42,9 @@ class Branch:
 
 def best_guess(source: Occurrences, end: Sequence[int], limit: int) -> Guess:
     """The best draft of at most `limit` tokens that `source` has for a text that ends with `end`."""
-    best = Guess()
+    best = NOTHING
     if not source.has(end):
-        return best  # most often, so that it must cost little
+        return best
     matches = list(source.matches(end, LONGEST, CANDIDATES))
     for length in sorted({length for length, _ in matches}, reverse=True)[:LENGTHS]:
         if best.score >= min(limit, SPREAD * length):
