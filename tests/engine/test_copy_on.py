@@ -8,10 +8,12 @@ import torch
 
 from specchat.engine.api import Step
 from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.pace import Copies
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.copy_on import SHORTEST, CopyOn
 from specchat.engine.drafters.guess import Guess
@@ -76,7 +78,7 @@ def test_a_copy_is_judged_taken_or_not() -> None:
 
 
 def test_lookup_goes_on_after_what_was_drafted() -> None:
-    lookup = LookupDrafter(HostDrafts.__new__(HostDrafts), Occurrences())
+    lookup = LookupDrafter(HostDrafts({}, 100, Stops(StepCosts())), Occurrences())
     text = [1, 2, 3, 4, 5, 6, 9, 1]
     lookup.begin(text)
     lookup.guess(text, 4)

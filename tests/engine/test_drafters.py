@@ -17,9 +17,12 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.lookup import LookupDrafter
+from specchat.engine.drafters.ngram import NgramDrafter
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.skip_search import SkipSearch
+from specchat.engine.drafters.suffix import SuffixDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.decoder import Skip
 from specchat.engine.options import Limits, Message, Sampling, Speculation
@@ -42,6 +45,30 @@ def looked_up(text: list[int], limit: int) -> list[int]:
 def test_lookup_prefers_the_longest_match_then_the_latest() -> None:
     assert looked_up([1, 2, 3, 9, 5, 2, 3, 8, 1, 2, 3], 2) == [9, 5]
     assert looked_up([2, 3, 9, 0, 2, 3, 8, 0, 2, 3], 1) == [8]
+
+
+@pytest.mark.parametrize("family", ["lookup", "suffix", "ngram"])
+def test_nothing_is_copied_after_what_ends_a_reply(family: str) -> None:
+    """The end of a text that is copied is followed by the next message, which no step can keep."""
+    drafts, earlier = HostDrafts({}, 100, Stops(StepCosts())), Earlier()
+    families = {
+        "lookup": LookupDrafter(drafts, Occurrences()),
+        "suffix": SuffixDrafter(drafts, Occurrences(), earlier),
+        "ngram": NgramDrafter(drafts, earlier),
+    }
+    text = [1, 2, 3, 4, 9, 5, 6, 7, 1, 2, 3]
+    for ends, copied in (((), [4, 9, 5, 6]), ((9,), [4, 9])):
+        drafts.begin(Sampling(), text, ends)
+        families[family].begin(text)
+        assert families[family].guess(text, 4).tokens == copied
+
+
+def test_no_branch_goes_on_after_what_ends_a_reply() -> None:
+    drafts = HostDrafts({}, 100, Stops(StepCosts()))
+    suffix, text = SuffixDrafter(drafts, Occurrences(), Earlier()), [1, 2, 3, 5, 1, 2, 3, 5, 1, 2, 9, 6, 1, 2]
+    for ends, copied in (((), {3, 5, 9, 6}), ((9,), {3, 5, 9})):
+        drafts.begin(Sampling(), text, ends)
+        assert set(suffix.guess(text, 9).tokens) - {1, 2} == copied
 
 
 def test_lookup_needs_two_tokens_and_never_matches_itself() -> None:

@@ -1,6 +1,6 @@
 """How a family of drafting and what runs it see each other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, Protocol
 
 from specchat.engine.decoding.stepped import Stepped
@@ -25,6 +25,11 @@ class Drafts(Protocol):
     A draft is a tree of tokens. Node 0 of a step is the pending token, the last one of the text; node i is the i-th
     drafted one, and comes after the node that it follows. In a chain each follows the one before.
     """
+
+    @property
+    def ends(self) -> Collection[int]:
+        """Tokens that end the reply: what is drafted after one is lost."""
+        ...
 
     def chain(self, name: str, limit: int, one: Callable[[int], None], at_once: bool = False) -> None:
         """Draft token after token: one(i) runs a model over node i and picks node i + 1.

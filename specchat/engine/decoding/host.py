@@ -88,7 +88,7 @@ class HostExecutor(HostDrafts):
     def verdict(self) -> Stepped:
         draft, judged = self.draft, self._judged
         tokens = [*(draft.tokens[node - 1] for node in judged.path), judged.token]
-        end = next((i for i, token in enumerate(tokens) if token in self._eos), len(tokens))
+        end = next((i for i, token in enumerate(tokens) if token in self.ends), len(tokens))
         tokens = tokens[: end + 1]
         path = judged.path[: len(tokens)]
         self.added(tokens, path)

@@ -34,7 +34,7 @@ class HostDrafts:
 
     def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
         """A reply to `prompt` starts, which a token of `eos` ends: nothing is drafted after one."""
-        self._eos, self._ends = frozenset(eos), np.array(sorted(eos), np.int64)
+        self.ends, self._end_tokens = frozenset(eos), np.array(sorted(eos), np.int64)
         self.sampler = Sampler(sampling)
         self.text = list(prompt)
         self.history = History(prompt)
@@ -66,7 +66,7 @@ class HostDrafts:
                 one(made)
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
                 ends = [stop.ends(probability) for probability in draft.confidence[made - self.copied :]][-1]
-                if draft.tokens[-1] in self._eos:
+                if draft.tokens[-1] in self.ends:
                     break
                 # Of a chain that was drafted in one go a copy would save nothing but at its end.
                 if self._copy is not None and (added := self._copy(draft.tokens, stop.chance)):
@@ -152,7 +152,7 @@ class HostDrafts:
         return model.drafted(
             fed,
             start,
-            Going(self._limit - node, vocab, temperature, seed, shares, stop.chance, least, self._ends),
+            Going(self._limit - node, vocab, temperature, seed, shares, stop.chance, least, self._end_tokens),
             skip,
         )
 

@@ -87,6 +87,7 @@ class DeviceExecutor:
         self.graphs = graphs(device, [*state.tensors(), *self._trees.tensors(), self._verifier.tail], captured)
         self.costs = StepCosts()
         self.stops = Stops(self.costs)
+        self.ends: Collection[int] = ()
         self.handed: list[HandedDrafts] = []
         """What makes drafts as the host asks for them."""
 
@@ -97,7 +98,7 @@ class DeviceExecutor:
             ModelError: more end-of-text tokens than the kernels take.
         """
         self._prompt = len(prompt)
-        self._greedy = sampling.greedy
+        self._greedy, self.ends = sampling.greedy, frozenset(eos)
         self._state.set_sampling(sampling)
         self._state.begin(prompt, eos)
         self._verifier.place(prompt)

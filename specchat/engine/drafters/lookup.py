@@ -52,6 +52,8 @@ class LookupDrafter:
         for i in range(source, source + limit) if source is not None else ():
             # A match that reaches the end of the text goes on in the draft itself: repetition repeats.
             tokens.append(text[i] if i < len(text) else tokens[i - len(text)])
+            if tokens[-1] in self._drafts.ends:
+                break
         return Guess(tokens[len(drafted) :], matched=matched)
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:

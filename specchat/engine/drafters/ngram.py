@@ -57,6 +57,8 @@ class NgramDrafter:
             if not guess.tokens:
                 guess.matched, limit = length, min(limit, SPREAD * length)
             guess.tokens.append(token)
+            if token in self._drafts.ends:
+                break
             before = (*before[1 - LONGEST :], token)
         return guess
 

@@ -7,7 +7,7 @@ occurs makes a draft of its own, and the one with the largest sum of probabiliti
 equals.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -40,8 +40,11 @@ class Branch:
     probability: float
 
 
-def best_guess(source: Occurrences, end: Sequence[int], limit: int) -> Guess:
-    """The best draft of at most `limit` tokens that `source` has for a text that ends with `end`."""
+def best_guess(source: Occurrences, end: Sequence[int], limit: int, ends: Collection[int] = ()) -> Guess:
+    """The best draft of at most `limit` tokens that `source` has for a text that ends with `end`.
+
+    One of `ends` is the last token of a path.
+    """
     best = NOTHING
     if not source.has(end):
         return best
@@ -50,25 +53,26 @@ def best_guess(source: Occurrences, end: Sequence[int], limit: int) -> Guess:
         if best.score >= min(limit, SPREAD * length):
             break  # no probability is more than 1
         places = tuple(at for matched, at in matches if matched >= length)
-        guess = _follow(source.text, places, min(limit, SPREAD * length), limit)
+        guess = _follow(source.text, places, min(limit, SPREAD * length), limit, ends)
         if guess.score > best.score:
             guess.matched = length
             best = guess
     return best
 
 
-def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int) -> Guess:
+def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int, ends: Collection[int]) -> Guess:
     """Go on from all `places` at once, along the `limit` likeliest paths of at most `depth` tokens."""
     alike = _after(text, places[0], depth)
     if all(_after(text, at, depth) == alike for at in places[1:]):
-        sure = alike[: alike.index(END)] if END in alike else alike
+        last = next((i for i, token in enumerate(alike) if token == END or token in ends), depth)
+        sure = alike[: last + (last < depth and alike[last] != END)]
         return Guess(sure, list(range(len(sure))), [1.0] * len(sure), float(len(sure)))
     order = count()
     waiting: list[tuple[float, int, Branch]] = []
     chosen: dict[tuple[int, ...], list[Branch]] = {}
     branch = Branch((), places, 1.0, 1.0)
     for _ in range(limit):
-        if len(branch.path) < depth:
+        if len(branch.path) < depth and not (branch.path and branch.path[-1] in ends):
             for child in _branches(text, branch):
                 heappush(waiting, (-child.probability, next(order), child))
         if not waiting:
@@ -140,7 +144,8 @@ class SuffixDrafter:
         """The better of what this text and what earlier replies suggest; this text's among equals."""
         self._here.grow(text)
         end = text[-LONGEST:]
-        here, before = best_guess(self._here, end, limit), best_guess(self._earlier.places, end, limit)
+        ends = self._drafts.ends
+        here, before = (best_guess(of, end, limit, ends) for of in (self._here, self._earlier.places))
         return here if here.score >= before.score else before
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
