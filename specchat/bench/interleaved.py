@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 
 from specchat.bench.contender import Contender, Prompt, Run
 
@@ -36,7 +37,8 @@ def measure(
 ) -> Iterator[Sample]:
     """Replies of up to `most` tokens, after a warm-up of each contender on the first prompt.
 
-    The order of the contenders turns by one from reply to reply. Another program that fails is told to `failed` and
+    The order of the contenders is drawn for each reply, always alike: what one leaves in the processor's caches slows
+    or speeds up the next. Another program that fails is told to `failed` and
     left out from then on; an error of ours is raised.
     """
     running = list(contenders)
@@ -56,8 +58,7 @@ def measure(
         attempt(contender, partial(contender.warm_up, prompts[0]))
     rounds = [(prompt, repeat) for prompt in prompts for repeat in range(repeats)]
     for done, (prompt, repeat) in enumerate(rounds):
-        turn = done % max(1, len(running))
-        for place, contender in enumerate([*running[turn:], *running[:turn]]):
+        for place, contender in enumerate(Random(done).sample(running, len(running))):
             told(Progress(contender.name, prompt.id, (done + place / len(running)) / len(rounds)))
             run = attempt(contender, partial(contender.run, prompt, most))
             if run is not None:
