@@ -37,9 +37,9 @@ def measure(
 ) -> Iterator[Sample]:
     """Replies of up to `most` tokens, after a warm-up of each contender on the first prompt.
 
-    The order of the contenders is drawn for each reply, always alike: what one leaves in the processor's caches slows
-    or speeds up the next. Another program that fails is told to `failed` and
-    left out from then on; an error of ours is raised.
+    The order of the contenders is drawn for each reply but the first, always alike: what one leaves in the processor's
+    caches slows or speeds up the next. Another program that fails is told to `failed` and left out from then on; an
+    error of ours is raised.
     """
     running = list(contenders)
 
@@ -58,7 +58,8 @@ def measure(
         attempt(contender, partial(contender.warm_up, prompts[0]))
     rounds = [(prompt, repeat) for prompt in prompts for repeat in range(repeats)]
     for done, (prompt, repeat) in enumerate(rounds):
-        for place, contender in enumerate(Random(done).sample(running, len(running))):
+        order = Random(done).sample(running, len(running)) if done else list(running)
+        for place, contender in enumerate(order):
             told(Progress(contender.name, prompt.id, (done + place / len(running)) / len(rounds)))
             run = attempt(contender, partial(contender.run, prompt, most))
             if run is not None:
