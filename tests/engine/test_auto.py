@@ -340,6 +340,18 @@ def test_a_model_that_does_not_pay_is_tried_now_and_then_with_short_drafts() -> 
     assert max(trials) == 1
 
 
+def test_it_is_tried_in_a_chat_of_short_replies_too() -> None:
+    """Each begins as a session begins it: whether the model will be used is asked before the first step."""
+    simulation = Simulation(World(agrees=0.02))
+    simulation.speed(100)
+    families: list[str] = []
+    for _ in range(60):
+        simulation.auto.begin(simulation.text)
+        simulation.auto.will_use("draft", simulation.text)
+        families += [simulation.step()[0] for _ in range(4)]
+    assert 2 <= families.count("draft") <= len(families) / SOONEST
+
+
 def test_fences_are_followed_through_each_reply() -> None:
     simulation = Simulation(World(agrees=0.0))
     simulation.fences.know({RIGHT: "```\n"})

@@ -17,12 +17,13 @@ from dataclasses import replace
 
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafts, ModelDrafter
-from specchat.engine.decoding.pace import Average, by_kind, promise
+from specchat.engine.decoding.pace import Average, promise
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.copy_on import After, CopyOn
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import NOTHING, Copier
-from specchat.engine.drafters.text_kind import KINDS, copies_by_kind, kind
+from specchat.engine.drafters.model_record import ModelRecord
+from specchat.engine.drafters.text_kind import copies_by_kind, kind
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 REVIEW = 8
@@ -40,54 +41,12 @@ RETHOUGHT = 4
 """Drafts of a model after which what it promises is worked out anew."""
 SOONEST, LATEST = 8, 64
 """Steps that a trial is waited for."""
-ACCEPTED, DRAFTED = 4.0, 5.0
-"""Tokens of a model's draft that stay, and all of them, before any was judged."""
 TREE_GAIN = 1.25
 """Times the tokens that a tree keeps of what a chain of the same model does, at most."""
 LENGTH = 64.0
 """Tokens of a reply, before any was written."""
 LONG = 8
 """After so many tokens alike no other copy is looked for."""
-
-
-class _Model:
-    """A family that runs a model: what its drafts bring, and when it is tried."""
-
-    def __init__(self, drafter: ModelDrafter, chain: "_Model | None" = None) -> None:
-        """`chain` where it is a tree by the model of that one."""
-        self.drafter = drafter
-        self.chain = chain
-        self.accepted = by_kind(ACCEPTED, KINDS)
-        self.drafted = by_kind(DRAFTED if chain is None else float(MAX_DRAFT_LENGTH), KINDS)
-        self.forget()
-
-    def forget(self) -> None:
-        for average in (*self.accepted, *self.drafted):
-            average.forget()
-        self.taken = [False] * KINDS
-        """Whether it drafts, by kind of text."""
-        self.times: dict[int, float] = {}
-        """Times plain's that it promises, by kind of text, until it drafts or a few looks at costs have passed."""
-        self._stays: dict[int, float] = {}
-        self.drafts = 0
-        """Drafts since it was thought over."""
-        self.last = 0
-        """The step in which it drafted last."""
-        self.again = False
-        """Whether its last trial kept all it drafted: then a whole draft follows at once."""
-
-    def rethink(self) -> None:
-        """Work out anew what its drafts bring."""
-        self.times.clear()
-        self._stays.clear()
-
-    def stays(self, of: int) -> float:
-        """The chance that a further token of its drafts stays, in a text of kind `of`."""
-        if of not in self._stays:
-            # As if all places had that chance: the one in the middle keeps the share that is kept of all.
-            accepted, drafted = self.accepted[of].value, self.drafted[of].value
-            self._stays[of] = min(1.0, accepted / max(drafted, 1.0)) ** (2 / (1 + drafted))
-        return self._stays[of]
 
 
 class AutoDrafter:
@@ -110,10 +69,10 @@ class AutoDrafter:
         self._drafts = drafts
         self._fences = fences
         self._copiers = copiers
-        self._models = {drafter.name: _Model(drafter) for drafter in models}
+        self._models = {drafter.name: ModelRecord(drafter) for drafter in models}
         self._patience = max(1, len(models))
         """Times a trial of one waits as long as if it were the only one."""
-        self._models |= {tree.name: _Model(tree, self._models[name]) for name, tree in trees.items()}
+        self._models |= {tree.name: ModelRecord(tree, self._models[name]) for name, tree in trees.items()}
         self._copies = {copier.name: copies_by_kind() for copier in copiers}
         self._added = copies_by_kind()
         """The same of copies after a model's tokens."""
@@ -159,15 +118,17 @@ class AutoDrafter:
         self._length.forget()
         self._step = self._due = 0
         """Steps of this chat, and those until the next look at costs."""
+        self._looked = False
+        """Whether costs were looked at since the last step."""
         self._chosen: dict[int, tuple[str, float]] = {}
         """The model that promises most, and times plain's, by kind of text, until any is thought over."""
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = NOTHING, "", 0
 
     def propose(self, text: Sequence[int], limit: int) -> str:
-        looked = self._due <= 0
-        if looked:
+        if self._due <= 0:
             self._look()
+        looked, self._looked = self._looked, False
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = NOTHING, "", kind(0, self._fences.code)
         if not limit:
@@ -234,7 +195,7 @@ class AutoDrafter:
                 chosen, most = name, times
         return chosen, most
 
-    def _promise(self, name: str, model: _Model, of: int, text: Sequence[int]) -> float:
+    def _promise(self, name: str, model: ModelRecord, of: int, text: Sequence[int]) -> float:
         """What the model's drafts promise in a `text` of kind `of`.
 
         What the model must read first is paid once, for all that is still to be written.
@@ -265,7 +226,7 @@ class AutoDrafter:
                 return True
         return False
 
-    def _lost_by_tree(self, tree: _Model, chain: _Model, limit: int, best: float) -> float:
+    def _lost_by_tree(self, tree: ModelRecord, chain: ModelRecord, limit: int, best: float) -> float:
         """Milliseconds that trying a tree loses by what is known of it, as much as of the chain before it was tried.
 
         NEVER where it could not pay even if it kept as much as a tree can.
@@ -293,7 +254,7 @@ class AutoDrafter:
         self._fences.add(stepped.tokens)
         self._written += len(stepped.tokens)
 
-    def _judge(self, model: _Model, stepped: Stepped) -> None:
+    def _judge(self, model: ModelRecord, stepped: Stepped) -> None:
         model.drafts += 1
         if self._trial or model.drafts % RETHOUGHT == 0:
             model.rethink()
@@ -313,7 +274,7 @@ class AutoDrafter:
                 model.drafted[self._kind].add(stepped.drafted, rare=self._trial)
 
     def _look(self) -> None:
-        self._due = REVIEW
+        self._due, self._looked = REVIEW, True
         self._looks += 1
         if self._looks % STALE == 0:
             self._rethink()
