@@ -1,6 +1,6 @@
 """Quick measurements at load: what a step costs here."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
@@ -19,8 +19,8 @@ WARM_UP = 2
 BUDGET_S = 1.0
 """A slow model is measured on fewer steps."""
 DRAFTED, DRAFTS, ALIKE = (1, 4), 5, 3
-"""Lengths of the drafts that are measured, how many of each by a family, and how many must have come out alike: drafts
-may end before, and what was measured once may have been delayed."""
+"""Lengths of the drafts that are measured, how many of each by a family, and how many must have come out alike, unless
+there were fewer: what was measured once may have been delayed."""
 CHECKED = (0, 1, 2, 4, 8, MAX_DRAFT_LENGTH)
 """Tokens of the drafts whose checks are measured."""
 ROUNDS = 7
@@ -89,15 +89,26 @@ def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
     """Milliseconds of drafts of one token and of a few, by the draft model and by each head: the least of the steps, as
     of checks. Leaves the cache empty."""
     costs: dict[str, dict[int, float]] = {}
-    for name in ("draft", *HEADED):
-        timed: dict[int, list[float]] = {}
-        for length in DRAFTED if name in runner.drafters else ():
-            for _, stepped in _steps(runner, name, length, DRAFTS):
-                if stepped.drafted:
-                    timed.setdefault(stepped.drafted, []).append(stepped.draft_ms)
-        if least := {length: min(ms) for length, ms in timed.items() if len(ms) >= ALIKE}:
-            costs[name] = least
+    stops = runner.executor.stops
+    stops.off = True
+    try:
+        for name in ("draft", *HEADED):
+            for length in DRAFTED if name in runner.drafters else ():
+                steps = [stepped for _, stepped in _steps(runner, name, length, DRAFTS) if stepped.drafted]
+                for drafted, ms in _by_length(steps).items():
+                    if len(ms) >= min(ALIKE, len(steps)):
+                        costs.setdefault(name, {})[drafted] = min(ms)
+    finally:
+        stops.off = False
     return costs
+
+
+def _by_length(steps: Iterable[Stepped]) -> dict[int, list[float]]:
+    """Milliseconds of drafts by their lengths."""
+    timed: dict[int, list[float]] = {}
+    for stepped in steps:
+        timed.setdefault(stepped.drafted, []).append(stepped.draft_ms)
+    return timed
 
 
 def check_costs(runner: Runner) -> dict[int, float]:

@@ -10,7 +10,7 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
-from specchat.engine.drafters.auto import SOONEST, AutoDrafter
+from specchat.engine.drafters.auto import MARGIN, SOONEST, AutoDrafter
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.text_kind import kind
@@ -227,6 +227,25 @@ def test_a_model_that_must_read_first_is_taken_for_long_replies(tokens: int, fam
     simulation.model.unread = 400
     simulation.auto.begin(simulation.text)
     assert simulation.step()[0] == family
+
+
+def test_what_was_read_is_not_counted_any_more() -> None:
+    """The model reads a prompt beside the target, or as it first drafts: what it promises then has no reading in it."""
+    simulation = Simulation(World(agrees=0.7, read_ms=0.02))
+    auto, model = simulation.auto, simulation.model
+    simulation.speed(100)
+    auto.forget()
+    while not 1 < auto._promise("draft", auto._models["draft"], 0, simulation.text) / auto._plain < MARGIN:
+        model.unread += 5
+    auto.begin(simulation.text)
+    assert auto.will_use("draft", simulation.text)
+    model.unread = 0
+    assert simulation.step()[0] == "draft"
+    model.unread = 400
+    auto.begin(simulation.text)
+    dear, _ = auto._choose_model(simulation.text, 8), simulation.step()
+    model.unread = 0
+    assert auto._choose_model(simulation.text, 8) > dear
 
 
 def test_a_model_is_tried_less_often_where_it_must_read_much_for_that() -> None:

@@ -35,14 +35,16 @@ def cascade_of(session: Session) -> CascadeDrafter:
     return drafter
 
 
-def drafted(session: Session, text: list[int], limit: int, acceptance: str = "coupled") -> tuple[str, Draft]:
+def drafted(
+    session: Session, text: list[int], limit: int, acceptance: str = "coupled", ends: tuple[int, ...] = ()
+) -> tuple[str, Draft]:
     """Who drafts after a text from empty caches, and what."""
     session.forget()
     for drafter in session.drafters.values():
         drafter.begin(text)
     drafts = session.runner.executor
     assert isinstance(drafts, HostExecutor)
-    drafts.begin(Sampling(seed=1, temperature=0.9, top_k=9), text)
+    drafts.begin(Sampling(seed=1, temperature=0.9, top_k=9), text, ends)
     drafts.start("ratio" if acceptance == "ratio" else "coupled")
     return cascade_of(session).propose(text, limit), drafts.draft
 
@@ -54,6 +56,13 @@ def test_only_long_matches_are_copied(session: Session) -> None:
     family, draft = drafted(session, [*alike, 7, 8, 9, 5, *alike[1:]], 3)
     assert family == "draft"
     assert draft.confidence
+
+
+@pytest.mark.usefixtures("always_joint")
+def test_the_model_does_not_go_on_after_the_end_of_a_reply(session: Session) -> None:
+    text = [40, 41, 7, 5, 40, 41]
+    for ends, family in (((), "cascade"), ((7,), "ngram")):
+        assert drafted(session, text, 3, ends=ends)[0] == family
 
 
 def test_the_model_goes_on_once_copies_are_kept_whole(session: Session) -> None:

@@ -7,7 +7,9 @@ from itertools import cycle, repeat
 import pytest
 
 from specchat.engine import measure
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stops
 from specchat.engine.measure import check_costs, draft_costs
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
@@ -31,7 +33,8 @@ class Machine:
     """Where drafts end by themselves."""
 
     def __post_init__(self) -> None:
-        self.target = self
+        self.target = self.executor = self
+        self.stops = Stops(StepCosts())
         self.delays = cycle(DELAYS)
         self.kept = 0
 
@@ -48,6 +51,7 @@ class Machine:
         self.kept = -1
 
     def step(self, drafter: Drafter, length: int, acceptance: str) -> Stepped:
+        self.whole = self.stops.off
         length = min(length, next(self.ends))
         tokens = (0,) * length
         delay = next(self.delays)
@@ -66,6 +70,8 @@ def test_other_programs_do_not_make_some_checks_dearer_than_others() -> None:
 def test_drafted_tokens_are_measured_for_those_that_run_a_model() -> None:
     machine = Machine()
     assert draft_costs(machine) == {"draft": pytest.approx({1: 0.5, 4: 2.0})}  # type: ignore[arg-type]
+    assert machine.whole, "no draft ends before"
+    assert not machine.stops.off
     assert draft_costs(Machine(drafters={"lookup": Drafter()})) == {}  # type: ignore[arg-type]
 
 
@@ -74,6 +80,12 @@ def test_what_was_drafted_once_tells_nothing() -> None:
     ends = iter([1] * (measure.WARM_UP + measure.DRAFTS) + [2] * measure.WARM_UP + [2, 4, 2, 2, 2])
     machine = Machine(ends=ends)
     assert draft_costs(machine) == {"draft": pytest.approx({1: 0.5, 2: 1.0})}  # type: ignore[arg-type]
+
+
+def test_a_slow_model_s_drafts_are_told_by_the_steps_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(10_000))
+    monkeypatch.setattr(measure, "perf_counter", lambda: 0.4 * next(now))
+    assert draft_costs(Machine()).keys() == {"draft"}  # type: ignore[arg-type]
 
 
 def test_without_lookup_no_check_is_measured() -> None:

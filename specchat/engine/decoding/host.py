@@ -1,6 +1,6 @@
 """A step on the host's processor: every part runs at once, in plain torch and numpy."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 from torch import Tensor, cat
@@ -15,7 +15,7 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.runs import Runs, depth_first
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.options import Acceptance
 
 
 class HostExecutor(HostDrafts):
@@ -32,9 +32,6 @@ class HostExecutor(HostDrafts):
         self._trees = trees
         self.costs = StepCosts()
         super().__init__(models, self._target.vocab, Stops(self.costs))
-
-    def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
-        super().begin(sampling, prompt, eos)
 
     def start(self, acceptance: Acceptance) -> None:
         super().start(acceptance)

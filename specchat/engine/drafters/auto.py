@@ -12,7 +12,7 @@ Texts are told apart by how much of their end occurred before: models and copies
 itself than where it is new. What is new is prose or code.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from specchat.engine.decoding.costs import StepCosts
@@ -29,7 +29,7 @@ from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 REVIEW = 8
 """Steps between two looks at what checks cost."""
 STALE = 4
-"""Looks at costs after which what a model that did not draft promises is worked out anew."""
+"""Looks at costs after which what all models promise is worked out anew."""
 MARGIN = 1.08
 """A model is taken where it promises so much more than plain; it is left where it promises less."""
 TRIED = 1
@@ -96,7 +96,10 @@ class AutoDrafter:
         for of, model in chains.items():
             model.times[new] = self._promise(of, model, new, prompt) / self._plain
         most = max((model.times[new] for model in chains.values()), default=0.0)
-        return name in chains and chains[name].times[new] == most > 1
+        used = name in chains and chains[name].times[new] == most > 1
+        if used:  # it will have been read then
+            del chains[name].times[new]
+        return used
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._fences.begin()
@@ -104,9 +107,9 @@ class AutoDrafter:
             self._length.add(self._written)
         self._written = self._looks = 0
         """Tokens of this reply, and looks at costs since it began."""
-        self._longest = 0
-        """Tokens that a draft of this reply may have far from its end."""
-        self._rethink()
+        self._due = self._longest = 0
+        """Steps until the next look at costs, and tokens that a draft of this reply may have far from its end."""
+        self._rethink(self._models.values())
 
     def forget(self) -> None:
         """What steps cost and what drafts bring in general is kept: it belongs to machine and pair, not to a text."""
@@ -115,24 +118,29 @@ class AutoDrafter:
         for families in (*self._copies.values(), self._added):
             for family in families:
                 family.forget()
+        if self._written:
+            self._length.add(self._written)
+            self._written = 0
         self._length.forget()
-        self._step = self._due = 0
-        """Steps of this chat, and those until the next look at costs."""
+        self._step = 0
+        """Steps of this chat."""
         self._looked = False
         """Whether costs were looked at since the last step."""
         self._chosen: dict[int, tuple[str, float]] = {}
         """The model that promises most, and times plain's, by kind of text, until any is thought over."""
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = NOTHING, "", 0
+        self._reads = False
+        """Whether the model that drafts had to read something first."""
 
     def propose(self, text: Sequence[int], limit: int) -> str:
         if self._due <= 0:
             self._look()
-        looked, self._looked = self._looked, False
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = NOTHING, "", kind(0, self._fences.code)
         if not limit:
             return "plain"
+        looked, self._looked = self._looked, False
         self._longest = max(self._longest, limit)
         self._ask(text, limit)
         best = self._choose_model(text, limit)
@@ -163,6 +171,7 @@ class AutoDrafter:
     def _draft(self, text: Sequence[int], best: float) -> str:
         """Let the model draft, and copy where that pays more than its next token; after heads nothing is copied."""
         model = self._models[self._drafted]
+        self._reads = model.drafter.behind(text) > 0
         if STRATEGIES[self._drafted].kind == "heads":
             return model.drafter.propose(text, self._limit)
         goes_on = model.stays(self._kind)
@@ -207,9 +216,12 @@ class AutoDrafter:
     def _try(self, text: Sequence[int], limit: int, best: float, looked: bool) -> bool:
         """Let a model draft in place of what promises most where it has waited for long enough.
 
-        Whether it has is asked when costs were `looked` at, and whether its last trial asks for another at each step.
+        Whether it has is asked when costs were `looked` at, the one that waited longest first; whether its last trial
+        asks for another at each step.
         """
-        for name, model in self._models.items():
+        if not looked and not any(model.again for model in self._models.values()):
+            return False
+        for name, model in sorted(self._models.items(), key=lambda item: item[1].last):
             waited = looked and self._step - model.last >= self._patience * SOONEST
             if name == self._drafted or not (waited or model.again):
                 continue
@@ -256,13 +268,13 @@ class AutoDrafter:
 
     def _judge(self, model: ModelRecord, stepped: Stepped) -> None:
         model.drafts += 1
-        if self._trial or model.drafts % RETHOUGHT == 0:
-            model.rethink()
-            self._chosen.clear()
+        if self._trial or self._reads or model.drafts % RETHOUGHT == 0:
+            # A chain and its tree are drafted by the same model, which has read for both.
+            self._rethink(one for one in self._models.values() if model in (one, one.chain) or one is model.chain)
         whole = 0 < stepped.accepted == stepped.drafted
         short = self._trial and not model.again and model.chain is None
         model.again = short and whole
-        model.last = self._step
+        model.last = self._step - 1
         if model.again:
             # The text is another one than when the model was left.
             model.accepted[self._kind].forget()
@@ -277,14 +289,14 @@ class AutoDrafter:
         self._due, self._looked = REVIEW, True
         self._looks += 1
         if self._looks % STALE == 0:
-            self._rethink()
+            self._rethink(self._models.values())
         self._checks = self._costs.checks()
         self._plain = 1 / (self._checks[1] + self._costs.other_ms)
 
-    def _rethink(self) -> None:
-        """Work out anew what models promise."""
+    def _rethink(self, models: Iterable[ModelRecord]) -> None:
+        """Work out anew what these promise."""
         self._chosen.clear()
-        for model in self._models.values():
+        for model in models:
             model.rethink()
 
 

@@ -52,7 +52,8 @@ class CascadeDrafter:
         self._copy = guess if guess.matched >= TRUSTED else Guess()
         copied = len(self._copy.tokens)
         room = min(limit, self._model.draft.model.context - len(text))
-        goes_on = self._joint and copied < room and self._whole[guess.matched] >= WHOLE
+        ended = copied > 0 and self._copy.tokens[-1] in self._drafts.ends
+        goes_on = self._joint and copied < room and not ended and self._whole[guess.matched] >= WHOLE
         self._by_model = not copied or goes_on
         if not copied:
             return self._model.propose(text, limit)

@@ -49,7 +49,7 @@ class LookupDrafter:
             return NOTHING
         source, matched = self._longest_match([*text[-LONGEST:], *drafted])
         tokens = list(drafted)
-        for i in range(source, source + limit) if source is not None else ():
+        for i in range(source, source + limit):
             # A match that reaches the end of the text goes on in the draft itself: repetition repeats.
             tokens.append(text[i] if i < len(text) else tokens[i - len(text)])
             if tokens[-1] in self._drafts.ends:
@@ -59,9 +59,9 @@ class LookupDrafter:
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
 
-    def _longest_match(self, end: Sequence[int]) -> tuple[int | None, int]:
+    def _longest_match(self, end: Sequence[int]) -> tuple[int, int]:
         """Where the text goes on after the best earlier occurrence of `end`, and how many tokens are alike."""
-        best, best_length = None, 0
+        best = best_length = 0
         for length, at in self._here.matches(end, LONGEST, CANDIDATES):
             if length > best_length:
                 best, best_length = at, length

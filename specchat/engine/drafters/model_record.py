@@ -26,10 +26,10 @@ class ModelRecord:
         self.taken = [False] * KINDS
         """Whether it drafts, by kind of text."""
         self.times: dict[int, float] = {}
-        """Times plain's that it promises, by kind of text, until it drafts or a few looks at costs have passed."""
+        """Times plain's that it promises, by kind of text, until it is thought over."""
         self._stays: dict[int, float] = {}
         self.drafts = 0
-        """Drafts since it was thought over."""
+        """Drafts in this chat."""
         self.last = 0
         """The step in which it drafted last."""
         self.again = False
