@@ -64,8 +64,8 @@ def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int
     """Go on from all `places` at once, along the `limit` likeliest paths of at most `depth` tokens."""
     alike = _after(text, places[0], depth)
     if all(_after(text, at, depth) == alike for at in places[1:]):
-        last = next((i for i, token in enumerate(alike) if token == END or token in ends), depth)
-        sure = alike[: last + (last < depth and alike[last] != END)]
+        stop = next((i + (token != END) for i, token in enumerate(alike) if token == END or token in ends), depth)
+        sure = alike[:stop]
         return Guess(sure, list(range(len(sure))), [1.0] * len(sure), float(len(sure)))
     order = count()
     waiting: list[tuple[float, int, Branch]] = []
