@@ -124,7 +124,7 @@ def test_tokens_and_probabilities_are_those_of_one_after_another(
     found = made(quick, sampling, unread=unread)
     assert found == made(slow, sampling, unread=unread)
     assert len(found[0]) == 15
-    packed = not isinstance(quick._embed, torch.Tensor)
+    packed = quick.packed_embeddings is not None
     assert (quick.chains, quick.passes) == ((1, 1) if packed else (0, 1 + 15)), "the prompt's pass, and the chain"
 
 
@@ -154,7 +154,7 @@ def test_a_token_that_the_model_has_no_row_for_is_its_last(decoders: tuple[Count
 def test_a_chain_beyond_the_context_is_not_begun(decoders: tuple[Counting, TokenByToken]) -> None:
     quick, _ = decoders
     shares = np.array(((np.inf,), (1.0,), (1.0,)))
-    packed = not isinstance(quick._embed, torch.Tensor)
+    packed = quick.packed_embeddings is not None
     for limit in (4, 5):
         made = quick.drafted([5], 60, Going(limit, quick.vocab, 0.0, 0, shares, 1.0, -1.0), NOTHING)
         assert len(made) == (4 if packed and limit == 4 else 0)
@@ -178,7 +178,7 @@ def test_a_chain_in_one_go_ends_there_itself(decoders: tuple[Counting, TokenByTo
     quick.write(PROMPT, 0)
     whole = Going(12, quick.vocab, 1.0, 3, shares, 1.0, -1.0)
     tokens = [token for token, _ in quick.drafted([5], len(PROMPT), whole, NOTHING)]
-    if not isinstance(quick._embed, torch.Tensor):
+    if quick.packed_embeddings is not None:
         last = tokens[5]
         ended = whole._replace(ends=np.array([10**6, last]))
         found = [token for token, _ in quick.drafted([5], len(PROMPT), ended, NOTHING)]
@@ -252,7 +252,7 @@ def test_a_copy_is_asked_for_where_a_chain_ends() -> None:
 
 def test_scores_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:
     quick, _ = pair(checkpoint(tmp_path / "m", tie_word_embeddings=True))
-    quick._last_norm[:] = torch.nan
+    quick._parameters.last_norm[:] = torch.nan
     with pytest.raises(ModelError, match="scores that are no numbers"):
         made(quick, Sampling(temperature=1.0))
     assert not quick.chains

@@ -9,33 +9,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from specchat.engine.cpu import passes
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.layout import Layout, laid_out
-from specchat.engine.cpu.packed import Packed, add_layer, dense, looked_up
-from specchat.engine.cpu.products import PANELS, kernels_of
+from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.scoring import ENTRIES, scored
 from specchat.engine.cpu.threads import ByRows
-from specchat.engine.cpu.together import LINE
+from specchat.engine.cpu.workspace import Workspace
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
 from specchat.engine.model.going import Going
 from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.runs import STASH_ROWS, Runs, chain
 from specchat.engine.model.taps import Taps
-from specchat.engine.model.vectors import FEW, LANES, workers
-from specchat.engine.model.weights import Weights
+from specchat.engine.model.vectors import workers
 from specchat.engine.pair import Quant
 from specchat.engine.threads import CORES
 
-Floats = NDArray[np.float32]
 TRIALS = 3
 """Passes by which a number of threads is judged while loading."""
 
@@ -66,24 +61,21 @@ class CpuDecoder(CachedDecoder):
         self._clock = clock
         self.context = min(c.context, context or c.context)
         self._crew = Crew(many)
-        self._packed = Packed()
-        norms: list[list[Floats]] = []
-        with Weights(checkpoint) as weights:
-            asked = quant if weights.quant is None else None
-            for index in range(c.layers):
-                norms.append(add_layer(self._packed, weights, c, index, asked))
-            embed = dense(weights.linear(EMBEDDING, c.vocab, c.hidden))
-            head = embed if c.tied else dense(weights.linear(HEAD, c.vocab, c.hidden))
-            self._last_norm = weights.get(f"{LAST_NORM}.weight", c.hidden).numpy()
-        self._tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
-        panels = self._packed.add(head if self._tokens is None else head[self._tokens])
-        self._embed = panels if c.tied and self._tokens is None else embed.clone()  # no longer the file's
-        self._table, self._extras = self._packed.table, self._packed.extras
-        self._norms = np.stack([layer[:2] for layer in norms])
-        of_heads = [layer[2:] for layer in norms if len(layer) > 2]
-        self._head_norms = np.stack(of_heads) if of_heads else np.zeros((0, 2, c.head_dim), np.float32)
-        self._kernels = kernels_of(self._table)
-        self._make_buffers(many)
+        self._parameters = Parameters(checkpoint, quant)
+        self.cache = KVCache(c.layers, c.kv_heads, c.head_dim, self.context)
+        self._keys, self._values = self.cache.keys.numpy(), self.cache.values.numpy()
+        self._cos, self._sin = (table.numpy() for table in tables(c, self.cache.capacity))
+        self._space = Workspace(c, self._parameters.table, many, self.cache.capacity)
+        nowhere = np.zeros((0, 0, 0), np.float32)
+        self._untapped = np.full(c.layers + 1, -1), nowhere, nowhere
+        self._tapping: dict[tuple[int, int], tuple[Any, ...]] = {}
+        """What `passes.layers` takes to keep states, by the layers of a pass."""
+        self._layouts: dict[int, Layout] = {}
+        self._chains: Chains | None = None
+        self._skipped = NOTHING
+        self._all = np.ones((c.layers, 2), np.bool_)
+        self._count = 0
+        """How many threads are to work on what runs; 0: as many as are best so far."""
         self._threads = ByRows(few, many, self._timed)
         self._count = 0
 
@@ -97,30 +89,6 @@ class CpuDecoder(CachedDecoder):
             times.append(self._clock() - started)
         return min(times)
 
-    def _make_buffers(self, threads: int) -> None:
-        c = self.config
-        self.cache = KVCache(c.layers, c.kv_heads, c.head_dim, self.context)
-        self._stashes = np.zeros((2, c.layers, 0, c.kv_heads, c.head_dim), np.float32)
-        self._keys, self._values = self.cache.keys.numpy(), self.cache.values.numpy()
-        self._cos, self._sin = (table.numpy() for table in tables(c, self.cache.capacity))
-        self._x = np.zeros((PREFILL_ROWS, c.hidden), np.float32)
-        self._wide = np.zeros((PREFILL_ROWS, LANES * int(self._table[:-1, PANELS].max())), np.float32)
-        self._own = np.zeros((threads, 2, PREFILL_ROWS, max(c.hidden, FEW * LANES)), np.float32)
-        self._scores = np.zeros((threads, self.cache.capacity + LANES + 2 * c.head_dim), np.float32)
-        self._logits = np.zeros((0, LANES * int(self._table[-1, PANELS])), np.float32)
-        self._counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
-        self._head_counters = np.zeros(2 * LINE, np.int64)
-        nowhere = np.zeros((0, 0, 0), np.float32)
-        self._untapped = np.full(c.layers + 1, -1), nowhere, nowhere
-        self._tapping: dict[tuple[int, int], tuple[Any, ...]] = {}
-        """What `passes.layers` takes to keep states, by the layers of a pass."""
-        self._layouts: dict[int, Layout] = {}
-        self._chains: Chains | None = None
-        self._skipped = NOTHING
-        self._all = np.ones((c.layers, 2), np.bool_)
-        self._count = 0
-        """How many threads are to work on what runs; 0: as many as are best so far."""
-
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
         if len(tokens) > TILE or skip != NOTHING:
             return super().forward(tokens, start, skip, runs)
@@ -131,10 +99,9 @@ class CpuDecoder(CachedDecoder):
         rows, layers = len(tokens), self.config.layers
         if rows > TILE:
             return super().scored(tokens, start, runs)
-        self._make_room(rows)
         with self._timing(rows):
             self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, self._tapped(0, layers), scoring=True)
-        return self._scores_of(rows)
+        return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
 
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:
@@ -149,11 +116,7 @@ class CpuDecoder(CachedDecoder):
         threads.took(rows, self._clock() - started)
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
-        # A target may choose a padding token that a draft has no row for.
-        known = [min(token, self.config.vocab - 1) for token in tokens]
-        if isinstance(self._embed, Tensor):
-            return embedding(torch.tensor(known), self._embed).float()
-        return torch.from_numpy(looked_up(self._embed, known))
+        return self._parameters.embedded(tokens)
 
     def through(
         self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
@@ -178,17 +141,19 @@ class CpuDecoder(CachedDecoder):
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if runs is not None and runs.stashed + rows > STASH_ROWS:
             raise ValueError(f"a tree of {runs.stashed + rows} nodes has more than {STASH_ROWS}")
-        self._x[:rows] = x.numpy()
-        self._counters[:] = 0
+        space = self._space
+        space.x[:rows] = x.numpy()
+        space.counters[:] = 0
         self._crew.active = self._count or self._threads.of(rows).settled
         given = self._of_layers(self._parts(first, last, skip), runs, tapped)
-        at = self._x, rows, start, layout.spans, layout.before
+        at = space.x, rows, start, layout.spans, layout.before
         if scoring:
-            self._head_counters[:] = 0
-            self._crew.run(scored, *at, ENTRIES, given, self._of_head(self._last_norm, self._logits))
+            space.head_counters[:] = 0
+            of_head = self._of_head(self._parameters.last_norm, space.room(rows))
+            self._crew.run(scored, *at, ENTRIES, given, of_head)
         else:
             self._crew.run(passes.layers, *at, *given)
-        return torch.from_numpy(self._x[:rows].copy())
+        return torch.from_numpy(space.x[:rows].copy())
 
     def onward(
         self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
@@ -217,14 +182,15 @@ class CpuDecoder(CachedDecoder):
         self, parts: NDArray[np.bool_], runs: Runs | None = None, tapped: tuple[Any, ...] | None = None
     ) -> tuple[Any, ...]:
         """What `passes.layers` takes after its rows; `tapped` where states are kept."""
+        of, space = self._parameters, self._space
         return (
-            self._stashes if runs is None else self._stash(),
+            space.stashes if runs is None else space.stash(),
             -1 if runs is None else runs.stashed,
-            self._table,
-            self._kernels,
-            self._extras,
-            self._norms,
-            self._head_norms,
+            of.table,
+            of.kernels,
+            of.extras,
+            of.norms,
+            of.head_norms,
             self.config.norm_eps,
             self._keys,
             self._values,
@@ -232,30 +198,30 @@ class CpuDecoder(CachedDecoder):
             self._sin,
             self.config.heads,
             parts,
-            self._wide,
-            self._own,
-            self._scores,
+            space.wide,
+            space.own,
+            space.scores,
             0,
             *(self._untapped if tapped is None else tapped),
-            self._counters,
+            space.counters,
         )
 
     def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
         # Several threads' passes are long, and learnt from one by one.
-        tapped = self.taps is not None and skip == NOTHING
-        if self._threads.of(1).most > 1 or isinstance(self._embed, Tensor) or tapped or len(tokens) > TILE:
+        embed, tapped = self._parameters.embed, self.taps is not None and skip == NOTHING
+        if self._threads.of(1).most > 1 or isinstance(embed, Tensor) or tapped or len(tokens) > TILE:
             return []
         if start + len(tokens) + going.limit - 1 > self.context:
             return []
         if self._chains is None or skip is not self._skipped:
             parts, self._skipped = self._parts(0, self.config.layers, skip), skip
-            one = np.zeros((1, self._logits.shape[1]), np.float32)
-            of_head = self._of_head(self._last_norm, one)
-            self._chains = Chains(self._embed, self.config.vocab, self._x, self._of_layers(parts), of_head)
+            one = np.zeros((1, self._space.logits.shape[1]), np.float32)
+            of_head = self._of_head(self._parameters.last_norm, one)
+            self._chains = Chains(embed, self.config.vocab, self._space.x, self._of_layers(parts), of_head)
         return self._chains.drafted(tokens, start, going)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
-        for kept, cached in zip(self._stash(), (self._keys, self._values), strict=True):
+        for kept, cached in zip(self._space.stash(), (self._keys, self._values), strict=True):
             cached[:, :, start : start + len(rows)] = kept[:, list(rows)].transpose(0, 2, 1, 3)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -263,47 +229,33 @@ class CpuDecoder(CachedDecoder):
 
         The next call writes them over.
         """
-        return self._headed(hidden, self._last_norm)
+        return self._headed(hidden, self._parameters.last_norm)
 
     def normed(self, hidden: Tensor) -> Tensor:
-        return RMSNorm(torch.from_numpy(self._last_norm), self.config.norm_eps)(hidden)
+        return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.norm_eps)(hidden)
 
     def projected(self, hidden: Tensor) -> Tensor:
         # A norm of equal weights divides each row by its length, which is multiplied again.
         lengths = hidden.square().mean(-1, keepdim=True).add(self.config.norm_eps).sqrt()
-        return self._headed(hidden, np.ones_like(self._last_norm)) * lengths
+        return self._headed(hidden, np.ones_like(self._parameters.last_norm)) * lengths
 
     def _headed(self, hidden: Tensor, norm: Floats) -> Tensor:
         rows = hidden.shape[0]
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
-        self._make_room(rows)
-        self._head_counters[:] = 0
-        self._crew.run(passes.head, hidden.contiguous().numpy(), rows, *self._of_head(norm, self._logits))
-        return self._scores_of(rows)
-
-    def _make_room(self, rows: int) -> None:
-        """For the scores of so many rows."""
-        if rows > len(self._logits):
-            self._logits = np.zeros((rows, self._logits.shape[1]), np.float32)
-
-    def _scores_of(self, rows: int) -> Tensor:
-        """What the head made of so many rows, as `logits` returns it."""
-        logits = torch.from_numpy(self._logits[:rows])
-        if self._tokens is None:
-            return logits[:, : self.config.vocab]
-        whole = logits.new_full((rows, self.config.vocab), float("-inf"))
-        return whole.index_copy_(1, self._tokens, logits[:, : len(self._tokens)])
+        self._space.head_counters[:] = 0
+        self._crew.run(passes.head, hidden.contiguous().numpy(), rows, *self._of_head(norm, self._space.room(rows)))
+        return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
 
     def _of_head(self, norm: Floats, logits: Floats) -> tuple[Any, ...]:
         """What `passes.head` takes after its rows."""
-        table = self._table[-1]
-        eps = self.config.norm_eps
-        return table, self._kernels, self._extras, norm, eps, logits, self._own, self._head_counters
+        of, space, eps = self._parameters, self._space, self.config.norm_eps
+        return of.table[-1], of.kernels, of.extras, norm, eps, logits, space.own, space.head_counters
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        return None if isinstance(self._embed, Tensor) else self._embed
+        embed = self._parameters.embed
+        return None if isinstance(embed, Tensor) else embed
 
     @property
     def threads(self) -> int:
@@ -317,7 +269,7 @@ class CpuDecoder(CachedDecoder):
 
     def use_threads(self, count: int) -> None:
         """Let so many work on it from here on, at most those it was made for."""
-        self._threads.settle(min(max(count, 1), len(self._own)))
+        self._threads.settle(min(max(count, 1), len(self._space.own)))
 
     @property
     def exactness(self) -> str:
@@ -325,10 +277,8 @@ class CpuDecoder(CachedDecoder):
         return "row-invariant by construction"
 
     def memory(self) -> int:
-        embed = self._embed.numel() * self._embed.element_size() if isinstance(self._embed, Tensor) else 0
-        norms = sum(norms.nbytes for norms in (self._norms, self._head_norms, self._last_norm))
         tapped = 0 if self.taps is None else self.taps.memory()
-        return self._packed.memory() + embed + self.cache.memory() + norms + tapped
+        return self._parameters.memory() + self.cache.memory() + tapped
 
     def _chain(self, rows: int) -> Layout:
         """That of rows one after another, kept: it is wanted at every step."""
@@ -345,10 +295,3 @@ class CpuDecoder(CachedDecoder):
         parts[list(skip.attention), 0] = False
         parts[list(skip.mlp), 1] = False
         return parts
-
-    def _stash(self) -> Floats:
-        """Keys and values of a tree's nodes, made when needed."""
-        if not self._stashes.size:
-            c = self.config
-            self._stashes = np.zeros((2, c.layers, STASH_ROWS, c.kv_heads, c.head_dim), np.float32)
-        return self._stashes

@@ -1,0 +1,52 @@
+"""What compiled passes write besides the cache: rows, partial sums, scores, counters, and a tree's entries."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specchat.engine.cpu.products import PANELS
+from specchat.engine.cpu.together import LINE
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.rows import PREFILL_ROWS
+from specchat.engine.model.runs import STASH_ROWS
+from specchat.engine.model.vectors import FEW, LANES
+
+Floats = NDArray[np.float32]
+
+
+class Workspace:
+    """The buffers of one decoder, whose passes write them over.
+
+    Attributes:
+        x: float32 [PREFILL_ROWS, hidden], the hidden states of a pass's rows.
+        wide: float32 [PREFILL_ROWS, width of the widest product].
+        own, scores: float32 [threads, ...], what each thread has for itself.
+        logits: float32 [rows, width of the head], of the most rows so far.
+        stashes: float32 [2, layers, STASH_ROWS, kv_heads, head_dim], keys and values of a tree; of no rows before
+            `stash` was called.
+        counters, head_counters: int64, by which threads take turns; zero before a pass.
+    """
+
+    def __init__(self, config: ModelConfig, table: NDArray[np.int64], threads: int, slots: int) -> None:
+        """For products of `table`, so many threads, and a cache of so many slots."""
+        self._shape = c = config
+        self.x: Floats = np.zeros((PREFILL_ROWS, c.hidden), np.float32)
+        self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * int(table[:-1, PANELS].max())), np.float32)
+        self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(c.hidden, FEW * LANES)), np.float32)
+        self.scores: Floats = np.zeros((threads, slots + LANES + 2 * c.head_dim), np.float32)
+        self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
+        self.stashes: Floats = np.zeros((2, c.layers, 0, c.kv_heads, c.head_dim), np.float32)
+        self.counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
+        self.head_counters = np.zeros(2 * LINE, np.int64)
+
+    def room(self, rows: int) -> Floats:
+        """`logits`, with so many rows at least."""
+        if rows > len(self.logits):
+            self.logits = np.zeros((rows, self.logits.shape[1]), np.float32)
+        return self.logits
+
+    def stash(self) -> Floats:
+        """`stashes`, made when first needed."""
+        if not self.stashes.size:
+            c = self._shape
+            self.stashes = np.zeros((2, c.layers, STASH_ROWS, c.kv_heads, c.head_dim), np.float32)
+        return self.stashes
