@@ -1,0 +1,79 @@
+"""What every strategy brings the demo pair, written into docs/strategies.md: `python -m measure.brought`.
+
+Runs `specchat bench --limit 60`, or as its options say, and makes a table of its figures; texts that are not plain's
+end it.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from measure.marks import marks, rewritten
+
+PAGE = Path(__file__).parents[1] / "docs" / "strategies.md"
+BEGIN, END = marks("brought")
+LIMIT = ["--limit", "60"]
+
+
+def table(command: str, figures: Mapping[str, Any]) -> str:
+    """What `specchat bench --json` wrote, as Markdown; what ran it is told above the table.
+
+    Raises:
+        ValueError: a strategy wrote another text than plain.
+    """
+    contenders = {one["contender"]: one for one in figures["contenders"]}
+    plain = contenders.pop("plain")["tokens_per_second"]["median"]
+    prompts, repeats, tokens = len({r["prompt"] for r in figures["replies"]}), figures["repeats"], figures["tokens"]
+    heads = ("strategy", "tokens/s", "x plain", "quartiles", "whole reply", "AL", "kept of judged")
+    lines = [
+        f"`{command}`; {figures['machine']}. {prompts} prompts, {repeats} replies each, at most {tokens} tokens. Plain"
+        f" writes {plain:,.0f} tokens/s.",
+        "",
+        _row((*heads, *figures["categories"])),
+        _row(["---"] * (len(heads) + len(figures["categories"]))),
+    ]
+    for name, one in contenders.items():
+        if one["identical"] != one["prompts"]:
+            raise ValueError(f"{name} wrote another text than plain: run specchat check")
+        times, whole = one["speedup_vs_plain"], one["whole_speedup_vs_plain"]
+        shown = (
+            name,
+            f"{one['tokens_per_second']['median']:,.0f}",
+            f"**{times['median']:.2f}**",
+            f"{times['low']:.2f}-{times['high']:.2f}",
+            f"{whole['median']:.2f}",
+            f"{one['mean_acceptance_length']:.2f}",
+            f"{one['tested_acceptance_rate']:.0%}",
+        )
+        by_category = (_times(rows, name) for rows in figures["categories"].values())
+        lines.append(_row((*shown, *by_category)))
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Any) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _times(rows: list[dict[str, Any]], name: str) -> str:
+    """How many times as fast as plain a contender is in a category."""
+    found = next(row["speedup_vs_plain"] for row in rows if row["contender"] == name)
+    return f"{found['median']:.2f}"
+
+
+def main(options: list[str]) -> None:
+    """Measure, which takes minutes, and write the page; a measurement that fails leaves it as it is."""
+    command = ["specchat", "bench", *(options or LIMIT)]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "figures.json"
+        subprocess.run([sys.executable, "-m", *command, "--json", str(file)], check=True)
+        figures = json.loads(file.read_text("utf-8"))
+    made = table(" ".join(command), figures)
+    PAGE.write_text(rewritten(PAGE.read_text("utf-8"), PAGE, BEGIN, END, made), "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
