@@ -1,4 +1,4 @@
-"""Small edits asked for in few words, many to a row: what an edit is must be learnt before how people ask for it."""
+"""Small edits and copies asked for in few words, many to a row: what is wanted is learnt before how people ask."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from random import Random
 from training.corpus.base import Message, assistant, capital, pick, user
 from training.corpus.edits_words import REPLACE, REPLACE_SAID, Edit, small_program
 from training.corpus.phrasing import mark
-from training.corpus.sources import random_words, sentence, short_sentence
+from training.corpus.public import vocabulary
+from training.corpus.sources import odd, public_sentence, random_words, sentence, short_sentence
 from training.corpus.words import NAMES, NOUNS, any_word
 
 KEYWORDS = ("print", "for", "in", "range", "len", "def", "return", "if", "input")
@@ -112,14 +113,25 @@ def units(rng: Random) -> Edit:
 
 def letters(rng: Random) -> Edit:
     """Capital or small letters."""
-    text = _text(rng) if rng.random() < 0.4 else random_words(rng, 1, 4)
+    makers = (_text, public_sentence, lambda r: random_words(r, 1, 4), lambda r: r.choice(vocabulary()))
+    text = rng.choices(makers, (3, 2, 3, 2))[0](rng)
     if rng.random() < 0.6:
         return text, pick(rng, "write this in capital letters|uppercase|in capitals|make it all caps"), text.upper()
     text = text.upper() if rng.random() < 0.6 else text
     return text, pick(rng, "write this in small letters|lowercase|make it lowercase"), text.lower()
 
 
-DRILLS = (replace, replace, replace, replace, rename, remove, add, units, units, letters)
+def copy(rng: Random) -> Edit:
+    """A few words, a list with commas, a short sentence or an odd spelling, unchanged."""
+    listed = ", ".join(any_word(rng) for _ in range(rng.randint(2, 6)))
+    text = rng.choice((listed, listed, random_words(rng, 1, 6), short_sentence(rng), public_sentence(rng), odd(rng)))
+    said = (
+        "repeat|repeat after me|copy|copy this|echo|say|write this again|type this|the same again|say it word for word"
+    )
+    return text, pick(rng, said), text
+
+
+DRILLS = (replace, replace, replace, replace, rename, remove, add, units, units, *[letters] * 6, copy, copy, copy)
 
 
 def make(rng: Random) -> list[Message]:
