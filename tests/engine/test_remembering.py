@@ -92,6 +92,8 @@ def test_what_is_too_much_is_left_out(
 
 # With a session
 
+ASKED = "Tell me a story about a fox."
+
 
 @pytest.fixture
 def alone(tiny_pair: PairSpec) -> Session:
@@ -101,7 +103,7 @@ def alone(tiny_pair: PairSpec) -> Session:
 
 def reply(session: Session, strategy: str, chat: str = "", cold: bool = False) -> Finished:
     request = Generate(
-        1, (Message("user", "xyz"),), Sampling(), Limits(30), Speculation.of(strategy), chat=chat, cold=cold
+        1, (Message("user", ASKED),), Sampling(), Limits(30), Speculation.of(strategy), chat=chat, cold=cold
     )
     *_, last = session.generate(request)
     assert isinstance(last, Finished)
