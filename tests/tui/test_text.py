@@ -11,7 +11,7 @@ from specchat.engine.options import Sampling, Speculation
 from specchat.tui.text import code, turn
 from specchat.tui.text.blocks import split
 from specchat.tui.text.code import OpenCode, box, code_lines, highlight, language_of
-from specchat.tui.text.lines import Line, Section
+from specchat.tui.text.lines import Line, Section, hang, joined, styled
 from specchat.tui.text.markdown import block_lines, is_web_link, parse
 from specchat.tui.text.table import column_widths
 from specchat.tui.text.turn import TurnView
@@ -23,6 +23,28 @@ def rows(source: str, width: int = 60) -> list[str]:
     for block in split(source):
         found += code_lines(block.body, block.info, width) if block.code else block_lines(parse(block.source), width)
     return [line.content.plain.rstrip() for line in found]
+
+
+JOINED = ("a   é  \u200d\u200d日.b日.é日.\u200da日 日日.\u200db ", "\u200d\u200d日\u200d\u200d-é.日b-日.bb")
+
+
+@pytest.mark.parametrize(("text", "width"), zip(JOINED, (12, 13), strict=True))
+def test_joiners_beside_wide_characters_wrap(text: str, width: int) -> None:
+    """Rich 15 finds no rows for them."""
+    with pytest.raises(IndexError):
+        Content(text).wrap(width)
+    wrapped = hang(styled(text), width)
+    assert all(len(line.text) <= width // 2 for line in wrapped)
+    assert "".join(line.text for line in wrapped) == text
+
+
+def test_what_fits_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long table would be at every draw."""
+    monkeypatch.delattr(Content, "wrap")
+    text = "| a fox | a lamp |\n" * 3
+    assert joined(hang(styled(text), 18)) == text.rstrip()
+    with pytest.raises(AttributeError):
+        hang(styled(text), 17)
 
 
 def styles_at(line: Line, text: str) -> set[str]:

@@ -10,6 +10,8 @@ from specchat.clean import clean
 from specchat.tui.text.heat import heat
 
 EMPTY = Content()
+WIDEST = 2
+"""Cells of the widest character."""
 
 
 def without_tabs(line: Content) -> Content:
@@ -120,9 +122,20 @@ def hang(content: Content, width: int, first: Content = EMPTY, rest: Content = E
     lines: list[Line] = []
     prefix = first
     for hard in content.split("\n", allow_blank=True):
-        rows = hard.wrap(room) or [hard]
+        rows = _wrapped(hard, room)
         for index, row in enumerate(rows):
             line = prefix + row if prefix else row
             lines.append(Line(line, start=0 if prefix is first else len(prefix), soft=index < len(rows) - 1))
             prefix = rest
     return lines
+
+
+def _wrapped(line: Content, room: int) -> list[Content]:
+    """Its rows. One that fits stays as it is, which wrapping would take long to find."""
+    if line.cell_length <= room and "\t" not in line.plain:
+        return [line]
+    try:
+        return line.wrap(room) or [line]
+    except IndexError:  # Rich 15 loses count where joiners stand beside wide characters
+        size = room // WIDEST
+        return [line[start : start + size] for start in range(0, len(line.plain), size)]
