@@ -36,7 +36,7 @@ PARTS = START.format(
     import numpy as np
     assert not compiled.unavailable(compiled.CHOICE)
     from specchat.engine.cpu import choice, products, tiles
-    rows, *addresses = products.kernels(tiles.FLOAT16 if sys.argv[2] else tiles.FLOAT32)
+    rows, _, *addresses = products.kernels(tiles.FLOAT16 if sys.argv[2] else tiles.FLOAT32)
     assert rows == sum(address > 0 for address in addresses)
 """,
     result='"Parts", choice.drawn(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)',

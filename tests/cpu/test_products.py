@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specchat.engine.cpu import passes
 from specchat.engine.cpu.packed import Packed, form, looked_up
-from specchat.engine.cpu.products import FORM, PANELS, ROWS, kernels
+from specchat.engine.cpu.products import FORM, KERNELS, PANELS, kernels
 from specchat.engine.cpu.tiles import FORMS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.kernels.formats import FourBit, Weight
@@ -40,7 +40,7 @@ FORMATS: dict[str, Callable[[], Weight]] = {
 def product(packed: Packed, x: NDArray[np.float32], threads: int = 1) -> NDArray[np.float32]:
     """x W^T + b as the last product of a pass is made, but for the norm: its weights and its eps make nothing of it."""
     table = packed.table
-    addresses = np.zeros((FORMS, ROWS + 1), np.int64)
+    addresses = np.zeros((FORMS, KERNELS), np.int64)
     addresses[table[0, FORM]] = kernels(int(table[0, FORM]))
     rows, inputs = x.shape
     out = np.zeros((rows, LANES * int(table[0, PANELS])), np.float32)

@@ -1,7 +1,6 @@
 """How many threads make a pass: the policy on machines that are made up, and the decoder that follows it."""
 
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -10,7 +9,6 @@ import pytest
 import torch
 
 from specchat.config.paths import demo_model
-from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.cpu.threads import CLEAR, SHARE, TRIAL, Threads, choices, typical
 from specchat.engine.model.checkpoint import Checkpoint
@@ -218,12 +216,3 @@ def test_a_decoder_follows_its_own_passes_and_writes_the_same() -> None:
     passes(60)
     assert passes(100)[1] >= 100 - TRIAL
     assert decoder.threads == 3
-
-
-def test_threads_end_with_their_crew() -> None:
-    """At once: one that wakes while Python ends may take the process with it."""
-    before = set(threading.enumerate())
-    crew = Crew(3)
-    assert len(set(threading.enumerate()) - before) == 2
-    del crew
-    assert set(threading.enumerate()) <= before

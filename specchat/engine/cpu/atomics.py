@@ -1,5 +1,6 @@
 """What threads that work together share, and calls by address."""
 
+import platform
 import sys
 from typing import Any
 
@@ -7,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from specchat.engine.cpu.simd import I64, at, constant, inner, load, primitive
+from specchat.engine.cpu.simd import I32, I64, at, constant, inner, instruction, load, primitive
 
 
 @primitive
@@ -83,6 +84,16 @@ def taken(typing: Any, address: Any, index: Any) -> Any:
 
 
 @primitive
+def swapped(typing: Any, address: Any, value: Any) -> Any:
+    """The int64 at `address`, which is then `value`; at once for all threads."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw("xchg", builder.inttoptr(arguments[0], I64.as_pointer()), arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), code
+
+
+@primitive
 def seen(typing: Any, address: Any) -> Any:
     """The int64 at `address` as other threads left it."""
 
@@ -91,6 +102,24 @@ def seen(typing: Any, address: Any) -> Any:
         return builder.load_atomic(pointer, "seq_cst", 8)
 
     return types.int64(types.int64), code
+
+
+PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}
+"""What tells a processor that a thread only looks, by its kind."""
+_KIND = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+
+
+@primitive
+def pause(typing: Any) -> Any:
+    """Take a moment, and leave the core to its other thread."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if _KIND in PAUSES:
+            name, given = PAUSES[_KIND]
+            instruction(builder, name, ir.VoidType(), [ir.Constant(I32, one) for one in given])
+        return context.get_dummy_value()
+
+    return types.void(), code
 
 
 if sys.platform == "win32":

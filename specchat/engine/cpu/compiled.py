@@ -19,7 +19,7 @@ from typing import Any
 
 from specchat.engine.model import vectors
 
-PASSES, CHOICE = "specchat.engine.cpu.chain", "specchat.engine.cpu.choice"
+PASSES, CHOICE = "specchat.engine.cpu.decoder", "specchat.engine.cpu.choice"
 """What is compiled when it is imported."""
 NEEDED = ("fma", "f16c")
 """What an x86 processor must have: without it, single operations become calls."""

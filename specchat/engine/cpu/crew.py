@@ -1,52 +1,73 @@
-"""Threads that run one compiled function together, and sleep between."""
+"""Threads that make passes together, and sleep where none comes for a while."""
 
 import threading
 import weakref
-from collections.abc import Callable
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Any
 
-Job = tuple[Callable[..., None], tuple[Any, ...]]
+import numpy as np
+from numpy.typing import NDArray
+
+from specchat.engine.cpu.orders import PASSED, announce, board, follow, lead, sent_for, take_back
+
+AWAKE = 0.002
+"""Seconds that a thread looks for the next pass, about what comes between two checks of a small model."""
+_LOOKS = 2000
+"""Looks by which it is found how long one takes."""
+
+Calls = SimpleQueue[bool]
 
 
 class Crew:
-    """Up to `size` threads, the caller being one of them; `active` work. What they run must let go of Python's lock."""
+    """Up to `size` threads, the caller being one of them; `active` work."""
 
     def __init__(self, size: int) -> None:
         self.active = size
-        self._jobs: list[SimpleQueue[Job | None]] = [SimpleQueue() for _ in range(size - 1)]
-        self._ended = threading.Semaphore(0)
+        self._board = board(size)
+        self._calls: list[Calls] = [SimpleQueue() for _ in range(size - 1)]
+        awake = looks() if size > 1 else 0
         threads = [
-            threading.Thread(target=_work, args=(number, jobs, self._ended), name=f"crew-{number}", daemon=True)
-            for number, jobs in enumerate(self._jobs, 1)
+            threading.Thread(target=_work, args=(self._board, number, calls, awake), name=f"crew-{number}", daemon=True)
+            for number, calls in enumerate(self._calls, 1)
         ]
         for thread in threads:
             thread.start()
         # Also at exit, before Python ends: a thread that wakes later is killed, and may take the process with it.
-        weakref.finalize(self, _dismiss, self._jobs, threads)
+        weakref.finalize(self, _dismiss, self._board, self._calls, threads)
 
-    def run(self, function: Callable[..., None], *arguments: Any) -> None:
-        """function(*arguments, thread, threads) in every active thread; back when all are."""
-        for jobs in self._jobs[: self.active - 1]:
-            jobs.put((function, (*arguments, self.active)))
-        function(*arguments, 0, self.active)
-        for _ in range(self.active - 1):
-            self._ended.acquire()
+    def run(self, *arguments: Any) -> None:
+        """`scoring.passed(*arguments, thread, threads)` in every active thread; back when all are."""
+        if self.active > 1:
+            announce(self._board)
+            for number, calls in enumerate(self._calls[: self.active - 1], 1):
+                if sent_for(self._board, number):
+                    calls.put(True)
+        lead(self._board, PASSED, *arguments, self.active)
 
 
-def _dismiss(queues: "list[SimpleQueue[Job | None]]", threads: list[threading.Thread]) -> None:
+def looks() -> int:
+    """How many looks for an order take AWAKE."""
+    alone = board(2)
+    times = []
+    for _ in range(3):
+        started = perf_counter()
+        follow(alone, PASSED, 1, 0, _LOOKS)
+        times.append(perf_counter() - started)
+    return max(_LOOKS, int(_LOOKS * AWAKE / min(times)))
+
+
+def _dismiss(shared: NDArray[np.int64], all_calls: list[Calls], threads: list[threading.Thread]) -> None:
     """Let the threads end, and wait until they have."""
-    for jobs in queues:
-        jobs.put(None)
+    take_back(shared)  # what was interrupted
+    for calls in all_calls:
+        calls.put(False)
     for thread in threads:
         if thread is not threading.current_thread():
             thread.join()
 
 
-def _work(number: int, jobs: "SimpleQueue[Job | None]", ended: threading.Semaphore) -> None:
-    while (job := jobs.get()) is not None:
-        function, (*arguments, threads) = job
-        try:
-            function(*arguments, number, threads)
-        finally:
-            ended.release()
+def _work(shared: NDArray[np.int64], number: int, calls: Calls, awake: int) -> None:
+    order = 0
+    while calls.get():
+        order = follow(shared, PASSED, number, order, awake)

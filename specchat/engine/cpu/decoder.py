@@ -10,12 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.cpu import passes
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.layout import Layout, laid_out
 from specchat.engine.cpu.parameters import Floats, Parameters
-from specchat.engine.cpu.scoring import ENTRIES, scored
+from specchat.engine.cpu.scoring import ENTRIES
 from specchat.engine.cpu.threads import ByRows
 from specchat.engine.cpu.workspace import Workspace
 from specchat.engine.model.cache import KVCache
@@ -27,12 +26,13 @@ from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.runs import STASH_ROWS, Runs, chain
 from specchat.engine.model.taps import Taps
-from specchat.engine.model.vectors import workers
+from specchat.engine.model.vectors import brief, workers
 from specchat.engine.pair import Quant
 from specchat.engine.threads import CORES
 
-TRIALS = 3
-"""Passes by which a number of threads is judged while loading."""
+TRIALS, MOMENT = (3, 20), 0.005
+"""The least and the most passes by which a number of threads is judged while loading: the least take a few
+milliseconds, or there are more."""
 
 
 class CpuDecoder(CachedDecoder):
@@ -82,11 +82,13 @@ class CpuDecoder(CachedDecoder):
     def _timed(self, rows: int, count: int) -> float:
         """Seconds in which so many threads read so many tokens."""
         self._count = count
-        times = []
-        for _ in range(TRIALS):
+        times: list[float] = []
+        for trial in range(1, TRIALS[1] + 1):
             started = self._clock()
             super().forward([0] * rows, 0)
             times.append(self._clock() - started)
+            if trial >= TRIALS[0] and sum(times) >= MOMENT:
+                break
         return min(times)
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
@@ -147,12 +149,9 @@ class CpuDecoder(CachedDecoder):
         self._crew.active = self._count or self._threads.of(rows).settled
         given = self._of_layers(self._parts(first, last, skip), runs, tapped)
         at = space.x, rows, start, layout.spans, layout.before
-        if scoring:
-            space.head_counters[:] = 0
-            of_head = self._of_head(self._parameters.last_norm, space.room(rows))
-            self._crew.run(scored, *at, ENTRIES, given, of_head)
-        else:
-            self._crew.run(passes.layers, *at, *given)
+        space.head_counters[:] = 0
+        of_head = self._of_head(self._parameters.last_norm, space.room(rows if scoring else 0))
+        self._crew.run(*at, ENTRIES, given, of_head, True, scoring)
         return torch.from_numpy(space.x[:rows].copy())
 
     def onward(
@@ -207,9 +206,10 @@ class CpuDecoder(CachedDecoder):
         )
 
     def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
-        # Several threads' passes are long, and learnt from one by one.
+        # Long passes are shared by threads, and learnt from one by one.
+        shared = self._threads.of(1).most > 1 and not brief(self.config)
         embed, tapped = self._parameters.embed, self.taps is not None and skip == NOTHING
-        if self._threads.of(1).most > 1 or isinstance(embed, Tensor) or tapped or len(tokens) > TILE:
+        if shared or isinstance(embed, Tensor) or tapped or len(tokens) > TILE:
             return []
         if start + len(tokens) + going.limit - 1 > self.context:
             return []
@@ -244,7 +244,9 @@ class CpuDecoder(CachedDecoder):
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
         self._space.head_counters[:] = 0
-        self._crew.run(passes.head, hidden.contiguous().numpy(), rows, *self._of_head(norm, self._space.room(rows)))
+        x, of_head = hidden.contiguous().numpy(), self._of_head(norm, self._space.room(rows))
+        nothing = self._chain(1)
+        self._crew.run(x, rows, 0, *nothing[:2], ENTRIES, self._of_layers(self._all), of_head, False, True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
 
     def _of_head(self, norm: Floats, logits: Floats) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from specchat.engine.cpu.atomics import call, word
 from specchat.engine.cpu.rowwise import added, scaled
 from specchat.engine.cpu.simd import inner
 from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, WIDTHS, four_bit_tile, tile
-from specchat.engine.model.vectors import FEW, LANES, panels_for
+from specchat.engine.model.vectors import LANES, panels_for
 
 ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK = range(8)
 """Columns of a table of products, int64. Address of the packed weights; how they lie; vectors of outputs; inputs;
@@ -27,6 +27,8 @@ COLUMNS = 8
 
 ROWS = 8
 """Most rows of a tile on any processor."""
+KERNELS = ROWS + 2
+"""What is kept of compiled products."""
 
 WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
 """Panels of a tile by its rows, for 32 vector registers of 512 bits."""
@@ -36,10 +38,10 @@ NARROW = {1: 4, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1}
 
 @cache
 def kernels(form: int) -> NDArray[np.int64]:
-    """The most rows of a tile here, and addresses of the compiled products with weights of this form, by rows.
+    """The most rows of a tile here, the most panels, and addresses of the compiled products by rows, with such weights.
 
-    int64 [ROWS + 1], of which the last may be empty. They are called with (x, row of x, row of the table of products,
-    y, row of y, first panel, last panel), addresses and counts of elements, and take at least FEW panels.
+    int64 [KERNELS], of which the last may be empty. They are called with (x, row of x, row of the table of products,
+    y, row of y, first panel, last panel), addresses and counts of elements, and take as many panels at least.
     """
     wide = WIDE if "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2] else NARROW
     try:
@@ -47,14 +49,14 @@ def kernels(form: int) -> NDArray[np.int64]:
     except Exception:  # whatever files of an earlier start may raise, or a full disk
         compiled.anew("what was compiled before cannot be used")
         _made.append([_made_for(form, rows, panels) for rows, panels in wide.items()])
-    addresses = np.zeros(ROWS + 1, np.int64)
-    addresses[: len(wide) + 1] = len(wide), *(function.address for function in _made[-1])
-    return addresses
+    found = np.zeros(KERNELS, np.int64)
+    found[: len(wide) + 2] = len(wide), max(wide.values()), *(function.address for function in _made[-1])
+    return found
 
 
 def kernels_of(table: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`kernels` of each form that a table of products has: int64 [FORMS, ROWS + 1]."""
-    found = np.zeros((FORMS, ROWS + 1), np.int64)
+    """`kernels` of each form that a table of products has: int64 [FORMS, KERNELS]."""
+    found = np.zeros((FORMS, KERNELS), np.int64)
     for form in set(table[:, FORM].tolist()):
         found[form] = kernels(form)
     return found
@@ -113,27 +115,40 @@ def _kept(columns: Callable[..., None], name: str) -> Any:
 
 
 @inner
+def functions_of(of: int, kernels: int) -> int:
+    """Where `kernels` of the weights of a product begins, a row of the table of products."""
+    functions: int = kernels + 8 * word(of, FORM) * KERNELS
+    return functions
+
+
+@inner
+def least(of: int, kernels: int) -> int:
+    """The least panels of a product at a time; of many rows also the most, which a core's cache holds meanwhile."""
+    panels: int = word(functions_of(of, kernels), 1)
+    return panels
+
+
+@inner
 def multiply(
     rows: int, x: int, x_row: int, of: int, kernels: int, extras: int, y: int, y_row: int, first: int, last: int
 ) -> None:
-    """Outputs of panels `first` to `last`, FEW or more of them, of `rows` rows.
+    """Outputs of panels `first` to `last`, as many as `least` or more, of `rows` rows.
 
     Args:
         x: float32 rows, `x_row` elements apart; y likewise, [rows, LANES * panels].
         of: a row of a table of products.
-        kernels: int64 [FORMS, ROWS + 1], what `kernels_of` returns.
+        kernels: int64 [FORMS, KERNELS], what `kernels_of` returns.
         extras: float32, biases and scales one after another.
     """
-    form = word(of, FORM)
-    functions = kernels + 8 * form * (ROWS + 1)
+    form, functions, few = word(of, FORM), functions_of(of, kernels), least(of, kernels)
     most = word(functions, 0)
     p = first
     while p < last:
-        q = last if rows <= most or last - p < 2 * FEW else p + FEW
+        q = last if rows <= most or last - p < 2 * few else p + few
         r = 0
         while r < rows:
             count = min(most, rows - r)
-            call(word(functions, count), x + 4 * r * x_row, x_row, of, y + 4 * r * y_row, y_row, p, q)
+            call(word(functions, 1 + count), x + 4 * r * x_row, x_row, of, y + 4 * r * y_row, y_row, p, q)
             r += count
         p = q
     size = (last - first) * LANES

@@ -1,4 +1,4 @@
-"""A pass over the layers and the scores of its rows in one function: threads that wake for it wake once."""
+"""A pass over the layers, the scores of rows, or one after the other, in one function: threads begin once for both."""
 
 from typing import Any
 
@@ -27,11 +27,13 @@ OF_HEAD = types.Tuple(head.nopython_signatures[0].args[2:-2])
         types.UniTuple(types.int64, 2),
         OF_LAYERS,
         OF_HEAD,
+        types.boolean,
+        types.boolean,
         types.int64,
         types.int64,
     ),
 )
-def scored(
+def passed(
     x: Any,
     rows: int,
     start: int,
@@ -40,12 +42,17 @@ def scored(
     entries: Any,
     of_layers: Any,
     of_head: Any,
+    through: bool,
+    scoring: bool,
     thread: int,
     threads: int,
 ) -> None:
-    """`passes.layers`, and `passes.head` of what it leaves in x; each has counters of its own, all zeros.
+    """`passes.layers` where x is to go `through` them, then `passes.head` of what is in x where that is wanted.
 
-    `entries` are ENTRIES; the layers end with all threads there, so that the head finds x as it will stay.
+    `entries` are ENTRIES; each has counters of its own, all zeros. The layers end with all threads there, so that the
+    head finds x as it will stay.
     """
-    run_layers(entries[0], (x, rows, start, runs, before, *of_layers, thread, threads))
-    run_head(entries[1], (x, rows, *of_head, thread, threads))
+    if through:
+        run_layers(entries[0], (x, rows, start, runs, before, *of_layers, thread, threads))
+    if scoring:
+        run_head(entries[1], (x, rows, *of_head, thread, threads))

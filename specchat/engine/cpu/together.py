@@ -3,11 +3,11 @@
 What a thread computes does not depend on who computes the rest.
 """
 
-from specchat.engine.cpu.atomics import relax, seen, taken, word
-from specchat.engine.cpu.products import PANELS, multiply
+from specchat.engine.cpu.atomics import pause, relax, seen, taken, word
+from specchat.engine.cpu.products import PANELS, least, multiply
 from specchat.engine.cpu.rowwise import added, gated
 from specchat.engine.cpu.simd import inner
-from specchat.engine.model.vectors import FEW, LANES
+from specchat.engine.model.vectors import LANES
 
 ARRIVED, LINE = 0, 8
 """Counters are a cache line apart: who arrived at a barrier, then the turns at each product."""
@@ -18,22 +18,29 @@ SPINS = 2000
 
 
 @inner
+def moment(looks: int) -> int:
+    """A moment after so many looks at a counter and one more; returns how many there were then."""
+    pause()
+    if (looks + 1) % SPINS == 0:
+        relax()
+    return looks + 1
+
+
+@inner
 def wait(counters: int, passed: int, threads: int) -> int:
     """Until all threads were here, for the `passed` + 1st time; returns how often that is."""
     if threads > 1:
         taken(counters, ARRIVED)
         looks = 0
         while seen(counters) < (passed + 1) * threads:
-            looks += 1
-            if looks % SPINS == 0:
-                relax()
+            looks = moment(looks)
     return passed + 1
 
 
 @inner
-def piece(panels: int, threads: int) -> int:
-    """Panels that a thread takes at a time."""
-    return panels if threads == 1 else max(FEW, -(-panels // (PIECES * threads) // FEW) * FEW)
+def piece(panels: int, few: int, threads: int) -> int:
+    """Panels that a thread takes at a time, a multiple of `few`."""
+    return panels if threads == 1 else max(few, -(-panels // (PIECES * threads) // few) * few)
 
 
 @inner
@@ -43,12 +50,12 @@ def turn(counters: int, which: int, threads: int, alone: int) -> int:
 
 
 @inner
-def end(index: int, panels: int, size: int) -> int:
-    """The panel after piece `index`, which has what would be less than FEW after it besides; 0 for no piece."""
+def end(index: int, panels: int, few: int, size: int) -> int:
+    """The panel after piece `index`, which has what would be less than `few` after it besides; 0 for no piece."""
     first = index * size
-    if panels - first < FEW:
+    if panels - first < few:
         return 0
-    return panels if panels - first - size < FEW else first + size
+    return panels if panels - first - size < few else first + size
 
 
 @inner
@@ -66,13 +73,13 @@ def product(
     threads: int,
 ) -> None:
     """y = x W^T + b."""
-    panels = word(of, PANELS)
-    size, index = piece(panels, threads), turn(counters, which, threads, 0)
-    last = end(index, panels, size)
+    panels, few = word(of, PANELS), least(of, kernels)
+    size, index = piece(panels, few, threads), turn(counters, which, threads, 0)
+    last = end(index, panels, few, size)
     while last:
         multiply(rows, x, x_row, of, kernels, extras, y, y_row, index * size, last)
         index = turn(counters, which, threads, index + 1)
-        last = end(index, panels, size)
+        last = end(index, panels, few, size)
 
 
 @inner
@@ -92,9 +99,9 @@ def onto(
     threads: int,
 ) -> None:
     """x = x + y W^T + b, x float32 [rows, hidden]."""
-    panels = word(of, PANELS)
-    size, index = piece(panels, threads), turn(counters, which, threads, 0)
-    last = end(index, panels, size)
+    panels, few = word(of, PANELS), least(of, kernels)
+    size, index = piece(panels, few, threads), turn(counters, which, threads, 0)
+    last = end(index, panels, few, size)
     while last:
         first = index * size
         multiply(rows, y, y_row, of, kernels, extras, own, own_row, first, last)
@@ -102,7 +109,7 @@ def onto(
             begin, stop = first * LANES, min(last * LANES, hidden)
             added(own + 4 * (r * own_row + begin), x + 4 * (r * hidden + begin), stop - begin)
         index = turn(counters, which, threads, index + 1)
-        last = end(index, panels, size)
+        last = end(index, panels, few, size)
 
 
 @inner
@@ -120,9 +127,9 @@ def gates(
     threads: int,
 ) -> None:
     """The first half of y = silu(x G^T) * (x U^T), `of` being G and U one after the other."""
-    panels = word(of, PANELS) // 2
-    size, index = piece(panels, threads), turn(counters, which, threads, 0)
-    last = end(index, panels, size)
+    panels, few = word(of, PANELS) // 2, least(of, kernels)
+    size, index = piece(panels, few, threads), turn(counters, which, threads, 0)
+    last = end(index, panels, few, size)
     while last:
         first = index * size
         for part in (0, panels):
@@ -131,4 +138,4 @@ def gates(
             gate = y + 4 * (r * y_row + first * LANES)
             gated(gate, gate + 4 * panels * LANES, (last - first) * LANES)
         index = turn(counters, which, threads, index + 1)
-        last = end(index, panels, size)
+        last = end(index, panels, few, size)

@@ -7,7 +7,7 @@ from specchat.engine.heads.mtp_settings import MtpSettings
 from specchat.engine.heads.settings import Eagle3Settings, Given, layer_of
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.runs import STASH_ROWS
-from specchat.engine.model.vectors import fits, workers
+from specchat.engine.model.vectors import brief, fits
 from specchat.engine.strategies import Head
 
 
@@ -32,7 +32,7 @@ def need(head: Head, files: Counted, target: ModelConfig, context: int) -> int:
 
 def compiles(layer: ModelConfig) -> bool:
     """Whether a layer of this shape may have a compiled one beside it, for chains: `cpu.head_layer`."""
-    return fits(layer) and workers(layer, 2) == 1
+    return fits(layer) and brief(layer)
 
 
 def _twice(head: Head, files: Given, target: ModelConfig) -> int:

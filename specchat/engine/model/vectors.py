@@ -5,9 +5,11 @@ from specchat.engine.model.config import ModelConfig
 LANES = 16
 """float32 numbers of a vector."""
 FEW = 8
-"""The least panels, vectors of outputs, at a time; of many rows also the most, which a core's cache holds meanwhile."""
-SMALL = 30_000_000
-"""Products of a pass that is over before several threads have begun."""
+"""The least panels, vectors of outputs, that every processor can take at a time."""
+SMALL = 4_000_000
+"""Products of a pass that threads would wait for each other in rather than share."""
+BRIEF = 30_000_000
+"""Weights of a model whose passes take no longer than several threads gain by and Python loses between two of them."""
 
 
 def fits(config: ModelConfig) -> bool:
@@ -23,3 +25,8 @@ def panels_for(outputs: int) -> int:
 def workers(config: ModelConfig, most: int, rows: int = 1) -> int:
     """The most threads that are of use to a pass of a model of this shape over so many rows, where there are `most`."""
     return most if rows * config.parameters() > SMALL else 1
+
+
+def brief(config: ModelConfig) -> bool:
+    """Whether one thread drafts a chain by a model of this shape in one call, however many there are."""
+    return config.parameters() <= BRIEF
