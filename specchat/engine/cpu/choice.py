@@ -7,12 +7,15 @@ import math
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
 from specchat.engine.cpu.atomics import address
 from specchat.engine.cpu.rowwise import exponential
 from specchat.engine.cpu.simd import (
+    F32,
+    I32,
     VECTOR,
     called,
     constant,
@@ -27,6 +30,7 @@ from specchat.engine.cpu.simd import (
 from specchat.engine.kernels.streams import FIRST, GOLDEN, SECOND, TOKEN
 from specchat.engine.model.vectors import LANES
 
+F64, I16 = ir.DoubleType(), ir.IntType(LANES)
 MOST_NOISE = 36.75
 """More than the noise of any token: -log(-log(1 - 2**-53))."""
 
@@ -46,6 +50,25 @@ def _below(key: np.uint64, token: int) -> float:
     return (float(np.int64(bits >> np.uint64(12))) + 0.5) * 2.0**-52
 
 
+@primitive
+def _any_above(typing: Any, scores: Any, first: Any, bound: Any) -> Any:
+    """Whether one of LANES scores is above, rounded as they are."""
+    kind = {types.float32: F32, types.float64: F64}[scores.dtype]
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made = context.make_array(signature.args[0])(context, builder, arguments[0])
+        vector = ir.VectorType(kind, LANES)
+        place = builder.bitcast(builder.gep(made.data, [arguments[1]]), vector.as_pointer())
+        rounded = context.cast(builder, arguments[2], types.float64, scores.dtype)
+        one = builder.insert_element(ir.Constant(vector, ir.Undefined), rounded, ir.Constant(I32, 0))
+        bounds = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
+        above = builder.fcmp_ordered(">", builder.load(place, align=kind_width), bounds)
+        return builder.icmp_unsigned("!=", builder.bitcast(above, I16), ir.Constant(I16, 0))
+
+    kind_width = scores.dtype.bitwidth // 8
+    return types.boolean(scores, types.int64, types.float64), code
+
+
 @called(["i8(f4[::1], u8, i8, i8)", "i8(f8[::1], u8, i8, i8)"])
 def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
     """argmax of scores + Gumbel noise of (seed, position, stream); -1 if all scores are -inf or NaN.
@@ -53,26 +76,33 @@ def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
     Logarithms are taken where the noise can lift a token to the best one so far: noise above d has the chance e**-d at
     most, and e**d is above the first terms of its series.
     """
-    top, best = -np.inf, -1
-    for token in range(len(scores)):
-        if scores[token] > top:
-            top, best = float(scores[token]), token
+    top, best, size = -np.inf, -1, len(scores)
+    for first in range(0, size, LANES):
+        last = min(first + LANES, size)
+        if last < first + LANES or _any_above(scores, first, top):
+            for token in range(first, last):
+                if scores[token] > top:
+                    top, best = float(scores[token]), token
     if best < 0:
         return -1
     key = _mixed(np.uint64(seed) + np.uint64(GOLDEN))
     key = _mixed(key + np.uint64(position) * np.uint64(GOLDEN) + np.uint64(1))
     key = _mixed(key + np.uint64(stream) * np.uint64(GOLDEN) + np.uint64(2))
     most = top - math.log(-math.log(1.0 - _below(key, best)))
-    for token in range(len(scores)):
-        score = float(scores[token])
-        less = most - score
-        if less < MOST_NOISE:
-            below = _below(key, token)
-            if less > 0.0 and below * (1.0 + less * (1.0 + less * (0.5 + less / 6.0))) > 1.0:
-                continue
-            noisy = score - math.log(-math.log(1.0 - below))
-            if noisy > most:
-                most, best = noisy, token
+    for first in range(0, size, LANES):
+        last = min(first + LANES, size)
+        if last == first + LANES and not _any_above(scores, first, most - MOST_NOISE):
+            continue
+        for token in range(first, last):
+            score = float(scores[token])
+            less = most - score
+            if less < MOST_NOISE:
+                below = _below(key, token)
+                if less > 0.0 and below * (1.0 + less * (1.0 + less * (0.5 + less / 6.0))) > 1.0:
+                    continue
+                noisy = score - math.log(-math.log(1.0 - below))
+                if noisy > most:
+                    most, best = noisy, token
     return best
 
 
