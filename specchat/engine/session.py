@@ -228,7 +228,7 @@ class Session:
                 yield from changes
         if meter.tally.steps and not meter.tally.drafted:
             self._plain_seen(meter, request.sampling)
-        stats = meter.stats(self.info.plain_speed(request.sampling))
+        stats = meter.stats(self.info.plain_speed(request.sampling), self.runner.executor.costs.plain_part)
         yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), stats)
 
     def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
@@ -278,7 +278,8 @@ class Session:
 
     def _plain_now(self, sampling: Sampling) -> float:
         """What plain replies would have now, in tokens per second; 0 when unknown."""
-        return self.info.plain_speed(sampling) / self.runner.executor.costs.slowness.value
+        costs = self.runner.executor.costs
+        return self.info.plain_speed(sampling) / (costs.slowness.value * costs.plain_part)
 
     def _plain_seen(self, meter: Meter, sampling: Sampling) -> None:
         """Keep the yardstick current: plain replies are measured anyway."""

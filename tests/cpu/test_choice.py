@@ -41,8 +41,9 @@ def test_a_token_far_below_wins_where_its_noise_is_the_largest() -> None:
 
 
 @pytest.mark.parametrize("scores", [[np.nan, 1.0, np.nan], [np.nan, -np.inf], [-np.inf, np.inf, np.inf], []])
-def test_scores_that_are_no_numbers_are_never_chosen(scores: list[float]) -> None:
-    values = np.array(scores, np.float32)
+@pytest.mark.parametrize("times", [1, 16])
+def test_scores_that_are_no_numbers_are_never_chosen(scores: list[float], times: int) -> None:
+    values = np.array(scores * times, np.float32)
     with np.errstate(invalid="ignore"):
         assert choice.drawn(values, 1, 2, 3) == sampler._drawn(values, 1, 2, 3)
 

@@ -10,7 +10,7 @@ import torch
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.cpu.threads import CLEAR, SHARE, TRIAL, Threads, choices, typical
+from specchat.engine.cpu.threads import CLEAR, SHARE, TRIAL, ByRows, Threads, choices, typical
 from specchat.engine.model.checkpoint import Checkpoint
 
 Machine = Callable[[int], float]
@@ -175,6 +175,17 @@ def test_counts_are_few_and_end_with_the_most() -> None:
     assert choices(1) == [1]
     assert choices(7) == [1, 2, 3, 4, 6, 7]
     assert choices(64) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+
+
+def test_few_rows_follow_many_downwards() -> None:
+    """Where nearly all passes are checks of drafts, a plain one would find a busy machine with too many threads."""
+    by_rows = ByRows(4, 4, lambda _, count: idle(count))
+    assert (by_rows.of(1).settled, by_rows.of(9).settled) == (4, 4)
+    run(by_rows.of(9), idle, 20, rows=9)
+    run(by_rows.of(9), busy, 40, rows=9)
+    assert (by_rows.of(9).settled, by_rows.of(1).settled) == (1, 1)
+    run(by_rows.of(1), idle, 700)
+    assert (by_rows.of(9).settled, by_rows.of(1).settled) == (1, 4), "and learn by themselves what is more"
 
 
 def test_something_that_comes_between_counts_for_nothing() -> None:

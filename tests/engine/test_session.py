@@ -10,6 +10,7 @@ from specchat.engine import measure
 from specchat.engine.api import Cancel, Count, Drafted, Event, Finished, Generate, Started, Stats, Step
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.meter import Meter
+from specchat.engine.decoding.slowness import Plain
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import UNSURE, Stop
 from specchat.engine.drafters.swift import SwiftDrafter
@@ -56,6 +57,7 @@ def test_on_a_slow_machine_plain_is_slow_too(session: Session, monkeypatch: pyte
     """All steps take four times what they did when the pair was loaded."""
     costs = session.runner.executor.costs
     monkeypatch.setattr(costs.slowness, "value", 4.0)
+    monkeypatch.setattr(costs, "_plain", Plain())
     monkeypatch.setattr(costs, "add", lambda _, stepped: setattr(costs, "usual_ms", stepped.verify_ms / 4.0))
     monkeypatch.setattr(session, "info", replace(session.info, plain_tokens_per_second=200.0))
     request = Generate(1, STORY, limits=Limits(24))

@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 
 TRIAL = 8
 """Passes by which a count is judged where it is a close thing."""
-CLEAR = 4
-"""Passes after which it is judged where all of them were slower, or all faster."""
+CLEAR, FAR = 4, 1.4
+"""Passes after which it is judged where all of them were slower, or all faster, or so many times on the whole."""
 SHARE = 0.02
 """Part of the time that trials may cost."""
 OWED = 2 * TRIAL
 """What earlier trials may have cost too much, in usual passes, when a machine that got faster is tried all the same."""
-CHANGED = 1.4
-"""So many times slower or faster than usual, and the machine is another than it was."""
+CHANGED, SOON = 1.4, 3
+"""So many times slower or faster than usual, and the machine is another than it was; slower so many times in a row, and
+that is sure."""
 GAIN = 0.95
 """What more threads must take at most of the time of fewer: those leave the processor to others."""
 FORGOTTEN = 1 / 32
@@ -59,6 +60,14 @@ class Threads:
         trial = self._trial
         return self._choices[self._at + trial.side] if trial is not None and trial.trying else self.settled
 
+    def at_most(self, count: int) -> None:
+        """Go on with so many where there are more; what passes usually take is learnt anew."""
+        if self.settled > count:
+            self._at = max(at for at, choice in enumerate(self._choices) if choice <= count)
+            self._trial = None
+            self._recent.clear()
+            self._usual.clear()
+
     def took(self, rows: int, seconds: float) -> None:
         """Learn that a pass over so many rows, with `next` threads, took so long."""
         if len(self._choices) == 1 or seconds <= 0:
@@ -73,7 +82,10 @@ class Threads:
         self._usual[rows] = usual * min(max(part, 1 / 2), 2) ** FORGOTTEN
         self._room = min(self._room + SHARE * part, TRIAL)
         self._recent.append(part)
-        if len(self._recent) == TRIAL:
+        newest = list(self._recent)[-SOON:]
+        if len(newest) == SOON and min(newest) > CHANGED:
+            self._begin(-1, typical(newest))
+        elif len(self._recent) == TRIAL:
             self._consider(typical(self._recent))
 
     def _consider(self, level: float) -> None:
@@ -109,9 +121,14 @@ class ByRows:
         """At most `few` and `many` threads, to begin with as many as are fastest by `seconds(rows, count)`."""
         self._few = _fastest(choices(few), lambda count: seconds(1, count))
         self._many = _fastest(choices(many), lambda count: seconds(MANY, count), self._few.settled)
+        self._most = self._many.settled
+        """That of many rows when it was asked for last."""
 
     def of(self, rows: int) -> Threads:
         """The count for passes over so many rows."""
+        if self._many.settled < self._most:
+            self._few.at_most(self._many.settled)  # which gain less by threads, and may come up seldom
+        self._most = self._many.settled
         return self._few if rows <= FEW_ROWS else self._many
 
     @property
@@ -122,6 +139,7 @@ class ByRows:
     def settle(self, count: int) -> None:
         """Use so many from here on."""
         self._few = self._many = Threads([count])
+        self._most = count
 
 
 def _fastest(counts: list[int], seconds: Callable[[int], float], least: int = 1) -> Threads:
@@ -152,8 +170,13 @@ class _Trial:
     def over(self) -> bool:
         """Whether enough is known, or enough was lost."""
         tried, kept = self._tried, self._kept
-        clear = len(tried) >= CLEAR and (max(tried) < min(kept) or max(kept) < min(tried))
+        clear = len(tried) >= CLEAR and (max(tried) < min(kept) or max(kept) < min(tried) or self._far)
         return clear or len(tried) == TRIAL or sum(tried) > 2 * TRIAL * self._before
+
+    @property
+    def _far(self) -> bool:
+        """Whether one is much slower than the other."""
+        return not 1 / FAR < typical(self._tried) / typical(self._kept) < FAR
 
     @property
     def won(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from time import perf_counter
 
-from specchat.engine.decoding.slowness import Slowness
+from specchat.engine.decoding.slowness import Plain, Slowness
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
@@ -168,7 +168,7 @@ class StepCosts:
 
     def forget(self) -> None:
         """Know nothing."""
-        self.slowness = Slowness()
+        self.slowness, self._plain = Slowness(), Plain()
         self.usual_ms = 0.0
         """What the last check takes where the machine is not slow."""
         self._checks, self._begun_checks = CheckCosts(), CheckCosts()
@@ -201,6 +201,7 @@ class StepCosts:
         check_ms = stepped.verify_ms / self.slowness.value
         checks = self._begun_checks if stepped.begun else self._checks
         if known := checks.known(rows):
+            self._plain.add(rows, stepped.verify_ms / known, self.slowness.value)
             check_ms = self.slowness.seen(stepped.verify_ms, known)
         self.usual_ms = known or check_ms
         checks.add(rows, check_ms)
@@ -229,6 +230,11 @@ class StepCosts:
         """Milliseconds that one more drafted token adds to a draft; 0 while none was seen."""
         slow = self.slowness.value
         return self._lines.get(family, Line()).further(self.draft(family) / slow) * slow
+
+    @property
+    def plain_part(self) -> float:
+        """How slow plain steps are beside what `slowness` says of all."""
+        return self._plain.part
 
     @property
     def other_ms(self) -> float:

@@ -37,11 +37,11 @@ class Meter:
         # From the start, not from the last step: a device's step may have begun before that one ended.
         return max(0.0, elapsed_ms - self.tally.milliseconds - stepped.draft_ms - stepped.verify_ms)
 
-    def stats(self, plain_tokens_per_second: float) -> Stats:
-        """The figures so far. The speed-up is over plain decoding as measured for this pair on this machine, and as
-        slow as the reply's own steps were."""
+    def stats(self, plain_tokens_per_second: float, plain_part: float = 1.0) -> Stats:
+        """The figures so far. The speed-up is over plain decoding as measured for this pair on this machine, and
+        `plain_part` times as slow as the reply's own steps were."""
         return self.tally.stats(
-            plain_tokens_per_second / self.slowness,
+            plain_tokens_per_second / (self.slowness * plain_part),
             prompt_tokens=self.prompt_tokens,
             reused_tokens=self.reused_tokens,
             ttft_ms=self.ttft_ms,
