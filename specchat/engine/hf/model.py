@@ -16,8 +16,8 @@ from specchat.engine.model.runs import Runs
 
 RIDING = 16
 """Tokens that a pass reads again beside its own; more go before it, so that they are not read once more by the next."""
-CACHES = ("past_key_values", "cache_params", "state")
-"""What networks call their caches."""
+CACHES = ("cache", "past_key_values", "cache_params", "state")
+"""What networks call their caches, those of transformers before 5.24 the second."""
 
 
 class HfModel:
