@@ -19,7 +19,7 @@ from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.runs import chain
-from specchat.engine.model.vectors import FEW, LANES
+from specchat.engine.model.vectors import FEW, LANES, attention_room
 
 Floats = NDArray[np.float32]
 _layers: Any = passes.layers
@@ -65,7 +65,7 @@ class CompiledLayer:
         self._parts = np.ones((1, 2), np.bool_)
         self._wide = np.zeros((TILE, LANES * int(self._table[:, PANELS].max())), np.float32)
         self._own = np.zeros((1, 2, TILE, max(hidden, FEW * LANES)), np.float32)
-        self._scores = np.zeros((1, 2 * size + capacity + LANES), np.float32)
+        self._scores = np.zeros((1, attention_room(capacity, size)), np.float32)
         self._untapped = np.full(2, -1), np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
         self._counters = np.zeros(6 * LINE, np.int64)
         self._layouts = [laid_out(chain(max(1, rows))) for rows in range(TILE + 1)]

@@ -4,83 +4,19 @@ The threads wait for each other five times a layer. The function reads like `mod
 compared in the tests; what it writes differs in the last bits.
 """
 
-import math
 from typing import Any
 
 import numpy as np
 
 from specchat.engine.cpu.atomics import address, word
+from specchat.engine.cpu.attending import attention
 from specchat.engine.cpu.products import COLUMNS, INPUTS
-from specchat.engine.cpu.rowwise import attend, copied, norm, turned
-from specchat.engine.cpu.simd import called, inner
+from specchat.engine.cpu.rowwise import copied, norm
+from specchat.engine.cpu.simd import called
 from specchat.engine.cpu.together import gates, onto, product, turn, wait
 
 QKV, OUT, GATE_UP, DOWN = range(4)
 """The products of a layer, in the table of products."""
-
-
-@inner
-def attention(
-    head: int,
-    kv_heads: int,
-    group: int,
-    size: int,
-    start: int,
-    runs: int,
-    count: int,
-    before: int,
-    stashes: int,
-    stashed: int,
-    stash_jump: int,
-    head_norms: int,
-    eps: np.float32,
-    keys: int,
-    values: int,
-    cos: int,
-    sin: int,
-    qkv: int,
-    qkv_row: int,
-    scores: int,
-) -> None:
-    """The query heads that share key-value head `head`: their results take the queries' places in `qkv`.
-
-    The slots of the cache are those of a chain, so a run overwrites what a run before it left there. `head_norms` is 0
-    without any; `stash_jump` is the elements from a stashed key to its value.
-    """
-    scale = 1.0 / math.sqrt(size)
-    width = 4 * size
-    one, other, rated = scores, scores + width, scores + 2 * width
-    row = 0
-    for run in range(count):
-        place, rows = start + word(runs, 4 * run), word(runs, 4 * run + 1)
-        first, last = word(runs, 4 * run + 2), word(runs, 4 * run + 3)
-        for i in range(first, last):
-            kept = stashes + width * (word(before, i) * kv_heads + head)
-            copied(kept, keys + width * (place - last + i), size)
-            copied(kept + 4 * stash_jump, values + width * (place - last + i), size)
-        for i in range(rows):
-            key = qkv + 4 * (row + i) * qkv_row + width * (kv_heads * group + head)
-            value = key + width * kv_heads
-            slot = keys + width * (place + i)
-            if head_norms:
-                norm(key, head_norms + width, one, size, eps)
-                key = one
-            turned(key, cos + width * (place + i), sin + width * (place + i), slot, size)
-            copied(value, values + width * (place + i), size)
-            if stashed >= 0:
-                kept = stashes + width * ((stashed + row + i) * kv_heads + head)
-                copied(slot, kept, size)
-                copied(value, kept + 4 * stash_jump, size)
-        for i in range(rows):
-            for g in range(group):
-                out = qkv + 4 * (row + i) * qkv_row + width * (head * group + g)
-                query = out
-                if head_norms:
-                    norm(query, head_norms, one, size, eps)
-                    query = one
-                turned(query, cos + width * (place + i), sin + width * (place + i), other, size)
-                attend(other, keys, values, place + i + 1, size, scale, rated, out)
-        row += rows
 
 
 @called(
@@ -134,7 +70,7 @@ def layers(
         parts: bool [layers, 2]: which attentions and MLPs take part.
         wide: float32 [>= rows, the widest product's outputs], shared.
         own: float32 [threads, 2, >= rows, hidden, but LANES * FEW at least].
-        scores: float32 [threads, 2 head_dim + capacity + LANES].
+        scores: float32 [threads, what `vectors.attention_room` says].
         given: address of what the first attention is given in the place of x with its norm, float32 [rows, inputs]; 0
             where that is not so.
         tapped: int64 [layers + 1]: where among `slots` what x is after so many layers is kept, -1 where it is not.
@@ -191,6 +127,7 @@ def layers(
                     eps,
                     address(keys) + entries,
                     address(values) + entries,
+                    keys.shape[2],
                     address(cos),
                     address(sin),
                     ys,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
 from specchat.engine.cpu.rowwise import added, scaled
-from specchat.engine.cpu.simd import inner
+from specchat.engine.cpu.simd import inner, wide_vectors
 from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, WIDTHS, four_bit_tile, tile
 from specchat.engine.model.vectors import LANES, panels_for
 
@@ -43,7 +43,7 @@ def kernels(form: int) -> NDArray[np.int64]:
     int64 [KERNELS], of which the last may be empty. They are called with (x, row of x, row of the table of products,
     y, row of y, first panel, last panel), addresses and counts of elements, and take as many panels at least.
     """
-    wide = WIDE if "+avx512f" in cpu_target.target_context.codegen().magic_tuple()[2] else NARROW
+    wide = WIDE if wide_vectors() else NARROW
     try:
         _made.append([_made_for(form, rows, panels) for rows, panels in wide.items()])
     except Exception:  # whatever files of an earlier start may raise, or a full disk
@@ -64,17 +64,25 @@ def kernels_of(table: NDArray[np.int64]) -> NDArray[np.int64]:
 
 _made: list[Any] = []
 """The compiled products, which live as long as the process."""
-HALVES = {1: 4, 2: 4}
-"""Panels of a tile of float16 weights by its rows, where vectors of 8 lanes are widened in less time than of 16."""
+FEW_ROWS = {1: 4, 2: 4}
+"""Panels of a tile of float16 weights by its rows, where widening takes longer than sums."""
+HALVING = "znver4"
+"""What has AVX-512 and widens 8 numbers in less than half the time of 16: it makes 512 bits of two halves."""
 SIGNATURE = types.void(*[types.int64] * 7)
 
 
 def _made_for(form: int, rows: int, panels: int) -> Any:
     if form == FOUR_BIT:
         return _four_bit(rows, panels)
-    if form == FLOAT16 and rows in HALVES:
-        return _dense(form, rows, min(panels, HALVES[rows]), LANES // 2)
+    if form == FLOAT16 and rows in FEW_ROWS:
+        return _dense(form, rows, min(panels, FEW_ROWS[rows]), LANES if _whole() else LANES // 2)
     return _dense(form, rows, panels)
+
+
+def _whole() -> bool:
+    """Whether 16 numbers are best widened at a time."""
+    _, name, _ = cpu_target.target_context.codegen().magic_tuple()
+    return wide_vectors() and name != HALVING
 
 
 def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from specchat.engine.cpu.compiled import keeping, use_folder
@@ -37,6 +38,12 @@ def called(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """A function that Python calls as well, compiled for these types when it is imported."""
     made: Callable[[Callable[..., Any]], Any] = _njit(signature, nogil=True, error_model="numpy", cache=keeping())
     return made
+
+
+def wide_vectors() -> bool:
+    """Whether this processor has registers for vectors of 16, and 32 of them."""
+    _, _, features = cpu_target.target_context.codegen().magic_tuple()
+    return "+avx512f" in features
 
 
 Primitive = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -8,7 +8,7 @@ from specchat.engine.cpu.together import LINE
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.runs import STASH_ROWS
-from specchat.engine.model.vectors import FEW, LANES
+from specchat.engine.model.vectors import FEW, LANES, attention_room
 
 Floats = NDArray[np.float32]
 
@@ -32,7 +32,7 @@ class Workspace:
         self.x: Floats = np.zeros((PREFILL_ROWS, c.hidden), np.float32)
         self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * int(table[:-1, PANELS].max())), np.float32)
         self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(c.hidden, FEW * LANES)), np.float32)
-        self.scores: Floats = np.zeros((threads, slots + LANES + 2 * c.head_dim), np.float32)
+        self.scores: Floats = np.zeros((threads, attention_room(slots, c.head_dim)), np.float32)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
         self.stashes: Floats = np.zeros((2, c.layers, 0, c.kv_heads, c.head_dim), np.float32)
         self.counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)

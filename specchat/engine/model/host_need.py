@@ -4,7 +4,7 @@ from typing import Literal
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.parts import block
-from specchat.engine.model.vectors import FEW, LANES, panels_for, workers
+from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for, workers
 
 ROWS, VERIFY_ROWS, TREE_ROWS = 128, 16, 64
 """Rows of a prefill pass, rows that get logits, and nodes of a tree."""
@@ -19,7 +19,8 @@ PACKING: dict[ReadAs, int] = {"quantised": 7, "half": 3, "whole": 6}
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
     """What a compiled pass keeps, as `cpu.decoder` makes it, with the nodes of a tree and rows of logits."""
     widest = LANES * max(panels_for(sum(m.outputs)) for m in block(c).products)
-    own = workers(c, threads, VERIFY_ROWS) * (2 * ROWS * max(c.hidden, FEW * LANES) + capacity + LANES + 2 * c.head_dim)
+    for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + attention_room(capacity, c.head_dim)
+    own = workers(c, threads, VERIFY_ROWS) * for_one
     tree = 2 * c.layers * TREE_ROWS * c.kv_heads * c.head_dim
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)
     return 4 * (2 * capacity * c.head_dim + ROWS * (c.hidden + widest) + own + tree + logits)

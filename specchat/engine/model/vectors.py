@@ -6,6 +6,8 @@ LANES = 16
 """float32 numbers of a vector."""
 FEW = 8
 """The least panels, vectors of outputs, that every processor can take at a time."""
+QUERIES = 4
+"""Queries that look at keys together."""
 SMALL = 4_000_000
 """Products of a pass that threads would wait for each other in rather than share."""
 BRIEF = 30_000_000
@@ -20,6 +22,11 @@ def fits(config: ModelConfig) -> bool:
 def panels_for(outputs: int) -> int:
     """Vectors that hold so many outputs, or weights for them."""
     return max(FEW, -(-outputs // LANES))
+
+
+def attention_room(slots: int, size: int) -> int:
+    """float32 numbers that attention takes for itself, over a cache of so many slots and heads of `size`."""
+    return (1 + 2 * QUERIES) * size + QUERIES * (slots + LANES)
 
 
 def workers(config: ModelConfig, most: int, rows: int = 1) -> int:

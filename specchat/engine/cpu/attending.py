@@ -1,0 +1,278 @@
+"""Attention over the cache: a few queries at a time look at the same keys and values.
+
+What a query gets does not depend on the others: its sums have one order, and what lies behind its own place weighs 0.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from specchat.engine.cpu.atomics import word
+from specchat.engine.cpu.rowwise import copied, exponential, norm, turned
+from specchat.engine.cpu.simd import (
+    I32,
+    VECTOR,
+    WORDS,
+    constant,
+    constants_primitive,
+    each_vector,
+    emitted,
+    fma,
+    folded,
+    inner,
+    load,
+    primitive,
+    splat,
+    spread,
+    store,
+    wide_vectors,
+)
+from specchat.engine.cpu.tiles import FLOAT32, tile
+from specchat.engine.model.vectors import LANES, QUERIES
+
+KEYS = 4
+"""Keys that are multiplied at a time: their sums end in one vector."""
+PANELS = 4 if wide_vectors() else 1
+"""Vectors of a value whose sums of QUERIES queries registers hold."""
+
+
+@inner
+def attention(
+    head: int,
+    kv_heads: int,
+    group: int,
+    size: int,
+    start: int,
+    runs: int,
+    count: int,
+    before: int,
+    stashes: int,
+    stashed: int,
+    stash_jump: int,
+    head_norms: int,
+    eps: float,
+    keys: int,
+    values: int,
+    slots: int,
+    cos: int,
+    sin: int,
+    qkv: int,
+    qkv_row: int,
+    scratch: int,
+) -> None:
+    """The query heads that share key-value head `head`: their results take the queries' places in `qkv`.
+
+    The slots of the cache are those of a chain, so a run overwrites what a run before it left there. `head_norms` is 0
+    without any; `stash_jump` is the elements from a stashed key to its value; `scratch` has `vectors.attention_room`.
+    """
+    width = 4 * size
+    one, queries = scratch, scratch + width
+    row = 0
+    for run in range(count):
+        place, rows = start + word(runs, 4 * run), word(runs, 4 * run + 1)
+        first, last = word(runs, 4 * run + 2), word(runs, 4 * run + 3)
+        for i in range(first, last):
+            kept = stashes + width * (word(before, i) * kv_heads + head)
+            copied(kept, keys + width * (place - last + i), size)
+            copied(kept + 4 * stash_jump, values + width * (place - last + i), size)
+        for i in range(rows):
+            key = qkv + 4 * (row + i) * qkv_row + width * (kv_heads * group + head)
+            value = key + width * kv_heads
+            slot = keys + width * (place + i)
+            if head_norms:
+                norm(key, head_norms + width, one, size, eps)
+                key = one
+            turned(key, cos + width * (place + i), sin + width * (place + i), slot, size)
+            copied(value, values + width * (place + i), size)
+            if stashed >= 0:
+                kept = stashes + width * ((stashed + row + i) * kv_heads + head)
+                copied(slot, kept, size)
+                copied(value, kept + 4 * stash_jump, size)
+        asked = 0
+        while asked < rows * group:
+            together = QUERIES if rows * group - asked >= QUERIES else 1
+            for j in range(asked, asked + together):
+                query = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
+                turns = width * (place + j // group)
+                if head_norms:
+                    norm(query, head_norms, one, size, eps)
+                    query = one
+                turned(query, cos + turns, sin + turns, queries + width * (j - asked), size)
+            _attend(together, asked, group, place + 1, queries, keys, values, size, slots)
+            for j in range(asked, asked + together):
+                out = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
+                copied(queries + width * (QUERIES + j - asked), out, size)
+            asked += together
+        row += rows
+
+
+@inner
+def _attend(
+    count: int, first: int, group: int, seen: int, queries: int, keys: int, values: int, size: int, slots: int
+) -> None:
+    """softmax(query keys^T / sqrt(size)) values for `count` queries, 1 or QUERIES of them.
+
+    Args:
+        first: the number of the first: of queries with numbers below `group`, the first `seen` entries count, of
+            the next `group` one more, and so on.
+        queries: float32 [QUERIES, size], a multiple of LANES; the results [QUERIES, size] follow, then scores
+            [QUERIES, slots + LANES].
+        keys, values: float32 [slots, size].
+    """
+    outs = queries + 4 * QUERIES * size
+    scores, row = outs + 4 * QUERIES * size, slots + LANES
+    most = seen + (first + count - 1) // group
+    if count == QUERIES:
+        _dots(QUERIES, queries, keys, size, -(-most // KEYS) * KEYS, scores, row)
+    else:
+        _dots(1, queries, keys, size, -(-most // KEYS) * KEYS, scores, row)
+    padded = -(-most // LANES) * LANES
+    for j in range(count):
+        own = scores + 4 * j * row
+        behind = seen + (first + j) // group
+        _filled(own, behind, padded, -np.inf)
+        _exponentials(own, padded, _peak(own, padded), 1.0 / math.sqrt(size))
+        _filled(own, behind, padded, 0.0)
+    d = 0
+    while d < size:
+        left = size - d >= PANELS * LANES
+        if count == QUERIES and left:
+            tile(FLOAT32, QUERIES, PANELS, LANES, scores, row, values + 4 * d, size, LANES, most, outs + 4 * d, size)
+            d += PANELS * LANES
+        elif count == 1 and size - d >= 4 * LANES:
+            tile(FLOAT32, 1, 4, LANES, scores, row, values + 4 * d, size, LANES, most, outs + 4 * d, size)
+            d += 4 * LANES
+        else:
+            for j in range(count):
+                of, out = scores + 4 * j * row, outs + 4 * (j * size + d)
+                tile(FLOAT32, 1, 1, LANES, of, row, values + 4 * d, size, LANES, most, out, size)
+            d += LANES
+    for j in range(count):
+        _times(outs + 4 * j * size, size, 1.0 / _total(scores + 4 * j * row, padded))
+
+
+@constants_primitive
+def _dots(typing: Any, rows: Any, queries: Any, keys: Any, size: Any, count: Any, out: Any, row: Any) -> Any:
+    """out[r, i] = the sum of queries[r, j] keys[i, j] over `size` j, a multiple of LANES, for `count` keys, of KEYS.
+
+    out is float32, its rows `row` elements apart; `rows` is a constant.
+    """
+    most = rows.literal_value if wide_vectors() else 1
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        queries, keys, size, count, out, row = arguments[1:]
+        with cgutils.for_range(builder, builder.sdiv(count, constant(KEYS))) as loop:
+            first = builder.mul(loop.index, constant(KEYS))
+            for begun in range(0, rows.literal_value, most):
+                sums = [[cgutils.alloca_once(builder, VECTOR) for _ in range(KEYS)] for _ in range(most)]
+                for slot in (slot for of in sums for slot in of):
+                    builder.store(splat(0.0), slot)
+
+                def add(at: Any, first: Any = first, begun: int = begun, sums: Any = sums) -> None:
+                    places = [builder.mul(builder.add(first, constant(i)), size) for i in range(KEYS)]
+                    seen = [load(builder, keys, builder.add(place, at)) for place in places]
+                    for r, of in enumerate(sums, begun):
+                        query = load(builder, queries, builder.add(builder.mul(constant(r), size), at))
+                        for slot, key in zip(of, seen, strict=True):
+                            builder.store(fma(builder, query, key, builder.load(slot)), slot)
+
+                each_vector(builder, size, add)
+                summed = _sums(builder, [builder.load(slot) for of in sums for slot in of])
+                for r in range(most):
+                    place = builder.add(builder.mul(constant(begun + r), row), first)
+                    lanes = ir.Constant(ir.VectorType(I32, KEYS), [KEYS * r + i for i in range(KEYS)])
+                    store(builder, builder.shuffle_vector(summed, summed, lanes), out, place)
+
+    return emitted([rows], 6, emit)
+
+
+def _sums(builder: Any, vectors: list[Any]) -> Any:
+    """The sums of the lanes of 4 or 16 vectors, one a lane, each lane joined in one order whatever there is beside."""
+
+    def halved(a: Any, b: Any, run: int) -> Any:
+        """Runs of 2 `run` lanes of a, then of b, each half the other's added."""
+        lanes = [i for i in range(2 * LANES) if i // run % 2 == 0]
+        halves = (ir.Constant(WORDS, lanes), ir.Constant(WORDS, [i + run for i in lanes]))
+        return builder.fadd(*(builder.shuffle_vector(a, b, half) for half in halves))
+
+    run = LANES
+    while run := run // 2:
+        pairs = zip(vectors[::2], vectors[1::2] or vectors, strict=True)
+        vectors = [halved(a, b, run) for a, b in pairs]
+    return vectors[0]
+
+
+@primitive
+def _filled(typing: Any, x: Any, first: Any, last: Any, value: Any) -> Any:
+    """x[first] ... x[last - 1] = value, float32."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, first, last, value = arguments
+        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+            store(builder, value, x, builder.add(first, loop.index))
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3, types.float32), code
+
+
+@primitive
+def _times(typing: Any, x: Any, size: Any, factor: Any) -> Any:
+    """x = x * factor; float32 [size], a multiple of LANES."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, size, factor = arguments
+        times = spread(builder, factor)
+        each_vector(builder, size, lambda at: store(builder, builder.fmul(load(builder, x, at), times), x, at))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32), code
+
+
+@primitive
+def _total(typing: Any, x: Any, size: Any) -> Any:
+    """The sum of `size` float32, a multiple of LANES."""
+    return _reduced(0.0, lambda builder, a, b: builder.fadd(a, b))
+
+
+@primitive
+def _peak(typing: Any, x: Any, size: Any) -> Any:
+    """The largest of `size` float32, a multiple of LANES."""
+    return _reduced(float("-inf"), lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
+
+
+def _reduced(start: float, join: Callable[[Any, Any, Any], Any]) -> Any:
+    """The lanes joined, and then each other; of an address and a count."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, size = arguments
+        slot = cgutils.alloca_once(builder, VECTOR)
+        builder.store(splat(start), slot)
+        each_vector(
+            builder, size, lambda at: builder.store(join(builder, builder.load(slot), load(builder, x, at)), slot)
+        )
+        return folded(builder, builder.load(slot), lambda a, b: join(builder, a, b))
+
+    return types.float32(types.int64, types.int64), code
+
+
+@primitive
+def _exponentials(typing: Any, x: Any, size: Any, shift: Any, scale: Any) -> Any:
+    """x = e**((x - shift) * scale); float32 [size], a multiple of LANES."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, size, shift, scale = arguments
+        less, times = spread(builder, shift), spread(builder, scale)
+
+        def one(at: Any) -> None:
+            moved = builder.fmul(builder.fsub(load(builder, x, at), less), times)
+            store(builder, exponential(builder, moved), x, at)
+
+        each_vector(builder, size, one)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32, types.float32), code
