@@ -64,14 +64,15 @@ def made(
     copy: Copy | None = None,
     skip: Skip = NOTHING,
     eos: Collection[int] = (),
+    prompt: Sequence[int] = PROMPT,
 ) -> Chain:
-    """A draft after PROMPT, of which the model has yet to read `unread` tokens."""
+    """A draft after a prompt, of which the model has yet to read `unread` tokens."""
     stops = Stops(StepCosts())
     drafts = HostDrafts({"draft": CachedModel(decoder)}, decoder.vocab, stops)
-    drafts.begin(sampling, PROMPT, eos)
+    drafts.begin(sampling, prompt, eos)
     cached = drafts._models["draft"]
-    cached.model.write(PROMPT[:-unread], 0)
-    cached.tokens = PROMPT[:-unread]
+    cached.model.write(prompt[:-unread], 0)
+    cached.tokens = list(prompt[:-unread])
     if taught is None:
         stops.off = True
     else:
@@ -248,6 +249,29 @@ def test_a_copy_is_asked_for_where_a_chain_ends() -> None:
         assert whole[:at] == found[:at]
         assert whole[LIMIT:] == ([11, 12] if at == LIMIT else [])
     assert quick.chains == 3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6])
+def test_what_followed_the_same_words_is_guessed_and_changes_nothing(temperature: float) -> None:
+    """Where the guess is right wholly, in part and not at all, and where the chain ends within it."""
+    quick, slow = pair(demo_model("draft"))
+    story = made(slow, Sampling(), prompt=PROMPT)[0]
+    right, wrong = 0, 0
+    for seed in range(12):
+        sampling = Sampling(temperature=temperature, seed=seed)
+        # What the model says next stands in the prompt, with another token in it at one place.
+        place = seed % len(story)
+        prompt = [*PROMPT, *story[:place], 99, *story[place + 1 :], 11, *PROMPT]
+        for limit, eos, taught_by in ((LIMIT, (), None), (5, (), None), (LIMIT, (story[4],), None), (9, (), taught(2))):
+            before = np.zeros(0) if quick._chains is None else quick._chains._trust.copy()
+            found = made(quick, sampling, limit, unread=1 + seed % 3, eos=eos, taught=taught_by, prompt=prompt)
+            assert found == made(slow, sampling, limit, unread=1 + seed % 3, eos=eos, taught=taught_by, prompt=prompt)
+            assert quick._chains is not None
+            if len(before):
+                right += int((quick._chains._trust > before).sum())
+                wrong += int((quick._chains._trust < before).sum())
+    assert right > 5
+    assert wrong > 5
 
 
 def test_scores_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:

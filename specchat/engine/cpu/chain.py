@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 
 from specchat.engine.cpu.atomics import address
 from specchat.engine.cpu.choice import drawn, probability
-from specchat.engine.cpu.layout import laid_out
+from specchat.engine.cpu.guessing import guess, judged, unknown
 from specchat.engine.cpu.rowwise import copied, norm
 from specchat.engine.cpu.scoring import ENTRIES, OF_HEAD, OF_LAYERS, run_head, run_layers
 from specchat.engine.cpu.simd import called, constant, constants_primitive, emitted, inner, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, widened
 from specchat.engine.kernels.streams import TOKEN
 from specchat.engine.model.going import Going
-from specchat.engine.model.runs import chain
 from specchat.engine.model.vectors import LANES
 
 _drawn: Any = drawn
@@ -54,14 +53,27 @@ def _looked_up(form: int, packed: int, token: int, inputs: int, out: int) -> Non
         _column(FLOAT32, packed, token, inputs, out)
 
 
+@inner
+def _chosen(logits: Any, row: int, temperature: np.float32, seed: np.uint64, position: int, scores: Any) -> int:
+    """The token that a row of logits gives at a position, -1 for none; its `scores` are filled."""
+    if temperature > 0:
+        for i in range(len(scores)):
+            scores[i] = logits[row, i] / temperature
+        found: int = _drawn(scores, seed, position, TOKEN)
+        return found
+    token, top = -1, np.float32(-np.inf)
+    for i in range(len(scores)):
+        scores[i] = logits[row, i]
+        if scores[i] > top:
+            top, token = scores[i], i
+    return token
+
+
 @called(
     types.int64(
+        *[types.int64] * 6,
         types.Array(types.int64, 1, "C"),
-        types.int64,
-        types.int64,
-        types.int64,
-        types.int64,
-        types.Array(types.int64, 2, "C"),
+        types.Array(types.float64, 1, "C"),
         types.Array(types.int64, 2, "C"),
         types.Array(types.int64, 1, "C"),
         types.Array(types.float32, 2, "C"),
@@ -83,13 +95,15 @@ def _looked_up(form: int, packed: int, token: int, inputs: int, out: int) -> Non
     ),
 )
 def drafted(
-    fed: Any,
+    rows: int,
     start: int,
     limit: int,
+    ahead: int,
     embed: int,
     form: int,
-    first: Any,
-    one: Any,
+    said: Any,
+    trust: Any,
+    run: Any,
     before: Any,
     x: Any,
     entries: Any,
@@ -110,14 +124,18 @@ def drafted(
     tokens: Any,
     confidence: Any,
 ) -> int:
-    """Draft up to `limit` tokens after those of `fed`; their number, or -1 where all scores of one are -inf or NaN.
+    """Draft up to `limit` tokens; their number, or -1 where all scores of one are -inf or NaN.
 
     Args:
-        fed: int64 [rows], the tokens that go through first; the cache holds all before slot `start`.
+        rows: how many tokens go through first, from slot `start` on; the cache holds all before.
+        ahead: how many more may go with them, of which it is guessed that they come; see `guessing.py`.
         embed: address of the packed embeddings, which lie in `form`.
-        first, one: int64 [1, 4]: the rows of `fed` as a run, and a run of one row; `before` is empty.
+        said: int64 [slots + 1], the tokens by their slots, up to those that go through first; what is guessed and drafted
+            is put after them.
+        trust: of `guessing.guess`.
+        run: int64 [1, 4], rows as a run; `before` is empty.
         x: float32 [>= rows, hidden]; of a head the features of the rows, which stand a slot before their tokens.
-        entries: of `layers` and of `head`.
+        entries: of `layers` and of `head`, whose logits have 1 + `ahead` rows.
         inputs: float32 [>= rows, 2 hidden] of a head's attention, its norms of tokens and of features [2, hidden], and
             `made` [slots, hidden], which is filled with the features it made; of no rows where this is not a head.
         onto_normed: whether a head adds to normed features; `eps` is of the `norms`.
@@ -128,13 +146,14 @@ def drafted(
             included, and after a token of `ends`, int64 [any].
         scores: float32 [vocab]; `tokens` and `confidence`, int64 and float64 [>= limit], are filled.
     """
-    hidden, rows, vocab = x.shape[1], len(fed), len(scores)
-    headed = len(inputs) > 0
+    hidden, headed = x.shape[1], len(inputs) > 0
     to, width = (address(inputs), 8 * hidden) if headed else (address(x), 4 * hidden)
-    for r in range(rows):
-        _looked_up(form, embed, fed[r], hidden, to + r * width)
-    run, logits = first, of_head[_LOGITS]
-    for n in range(limit):
+    logits, n = of_head[_LOGITS], 0
+    while n < limit:
+        end = start + rows
+        length, guessed = guess(said, end, min(ahead, limit - n - 1), trust)
+        for r in range(rows + guessed):
+            _looked_up(form, embed, said[start + r], hidden, to + r * width)
         if headed:
             for r in range(rows):
                 token, feature, row = to + r * width, to + r * width + 4 * hidden, address(x) + 4 * r * hidden
@@ -142,44 +161,40 @@ def drafted(
                 norm(row, address(norms) + 4 * hidden, feature, hidden, eps)
                 if onto_normed:
                     copied(feature, row, hidden)
+        run[0, 1] = rows + guessed
         of_layers[_COUNTERS][:] = 0
-        run_layers(entries[0], (x, rows, start - headed, run, before, *of_layers, 0, 1))
+        run_layers(entries[0], (x, rows + guessed, start - headed, run, before, *of_layers, 0, 1))
         of_head[_COUNTERS][:] = 0
-        run_head(entries[1], (x[rows - 1 : rows], 1, *of_head, 0, 1))
+        run_head(entries[1], (x[rows - 1 : rows + guessed], 1 + guessed, *of_head, 0, 1))
         if headed:
             copied(address(x), address(made) + 4 * start * hidden, rows * hidden)
             copied(address(x) + 4 * (rows - 1) * hidden, address(x), hidden)
-        start += rows
-        rows, run = 1, one
-        token = -1
-        if temperature > 0:
-            for i in range(vocab):
-                scores[i] = logits[0, i] / temperature
-            token = _drawn(scores, seed, start, TOKEN)
-        else:
-            top = np.float32(-np.inf)
-            for i in range(vocab):
-                scores[i] = logits[0, i]
-                if scores[i] > top:
-                    top, token = scores[i], i
-        if token < 0:
-            return -1
-        tokens[n], confidence[n] = token, probability(scores, token)
-        place = 0
-        while place < shares.shape[1] - 1 and shares[0, place] < confidence[n]:
-            place += 1
-        for end in ends:
-            if token == end:
-                return n + 1
-        chance *= shares[1, place]
-        if chance * shares[2, place] < least:
-            return n + 1
-        _looked_up(form, embed, token, hidden, to)
-    return limit
+        right = 0
+        while True:
+            token = _chosen(logits, right, temperature, seed, end + right, scores)
+            if token < 0:
+                return -1
+            tokens[n], confidence[n] = token, probability(scores, token)
+            place = 0
+            while place < shares.shape[1] - 1 and shares[0, place] < confidence[n]:
+                place += 1
+            n += 1
+            for last in ends:
+                if token == last:
+                    return n
+            chance *= shares[1, place]
+            if chance * shares[2, place] < least:
+                return n
+            if right == guessed or token != said[end + right]:
+                break
+            right += 1
+        judged(trust, length, guessed, right)
+        start, rows = end + right, 1
+        said[start] = token
+    return n
 
 
 _drafted: Any = drafted
-_ONE = laid_out(chain(1))
 NO_FEATURES: tuple[Any, ...] = (*[np.zeros((0, 0), np.float32)] * 3, False, 0.0)
 """What `drafted` takes where no head drafts."""
 
@@ -196,33 +211,39 @@ class Chains:
         self,
         embed: NDArray[Any],
         vocab: int,
+        said: NDArray[np.int64],
         x: NDArray[np.float32],
         of_layers: tuple[Any, ...],
         of_head: tuple[Any, ...],
         of_features: tuple[Any, ...] = NO_FEATURES,
     ) -> None:
-        """`embed` is packed, of `vocab` tokens; `of_layers` and `of_head` are what the passes take after their rows,
-        and `of_features` what `drafted` takes of a head after these."""
-        self._last, self._of_features = vocab - 1, of_features
+        """`embed` is packed, of `vocab` tokens; `said` has the tokens by slots; `of_layers` and `of_head` are what the
+        passes take after their rows, and `of_features` what `drafted` takes of a head after these."""
+        self._last, self._said, self._of_features = vocab - 1, said, of_features
         self._embed, self._x, self._of_layers, self._of_head = embed, x, of_layers, of_head
         self._form = form_of(embed)
+        self._ahead = 0 if len(of_features[0]) else len(of_head[_LOGITS]) - 1
+        self._trust = unknown()
+        self._run, self._before = np.zeros((1, 4), np.int64), np.zeros(0, np.int64)
         self._scores: dict[int, NDArray[np.float32]] = {}
 
     def drafted(self, tokens: Sequence[int], start: int, going: Going) -> list[tuple[int, float]]:
         """As `CachedDecoder.drafted`."""
         # A target may choose a padding token that a draft has no row for.
-        fed = np.minimum(np.array(tokens, np.int64), self._last)
+        self._said[start : start + len(tokens)] = np.minimum(np.array(tokens, np.int64), self._last)
         made, confidence = np.empty(going.limit, np.int64), np.empty(going.limit, np.float64)
         scores = self._scores.setdefault(going.vocab, np.empty(going.vocab, np.float32))
         count = _drafted(
-            fed,
+            len(tokens),
             start,
             going.limit,
+            self._ahead,
             self._embed.ctypes.data,
             self._form,
-            laid_out(chain(len(tokens))).spans if len(tokens) > 1 else _ONE.spans,
-            _ONE.spans,
-            _ONE.before,
+            self._said,
+            self._trust,
+            self._run,
+            self._before,
             self._x,
             ENTRIES,
             self._of_layers,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
+from specchat.engine.cpu.guessing import MANY
 from specchat.engine.cpu.layout import Layout, laid_out
 from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.scoring import ENTRIES
@@ -92,6 +93,8 @@ class CpuDecoder(CachedDecoder):
         return min(times)
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+        if runs is None:
+            self._say(tokens, start)
         if len(tokens) > TILE or skip != NOTHING:
             return super().forward(tokens, start, skip, runs)
         with self._timing(len(tokens)):
@@ -101,9 +104,16 @@ class CpuDecoder(CachedDecoder):
         rows, layers = len(tokens), self.config.layers
         if rows > TILE:
             return super().scored(tokens, start, runs)
+        if runs is None:
+            self._say(tokens, start)
         with self._timing(rows):
             self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, self._tapped(0, layers), scoring=True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
+
+    def _say(self, tokens: Sequence[int], start: int) -> None:
+        """Remember what goes through from slot `start` on, for guesses; a token without an embedding as the last one."""
+        if start + len(tokens) <= self.context:
+            self._space.said[start : start + len(tokens)] = np.minimum(tokens, self.config.vocab - 1)
 
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:
@@ -215,9 +225,9 @@ class CpuDecoder(CachedDecoder):
             return []
         if self._chains is None or skip is not self._skipped:
             parts, self._skipped = self._parts(0, self.config.layers, skip), skip
-            one = np.zeros((1, self._space.logits.shape[1]), np.float32)
-            of_head = self._of_head(self._parameters.last_norm, one)
-            self._chains = Chains(embed, self.config.vocab, self._space.x, self._of_layers(parts), of_head)
+            space, logits = self._space, np.zeros((1 + MANY, self._space.logits.shape[1]), np.float32)
+            of_head = self._of_head(self._parameters.last_norm, logits)
+            self._chains = Chains(embed, self.config.vocab, space.said, space.x, self._of_layers(parts), of_head)
         return self._chains.drafted(tokens, start, going)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:

@@ -52,7 +52,9 @@ class HeadChain:
         self._features = np.zeros((TILE, hidden), np.float32)
         both = np.stack([norm.numpy() for norm in norms[:2]])
         of_features = (inputs, both, made.numpy(), onto_normed, eps)
-        self._chains = Chains(embed, vocab, self._features, of_layers(inputs.ctypes.data), of_head, of_features)
+        said = np.zeros(len(made) + 1, np.int64)
+        of = of_layers(inputs.ctypes.data)
+        self._chains = Chains(embed, vocab, said, self._features, of, of_head, of_features)
 
     def drafted(self, tokens: Sequence[int], start: int, features: Tensor, going: Going) -> list[tuple[int, float]]:
         """As `CachedDecoder.drafted`, for up to TILE tokens with the features float32 [rows, hidden] before them."""

@@ -20,6 +20,7 @@ class Workspace:
         x: float32 [PREFILL_ROWS, hidden], the hidden states of a pass's rows.
         wide: float32 [PREFILL_ROWS, width of the widest product].
         own, scores: float32 [threads, ...], what each thread has for itself.
+        said: int64 [slots + 1], the tokens that went through last, by their slots, and one more.
         logits: float32 [rows, width of the head], of the most rows so far.
         stashes: float32 [2, layers, STASH_ROWS, kv_heads, head_dim], keys and values of a tree; of no rows before
             `stash` was called.
@@ -33,6 +34,7 @@ class Workspace:
         self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * int(table[:-1, PANELS].max())), np.float32)
         self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(c.hidden, FEW * LANES)), np.float32)
         self.scores: Floats = np.zeros((threads, attention_room(slots, c.head_dim)), np.float32)
+        self.said = np.zeros(slots + 1, np.int64)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
         self.stashes: Floats = np.zeros((2, c.layers, 0, c.kv_heads, c.head_dim), np.float32)
         self.counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
