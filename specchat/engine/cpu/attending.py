@@ -55,7 +55,7 @@ def attention(
     stashed: int,
     stash_jump: int,
     head_norms: int,
-    eps: float,
+    eps: np.float32,
     keys: int,
     values: int,
     slots: int,

@@ -130,8 +130,8 @@ def drafted(
         rows: how many tokens go through first, from slot `start` on; the cache holds all before.
         ahead: how many more may go with them, of which it is guessed that they come; see `guessing.py`.
         embed: address of the packed embeddings, which lie in `form`.
-        said: int64 [slots + 1], the tokens by their slots, up to those that go through first; what is guessed and drafted
-            is put after them.
+        said: int64 [slots + 1], the tokens by their slots, up to those that go through first; after them is put what
+            is guessed and drafted.
         trust: of `guessing.guess`.
         run: int64 [1, 4], rows as a run; `before` is empty.
         x: float32 [>= rows, hidden]; of a head the features of the rows, which stand a slot before their tokens.

@@ -93,8 +93,7 @@ class CpuDecoder(CachedDecoder):
         return min(times)
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
-        if runs is None:
-            self._say(tokens, start)
+        self._space.say(tokens, start, runs)
         if len(tokens) > TILE or skip != NOTHING:
             return super().forward(tokens, start, skip, runs)
         with self._timing(len(tokens)):
@@ -104,16 +103,10 @@ class CpuDecoder(CachedDecoder):
         rows, layers = len(tokens), self.config.layers
         if rows > TILE:
             return super().scored(tokens, start, runs)
-        if runs is None:
-            self._say(tokens, start)
+        self._space.say(tokens, start, runs)
         with self._timing(rows):
             self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, self._tapped(0, layers), scoring=True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
-
-    def _say(self, tokens: Sequence[int], start: int) -> None:
-        """Remember what goes through from slot `start` on, for guesses; a token without an embedding as the last one."""
-        if start + len(tokens) <= self.context:
-            self._space.said[start : start + len(tokens)] = np.minimum(tokens, self.config.vocab - 1)
 
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:

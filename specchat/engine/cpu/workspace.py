@@ -1,5 +1,7 @@
 """What compiled passes write besides the cache: rows, partial sums, scores, counters, and a tree's entries."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,7 +9,7 @@ from specchat.engine.cpu.products import PANELS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.runs import STASH_ROWS
+from specchat.engine.model.runs import STASH_ROWS, Runs
 from specchat.engine.model.vectors import FEW, LANES, attention_room
 
 Floats = NDArray[np.float32]
@@ -39,6 +41,11 @@ class Workspace:
         self.stashes: Floats = np.zeros((2, c.layers, 0, c.kv_heads, c.head_dim), np.float32)
         self.counters = np.zeros(LINE * (1 + 5 * c.layers), np.int64)
         self.head_counters = np.zeros(2 * LINE, np.int64)
+
+    def say(self, tokens: Sequence[int], start: int, runs: Runs | None) -> None:
+        """Keep a chain that goes through from slot `start` on, a token without an embedding as the last one."""
+        if runs is None and start + len(tokens) < len(self.said):
+            self.said[start : start + len(tokens)] = np.minimum(tokens, self._shape.vocab - 1)
 
     def room(self, rows: int) -> Floats:
         """`logits`, with so many rows at least."""

@@ -46,8 +46,6 @@ def best_guess(source: Occurrences, end: Sequence[int], limit: int, ends: Collec
     One of `ends` is the last token of a path.
     """
     best = NOTHING
-    if not source.has(end):
-        return best
     matches = list(source.matches(end, LONGEST, CANDIDATES))
     for length in sorted({length for length, _ in matches}, reverse=True)[:LENGTHS]:
         if best.score >= min(limit, SPREAD * length):
@@ -143,10 +141,11 @@ class SuffixDrafter:
     def guess(self, text: Sequence[int], limit: int) -> Guess:
         """The better of what this text and what earlier replies suggest; this text's among equals."""
         self._here.grow(text)
-        end = text[-LONGEST:]
-        ends = self._drafts.ends
-        here, before = (best_guess(of, end, limit, ends) for of in (self._here, self._earlier.places))
-        return here if here.score >= before.score else before
+        best, end, ends = NOTHING, text[-LONGEST:], self._drafts.ends
+        for of in (self._here, self._earlier.places):
+            if of.has(text) and (guess := best_guess(of, end, limit, ends)).score > best.score:
+                best = guess
+        return best
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
