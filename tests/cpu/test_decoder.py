@@ -53,6 +53,17 @@ def test_a_row_is_what_it_is_alone(family: str, tmp_path: Path) -> None:
         assert torch.equal(decoder.logits(decoder.forward(ids[100 : 100 + rows], 100)), alone[100 : 100 + rows])
 
 
+@pytest.mark.parametrize("size", [64, 80])
+def test_heads_of_several_vectors(size: int, tmp_path: Path) -> None:
+    """That registers hold wholly, or all but the last of them."""
+    shape = FAMILY["qwen3"] | {"head_dim": size}
+    opened, ids = Checkpoint.open(checkpoint(tmp_path / "m", **shape)), tokens(60)
+    decoder = CpuDecoder(opened)
+    alone = one_by_one(decoder, ids)
+    torch.testing.assert_close(alone, whole(Decoder(opened), ids), atol=1e-4, rtol=1e-4)
+    assert torch.equal(whole(decoder, ids), alone)
+
+
 @pytest.mark.parametrize("quant", ["nf4", "fp4", "int8"])
 def test_quantised_weights_are_what_the_plain_decoder_unpacks(quant: Quant, tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes")

@@ -37,7 +37,7 @@ TRIED = 1
 TRIAL_SHARE = 0.018
 """What trials of all models may lose, as a share of the time."""
 NEVER = float("inf")
-RETHOUGHT = 4
+RETHOUGHT = 8
 """Drafts of a model after which what it promises is worked out anew."""
 SOONEST, LATEST = 8, 64
 """Steps that a trial is waited for."""
