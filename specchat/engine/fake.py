@@ -183,7 +183,7 @@ class FakeEngine:
         return self._reply is not None and self._reply.id == reply
 
     def _load(self, request: Load) -> None:
-        self._ready.append(Loading(f"reading {request.pair.target.label}", 0.1))
+        self._ready.append(Loading(f"reading {request.pair.target.short}", 0.1))
         if self.holds_loads:
             return
         if self._load_failures:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Literal
 
 from specchat.engine.backends import DEFAULT_BACKEND
@@ -58,6 +59,11 @@ class ModelSource:
     @property
     def label(self) -> str:
         return self.path or "/".join(part for part in (self.repo, self.file) if part) or "?"
+
+    @property
+    def short(self) -> str:
+        """The label, of a path its last two parts: where the place is known."""
+        return str(PurePath(*PurePath(self.path).parts[-2:])) if self.path else self.label
 
     @property
     def is_gguf(self) -> bool:

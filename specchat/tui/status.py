@@ -21,8 +21,8 @@ _RUNNING = {
 }
 
 
-def header_sides(session: Session) -> tuple[Content, Content]:
-    """Title; pair, persona, strategy, temperature and seed."""
+def header_sides(session: Session) -> tuple[Content, ...]:
+    """Title; pair, persona, strategy, temperature and seed, and the same without the last ones, for narrow windows."""
     settings, reply = session.settings, session.last_reply
     made_here = reply is not None and (not reply.ended or bool(reply.steps))  # an imported one has no seed
     seed = settings.seed if settings.seed is not None else reply.seed if reply is not None and made_here else None
@@ -36,7 +36,8 @@ def header_sides(session: Session) -> tuple[Content, Content]:
         f"seed {seed}" if seed is not None else "new seed each reply",
     ]
     title = styled("specchat", ".strong") + "   " + session.conversation.title
-    return title, styled(" · ".join(part for part in parts if part), ".quiet")
+    said = [part for part in parts if part]
+    return title, *(styled(" · ".join(said[:count]), ".quiet") for count in range(len(said), 0, -1))
 
 
 def loading_words(loading: Loading | None) -> str:

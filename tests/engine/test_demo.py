@@ -2,16 +2,20 @@
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
 from measure.drafted import DRAFTED, tokens_a_step
+from specchat.config.catalog import load_catalog
 from specchat.config.paths import PACKAGE, demo_model
 from specchat.engine import check
+from specchat.engine.api import Finished, Generate
 from specchat.engine.check import LENGTHS, QUICK_SAMPLINGS, SAMPLINGS, CheckPrompt, CheckResult, run
-from specchat.engine.options import Message, Speculation
+from specchat.engine.options import Limits, Message, Speculation
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
+from specchat.tui.composing.suggestions import SUGGESTIONS
 
 PROMPTS = PACKAGE / "demo" / "prompts.jsonl"
 
@@ -46,6 +50,17 @@ def test_it_drafts_as_far_as_the_documentation_says(
     monkeypatch.setattr(demo.runner.executor.stops, "off", True)
     chats = [("", prompt.messages) for prompt in prompts(2, skip=2)]
     assert tokens_a_step(demo, Speculation(strategy, DRAFTED[strategy][0]), chats)[""] >= least
+
+
+@pytest.mark.parametrize(("prompt", "words"), list(zip(SUGGESTIONS, ("a fox", "the draft", "def "), strict=True)))
+def test_it_answers_what_an_empty_chat_suggests(prompt: str, words: str, demo: Session) -> None:
+    """Whatever the seed, drawn as the pair is by default."""
+    sampling = load_catalog(None).find("demo").sampling
+    for seed in range(12):
+        request = Generate(1, (Message("user", prompt),), replace(sampling, seed=seed), Limits(24))
+        *_, last = demo.generate(request)
+        assert isinstance(last, Finished)
+        assert words in last.text.lower()
 
 
 @pytest.mark.cpu

@@ -42,6 +42,11 @@ def test_the_verdict(accepted: tuple[int, ...], strategy: str, words: str, pays:
     assert found.pays is pays
 
 
+def test_nothing_is_said_to_be_drafted_or_not_of_a_reply_without_steps() -> None:
+    imported = reply_of([], Speculation("plain"))
+    assert diagnose(imported) == Diagnosis("not measured: no steps are recorded")
+
+
 def test_auto_tells_who_drafted() -> None:
     steps_of = [*[step_of(4, 5)] * 14, *[step_of(5, 6, strategy="lookup")] * 5, step_of(0, 0, strategy="plain")]
     found = diagnose(reply_of(steps_of, Speculation.of("auto")), strategies=INFO.strategies)

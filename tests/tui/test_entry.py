@@ -164,6 +164,7 @@ async def test_values_are_set_or_refused_and_given_back() -> None:
             ("/model bgi", "did you mean big?"),
             ("/theme inkk", "did you mean ink?"),
             ("/strategy zzz", "there is no strategy zzz"),
+            ("/model zzz", "there is no pair zzz; F3 shows all"),
         ):
             await write(app, pilot, command, "escape", "enter")
             assert words in status(app)

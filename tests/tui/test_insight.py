@@ -451,3 +451,11 @@ def test_less_than_is_shown_has_no_sign() -> None:
     rows = "\n".join(row.plain for row in ledger_rows(ledger, 70))
     assert "0.0 s" in rows
     assert "-0.0 s" not in rows
+
+
+def test_the_ledger_explains_only_the_columns_it_shows() -> None:
+    ledger = Ledger()
+    ledger.add(reply_of([step_of(4, 5)], Speculation.of("draft", 5)))
+    for width, shown in ((70, True), (50, False)):
+        rows = " ".join(row.plain for row in ledger_rows(ledger, width))
+        assert ("plain:" in rows) == (" plain " in rows.split("took:")[0]) == shown

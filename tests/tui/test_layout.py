@@ -70,6 +70,26 @@ async def test_there_is_no_panel_before_something_was_asked() -> None:
         assert not panel.display
 
 
+@pytest.mark.parametrize(
+    ("width", "beside"), [(40, "demo · draft"), (60, "demo · draft x5 · T 0.7"), (120, "each reply")]
+)
+async def test_the_title_has_room_beside_what_is_set(width: int, beside: str) -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(width, 20)) as pilot:
+        await loaded(app, pilot)
+        await wait_until(pilot, lambda: beside in screen_text(app).split("\n")[0])
+        assert "specchat   new chat  " in screen_text(app).split("\n")[0]
+
+
+@pytest.mark.parametrize(("height", "hinted"), [(14, False), (15, True), (24, True)])
+async def test_low_windows_have_hints_where_there_is_room(height: int, hinted: bool) -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(60, height)) as pilot:
+        await loaded(app, pilot)
+        await pilot.pause()
+        assert ("ctrl+q quit" in screen_text(app)) == hinted
+
+
 async def test_the_footer_says_all_under_the_cursor() -> None:
     async with answered(LONG, (120, 36)) as (app, pilot):
         reply = app.session.last_reply

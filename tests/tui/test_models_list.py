@@ -149,6 +149,16 @@ async def test_all_that_is_known_of_a_model_can_be_read(
         await wait_until(pilot, lambda: app.screen is not screen)
 
 
+async def test_what_is_known_of_a_model_is_wrapped_beside_the_scrollbar(start: Callable[[], SpecchatApp]) -> None:
+    app = start()
+    async with app.run_test(size=(40, 12)) as pilot:
+        screen = await mark(app, pilot, "demo")
+        await wait_until(pilot, lambda: screen.query_one("#about", VerticalScroll).max_scroll_y)
+        await wait_until(pilot, lambda: "fits" in screen_text(app).rpartition("──  │")[2])
+        facts = screen_text(app).rpartition("──  │")[2].split("\n")[1:-1]
+        assert {fact[3:16].strip() for fact in facts} <= {"", "fits", "size", "licence", "strategies"}
+
+
 async def test_the_hints_name_what_can_be_done_in_the_room_there_is(
     start: Callable[[], SpecchatApp], tmp_path: Path
 ) -> None:

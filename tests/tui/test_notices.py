@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
+from textual.widgets._toast import Toast
 
 from specchat.engine.fake import FakeEngine
 from specchat.tui import notice
@@ -80,6 +81,16 @@ async def test_when_another_pair_is_chosen() -> None:
         app.chat.say("no model is loaded: F3 chooses one", bad=True)
         use_pair(app.chat, CATALOG.pairs[1])
         assert "F3 chooses one" not in status(app)
+
+
+async def test_warnings_leave_the_prompt_free() -> None:
+    app = make_app(FakeEngine(), replace(LAUNCH, warnings=("The folder cannot be made.",)))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await loaded(app, pilot)
+        await wait_until(pilot, lambda: "cannot be made" in screen_text(app))
+        toast, entry = app.screen.query_one(Toast).region, app.screen.query_one("#entry").region
+        assert toast.height
+        assert not toast.intersection(entry)
 
 
 @pytest.mark.parametrize("size", [(40, 14), (60, 15), (80, 24)])

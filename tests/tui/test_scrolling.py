@@ -11,7 +11,7 @@ from textual.widgets import OptionList
 
 from specchat.config.paths import shipped
 from specchat.config.presets import load_presets
-from specchat.engine.fake import FakeEngine
+from specchat.engine.fake import INFO, FakeEngine
 from specchat.tui.app import SpecchatApp
 
 SIZES = [(40, 12), (60, 15), (80, 24)]
@@ -92,3 +92,35 @@ async def test_every_setting_comes_into_view(size: tuple[int, int]) -> None:
             assert focused.id not in seen
             seen.add(focused.id)
         assert {"theme", "stop", "strategy", "acceptance"} <= seen
+
+
+async def test_the_help_has_the_keys_of_everywhere_after_those_of_here() -> None:
+    app = app_with_much()
+    async with app.run_test(size=(80, 200)) as pilot:
+        await opened(app, pilot, "help")
+        titles = ("in the prompt", "everywhere", "in the transcript", "commands", "token view")
+        places = [screen_text(app).index(f"  {title}  ") for title in titles]
+        assert places == sorted(places)
+        assert "copied from the chat copied from" in screen_text(app)
+
+
+@pytest.mark.parametrize(("width", "hint"), [(40, " tab moves · esc closes "), (60, " numbers · esc closes ")])
+async def test_a_hint_is_cut_between_its_words(width: int, hint: str) -> None:
+    app = app_with_much()
+    async with app.run_test(size=(width, 15)) as pilot:
+        await opened(app, pilot, "settings")
+        await wait_until(pilot, lambda: hint in screen_text(app))
+        await pilot.resize_terminal(80, 24)
+        await wait_until(pilot, lambda: "up and down change numbers · esc closes" in screen_text(app))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+async def test_why_a_strategy_cannot_be_used_can_be_read(width: int) -> None:
+    reason = "this pair has no such heads; [pair.heads] in models.toml names them all, one after the other"
+    statuses = [
+        replace(one, available=False, reason=reason) if one.name == "medusa" else one for one in INFO.strategies
+    ]
+    app = make_app(FakeEngine(info=replace(INFO, strategies=tuple(statuses))))
+    async with app.run_test(size=(width, 60)) as pilot:
+        await opened(app, pilot, "settings")
+        await wait_until(pilot, lambda: reason in " ".join(screen_text(app).replace("│", " ").split()))

@@ -10,6 +10,7 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Limits
 from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.screens.about import AboutScreen
+from specchat.tui.widgets.welcome import Welcome
 
 DEMO = replace(LAUNCH, fallback=CATALOG.pairs[0])
 
@@ -26,6 +27,35 @@ async def test_a_stranger_is_told_what_it_is_and_what_to_ask(size: tuple[int, in
             assert f"{number} {words}" in shown
         assert "Press 1, 2 or 3" in shown
         assert "exact" not in shown
+
+
+async def test_the_suggestions_have_a_row_each_in_the_smallest_window() -> None:
+    app = make_app(FakeEngine(), DEMO)
+    async with app.run_test(size=(40, 12)) as pilot:
+        await loaded(app, pilot)
+        await wait_until(pilot, lambda: "3 Write a Python" in screen_text(app))
+        shown = screen_text(app)
+        assert all(f"{number} {words[:30]}" in shown for number, words in enumerate(SUGGESTIONS, 1))
+        assert "write below" in shown
+
+
+async def test_nothing_is_drawn_before_there_is_room() -> None:
+    welcome = Welcome()
+    welcome.show_pair(None, "demo", "", built_in=True)
+    assert str(welcome.render()) == ""
+
+
+async def test_what_loads_is_said_once() -> None:
+    engine = FakeEngine()
+    engine.holds_loads = True
+    app = make_app(engine, DEMO)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await wait_until(pilot, lambda: "reading" in screen_text(app))
+        assert screen_text(app).count("reading models/demo") == 1
+        assert "Built-in demo model" in screen_text(app)
+        await app.chat.do("about")
+        await wait_until(pilot, lambda: "demo is being loaded" in screen_text(app))
+        assert "no model is loaded" not in screen_text(app)
 
 
 async def test_another_pair_is_not_called_tiny() -> None:
@@ -60,6 +90,7 @@ async def test_hardware_and_exactness_are_in_the_about_view() -> None:
         assert isinstance(app.screen, AboutScreen)
         await wait_until(pilot, lambda: "nothing is computed" in screen_text(app))
         assert "measured here at load" in screen_text(app)
+        assert "drafts change no token" in screen_text(app)
 
 
 async def test_while_a_reply_streams_the_status_says_so_and_the_first_token_is_timed() -> None:

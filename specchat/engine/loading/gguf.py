@@ -61,7 +61,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
                 raise ModelError(f"{pair.draft.label} cannot draft: {RUNNING}. Leave the draft out, or take another.")
         elif checkpoint is not None:
             other = checkpoint.tokenizer()
-            progress(Loading(f"reading {pair.draft.label}", 0.5))
+            progress(Loading(f"reading {pair.draft.short}", 0.5))
             draft = host_model(checkpoint, target.context, checkpoint.kept(pair.draft.quant), drafting=True)
         dictionary = dictionary_of(pair, tokenizer, other)
         draft = None if draft is None else translated(draft, dictionary, target.vocab)
@@ -100,7 +100,7 @@ def _located(source: ModelSource, progress: Progress) -> Path:
 
 def _model(pair: PairSpec, source: ModelSource, path: Path, progress: Progress, share: float) -> GgufModel:
     def told(read: float) -> None:
-        progress(Loading(f"reading {source.label}", share + 0.3 * read))
+        progress(Loading(f"reading {source.short}", share + 0.3 * read))
 
     options: GgufOptions = source.gguf
     settings = Settings(pair.context or DEFAULT_CONTEXT, options.threads, options.cache, options.flash_attention)

@@ -53,11 +53,11 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     make_room()
     place, note = _placed(pair, files, small)
     context = files.longest(pair.context or DEFAULT_CONTEXT)
-    progress(Loading(f"reading {pair.target.label}", 0.1))
+    progress(Loading(f"reading {pair.target.short}", 0.1))
     target = HfModel(files.read(place, pair.target.quant), context, pair.target.label)
     draft = None
     if pair.draft is not None and small is not None:
-        progress(Loading(f"reading {pair.draft.label}", 0.5))
+        progress(Loading(f"reading {pair.draft.short}", 0.5))
         draft = translated(_draft(pair.draft, small, context, place), dictionary, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)

@@ -56,7 +56,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             return nullcontext()
         return compiled.telling(lambda: show("compiling for this processor", shown.fraction or 0.0))
 
-    show(f"reading {pair.target.label}", 0.1)
+    show(f"reading {pair.target.short}", 0.1)
     context = pair.context or DEFAULT_CONTEXT
     threads = CORES if compiled.expected() else 0
     placement = place(pair, target, draft, context, threads=threads)
@@ -65,11 +65,11 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             if compiled.unavailable():
                 placement = place(pair, target, draft, context)
             compiled.unavailable(compiled.CHOICE)  # made here rather than in the first reply
-    show(f"reading {pair.target.label}", 0.1)
+    show(f"reading {pair.target.short}", 0.1)
 
     def about_draft() -> None:
         if pair.draft is not None:
-            show(f"reading {pair.draft.label}", 0.5)
+            show(f"reading {pair.draft.short}", 0.5)
 
     def loaded(plan: Plan, note: str) -> Session:
         with telling(plan):

@@ -3,7 +3,7 @@
 SUGGESTIONS = (
     "Tell me a story about a fox and a lamp.",
     "How does speculative decoding work?",
-    "Write a Python function that reverses a string.",
+    "Write a Python function to reverse a string.",
 )
 """The built-in pair answers these well; each has its number as key while nothing is written."""
 

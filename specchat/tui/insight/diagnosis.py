@@ -121,6 +121,8 @@ def _idle(info: PairInfo | None) -> str:
 def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
     """About the steps since the latest change of speculation."""
     tally, used = reply.stretch, reply.record.speculation
+    if reply.ended and not reply.steps:
+        return "not measured: no steps are recorded", None
     if used.strategy == "plain":
         return "nothing is drafted: one token a step", None
     if used.strategy == "auto" and not tally.speculative:

@@ -22,15 +22,15 @@ class AboutText(Plain):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"key", "quiet"}
 
-    def __init__(self, info: PairInfo | None) -> None:
+    def __init__(self, info: PairInfo | None, loading: str) -> None:
         super().__init__()
-        self._info = info
+        self._info, self._loading = info, loading
 
     def on_resize(self) -> None:
         width = self.content_size.width
         rows = [
             row.content
-            for name, words in about(self._info)
+            for name, words in about(self._info, self._loading)
             for row in hang(
                 Content(one_line(words, 400)),
                 width,
@@ -46,19 +46,20 @@ class AboutScreen(Dialog[None]):
     DIALOG_TITLE = "about"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,enter", "close", "Close", show=False)]
 
-    def __init__(self, info: PairInfo | None) -> None:
+    def __init__(self, info: PairInfo | None, loading: str) -> None:
+        """`loading` is the name of the pair that is being loaded; empty where none is."""
         super().__init__()
-        self._info = info
+        self._info, self._loading = info, loading
 
     def compose_content(self) -> ComposeResult:
-        yield AboutText(self._info)
+        yield AboutText(self._info, self._loading)
 
 
-def about(info: PairInfo | None) -> list[tuple[str, str]]:
+def about(info: PairInfo | None, loading: str = "") -> list[tuple[str, str]]:
     """Rows of a name and words; without a loaded pair only the app's."""
     rows = [("specchat", version("specchat"))]
     if info is None:
-        return [*rows, ("pair", "no model is loaded: F3 chooses one")]
+        return [*rows, ("pair", f"{loading} is being loaded" if loading else "no model is loaded: F3 chooses one")]
     usable = [status.name for status in info.strategies if status.available and status.name != "plain"]
     plain = info.plain_tokens_per_second
     return [
@@ -72,7 +73,7 @@ def about(info: PairInfo | None) -> list[tuple[str, str]]:
         ("memory", f"{figures.count(info.memory >> 20)} MiB"),
         ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
         ("drafting", ", ".join(usable) or "no drafting for this pair"),
-        ("exactness", info.exactness),
+        ("exactness", f"drafts change no token: {info.exactness}"),
     ]
 
 

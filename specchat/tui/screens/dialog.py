@@ -21,6 +21,8 @@ _SCROLLING = {
     "end,G": "end",
 }
 """Keys that scroll the box, where what has the focus does not take them."""
+CORNERS = 6
+"""Cells of the box's edge that the hint leaves free."""
 
 
 class Dialog(ModalScreen[Result], Generic[Result]):
@@ -32,16 +34,32 @@ class Dialog(ModalScreen[Result], Generic[Result]):
     ]
     DIALOG_TITLE = ""
     DIALOG_HINT = "esc closes"
+    """What keys do, between " · "; where not all have room, those before the last are left out."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="dialog", can_focus=False) as box:
             box.border_title = Content(self.DIALOG_TITLE)
-            box.border_subtitle = Content(self.DIALOG_HINT)
             yield from self.compose_content()
+        self.show_hint(self.DIALOG_HINT)
 
     def compose_content(self) -> ComposeResult:
         """The widgets in the box."""
         raise NotImplementedError
+
+    def show_hint(self, hint: str) -> None:
+        """Say what keys do, as much as there is room for."""
+        self._hint = hint
+        self.call_after_refresh(self._fit_hint)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fit_hint)
+
+    def _fit_hint(self) -> None:
+        for box in self.query("#dialog"):
+            words, room = self._hint.split(" · "), box.outer_size.width - CORNERS
+            while len(words) > 1 and len(" · ".join(words)) > room:
+                del words[-2]
+            box.border_subtitle = Content(" · ".join(words))
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Close, once: of two keys that come together the second would close what is behind."""

@@ -43,7 +43,7 @@ class DownloadScreen(Dialog[bool]):
             sentences = words.order(task.order, task.lack)
         elif task.error:
             sentences = [task.error]
-        self.query_one("#dialog").border_subtitle = Content(f"{self._hint}esc closes")
+        self.show_hint(f"{self._keys}esc closes")
         box = self.query_one("#order", Plain)
         width = max(box.content_size.width, 20)
         lines = [
@@ -60,7 +60,7 @@ class DownloadScreen(Dialog[bool]):
         return order is not None and order.missing <= order.free
 
     @property
-    def _hint(self) -> str:
+    def _keys(self) -> str:
         if self._fits:
             return "enter downloads, then loads · "
         return "enter asks again · " if self._pulling.state == "failed" else ""

@@ -15,7 +15,7 @@ from specchat.tui.text.lines import EMPTY, Line, hang, styled
 from specchat.tui.text.sources import LEGEND
 from specchat.tui.widgets.plain import Plain
 
-_KEY_WIDTH = 20
+_KEY_WIDTH = 21
 _BESIDE = 50
 """Columns from which the words stand beside the key, not below it."""
 _INDENT = Content("  ")
@@ -40,9 +40,10 @@ class HelpText(Plain):
         self._place = place
 
     def on_resize(self) -> None:
-        legend = [(source.name, styled(source.words, source.style)) for source in LEGEND]
+        legend = [(source.words, styled(source.meaning, source.style)) for source in LEGEND]
         rows = list(hang(styled(_ABOUT, ".quiet"), self.content_size.width))
-        for place, title in sorted(PLACES.items(), key=lambda item: item[0] != self._place):
+        first = (self._place, "anywhere")
+        for place, title in sorted(PLACES.items(), key=lambda item: (item[0] not in first, item[0] == "anywhere")):
             rows += self._section(title, self._actions(place))
         rows += self._section("commands", self._commands())
         rows += self._section("token view", legend)
@@ -79,6 +80,7 @@ class HelpText(Plain):
 class HelpScreen(Dialog[None]):
     CSS_PATH = "help.tcss"
     DIALOG_TITLE = "help"
+    DIALOG_HINT = "up and down scroll · esc closes"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f1,q,enter", "close", "Close", show=False)]
 
     def __init__(self, keys: Keys, place: Where = "prompt") -> None:

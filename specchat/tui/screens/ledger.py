@@ -20,6 +20,10 @@ _ABOUT = (
     "took: measured decoding, without reading prompts. plain: what the same tokens take at the plain speed measured "
     "for the pair. saved: the difference, negative where drafting cost time."
 )
+_ABOUT_NARROW = (
+    "took: measured decoding, without reading prompts. saved: against what the same tokens take at the plain speed "
+    "measured for the pair, negative where drafting cost time."
+)
 
 
 class LedgerText(Plain):
@@ -52,12 +56,17 @@ def ledger_rows(ledger: Ledger, width: int) -> list[Content]:
     """A row for each strategy and one for all of them; fewer columns where `width` is short."""
     if not ledger.replies:
         return styled("no reply has ended yet", ".quiet").wrap(width)
-    columns = [(name, size) for name, size in _COLUMNS if width >= 66 or name in _NARROW]
+    wide = width >= 66
+    columns = [(name, size) for name, size in _COLUMNS if wide or name in _NARROW]
     head = "".ljust(_NAME) + "".join(name.rjust(size) for name, size in columns)
     rows = [styled(head, ".head")]
     for name, account in ledger.by_strategy().items():
         rows.append(_row(STRATEGIES[name].title if name in STRATEGIES else name, account, columns))
-    rows += [_row("all", ledger.total, columns), EMPTY, *styled(_ABOUT, ".quiet").wrap(width)]
+    rows += [
+        _row("all", ledger.total, columns),
+        EMPTY,
+        *styled(_ABOUT if wide else _ABOUT_NARROW, ".quiet").wrap(width),
+    ]
     return rows
 
 

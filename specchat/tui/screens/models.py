@@ -21,7 +21,7 @@ from specchat.models import words
 from specchat.models.library import Library, look
 from specchat.models.machine import Machine, this_machine
 from specchat.models.offers import Offer, offers, with_draft
-from specchat.tui.screens.dialog import Dialog
+from specchat.tui.screens.dialog import CORNERS, Dialog
 from specchat.tui.session import Session
 from specchat.tui.text.lines import EMPTY, hang, styled
 from specchat.tui.widgets.options import Options
@@ -31,8 +31,6 @@ _COLUMNS = (("size", 12), ("fits", 6), ("strategies", 20), ("licence", 16))
 _ROOMY = 90
 """Cells from which all columns are shown; in fewer, name, size and fit."""
 _NAMES = 13
-_CORNERS = 6
-"""Cells of the box's edge that the hints leave free."""
 _EVERY_S = 0.5
 
 
@@ -175,19 +173,19 @@ class ModelsScreen(Dialog[Pair | None]):
         if pair.spec != self._described:
             self._described = pair.spec
             self.query_one("#about", VerticalScroll).scroll_home(animate=False)
-        self.call_after_refresh(self._hint)
+        self.call_after_refresh(self._say_keys)
 
     def _lines(self, name: str, text: str, width: int) -> list[Content]:
         first = styled(name.ljust(_NAMES), ".quiet")
         return [line.content for line in hang(Content(one_line(text, 300)), width, first, Content(" " * _NAMES))]
 
-    def _hint(self) -> None:
+    def _say_keys(self) -> None:
         if self.is_attached and self._marked_row is not None:
             box = self.query_one("#dialog")
             whole, short = zip(*self._hints(self._marked_row[1]), strict=True)
             lines = [" · ".join(words) for words in (whole, short, short[:-1])]
-            room = box.outer_size.width - _CORNERS
-            box.border_subtitle = Content(next((line for line in lines if len(line) <= room), lines[-1]))
+            room = box.outer_size.width - CORNERS
+            self.show_hint(next((line for line in lines if len(line) <= room), lines[-1]))
 
     def _hints(self, offer: Offer | None) -> Iterator[tuple[str, str]]:
         """What the keys do for the marked one, and the same in fewer cells."""

@@ -62,6 +62,8 @@ class SettingsScreen(Dialog[None]):
         self._session = session
         self._themes = themes
         self._rows = rows(self._refused())
+        self._width = 72
+        """Cells of a strategy's row: the most there are, until it is known."""
 
     # Content
 
@@ -100,7 +102,22 @@ class SettingsScreen(Dialog[None]):
         return {status.name: one_line(status.reason) for status in statuses if status and not status.available}
 
     def _shown(self, row: Row) -> Content:
-        return row.shown(self._session.settings.strategy, self._session.loaded.lengths)
+        return row.shown(self._session.settings.strategy, self._session.loaded.lengths, self._width)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fit_rows)
+
+    def _fit_rows(self) -> None:
+        """Draw the strategies anew where they have another width."""
+        for options in self.query("#strategy").results(OptionList):
+            width = options.scrollable_content_region.width
+            if width != self._width:
+                self._width = width
+                self._show_rows(options)
+
+    def _show_rows(self, options: OptionList) -> None:
+        for row in self._rows:
+            options.replace_option_prompt(row.id, self._shown(row))
 
     def _show_note(self) -> None:
         at = self.query_one("#strategy", OptionList).highlighted or 0
@@ -126,8 +143,7 @@ class SettingsScreen(Dialog[None]):
     @on(OptionList.OptionSelected, "#strategy")
     def _strategy_chosen(self, event: OptionList.OptionSelected) -> None:
         self._session.choose_strategy(event.option.id or "plain")
-        for row in self._rows:
-            event.option_list.replace_option_prompt(row.id, self._shown(row))
+        self._show_rows(event.option_list)
         length = self.query_one("#draft_length", FieldInput)
         length.value = length.field.show(self._session.settings)
 

@@ -13,7 +13,7 @@ from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.notice import Notice
 from specchat.tui.session import Session
-from specchat.tui.status import header_sides, loading_words, status_sides
+from specchat.tui.status import header_sides, status_sides
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.plain import Plain
@@ -33,7 +33,7 @@ class ChatWindow(Screen[None]):
 
     AUTO_FOCUS = "Prompt"
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (100, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-low"), (18, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-lowest"), (15, "-low"), (18, "-tall")]  # noqa: RUF012
 
     def __init__(self, session: Session, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
         super().__init__()
@@ -136,8 +136,7 @@ class ChatWindow(Screen[None]):
         if self.welcome.display:
             loaded, fallback = session.loaded, session.launch.fallback
             built_in = fallback is not None and loaded.id == fallback.spec.id
-            doing = loaded.error or loading_words(loaded.loading)
-            self.welcome.show_pair(loaded.info, loaded.name, doing, built_in=built_in)
+            self.welcome.show_pair(loaded.info, loaded.name, loaded.error, built_in=built_in)
         self.draw_hints()
 
     def draw_hints(self) -> None:

@@ -7,10 +7,11 @@ from specchat.engine.strategies import STRATEGIES, Kind
 
 @dataclass(frozen=True)
 class Source:
-    """`name` is its colour's in a theme file; `words` explain it in the legend."""
+    """`name` is its colour's in a theme file; `words` name it in the legend, `meaning` explains it in the help."""
 
     name: str
     words: str
+    meaning: str
 
     @property
     def style(self) -> str:
@@ -18,18 +19,19 @@ class Source:
         return f".spec-{self.name}"
 
 
+_KEPT = "drafted by a small model or heads, kept by the model"
 DRAFTED: dict[Kind, Source] = {
-    "model": Source("draft", "draft kept"),
-    "heads": Source("draft", "draft kept"),
-    "copied": Source("lookup", "copied from the chat"),
-    "itself": Source("swift", "own short-cut kept"),
+    "model": Source("draft", "draft kept", _KEPT),
+    "heads": Source("draft", "draft kept", _KEPT),
+    "copied": Source("lookup", "copied from the chat", "copied from an earlier text, kept by the model"),
+    "itself": Source("swift", "own short-cut kept", "drafted by a part of the model, kept by the whole"),
 }
 """Of accepted drafts: one colour for each kind of strategy, models and heads as one: nobody tells a dozen apart."""
 
-PLAIN = Source("plain", "plain")
-TARGET = Source("target", "correction")
-BONUS = Source("bonus", "bonus")
-REJECTED = Source("rejected", "draft refused")
+PLAIN = Source("plain", "plain", "written without a draft")
+TARGET = Source("target", "correction", "the model's own, where it refused a draft")
+BONUS = Source("bonus", "bonus", "the model's own, after a draft kept to its end")
+REJECTED = Source("rejected", "draft refused", "drafted, and not what the model would have written")
 
 LEGEND = (*dict.fromkeys(DRAFTED.values()), TARGET, BONUS, PLAIN, REJECTED)
 

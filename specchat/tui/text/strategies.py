@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from specchat.engine.strategies import STRATEGIES, Kind, StrategyInfo
+from specchat.tui.text.lines import hang
 
 KINDS: Mapping[Kind, str] = {
     "plain": "nobody",
@@ -16,6 +17,8 @@ KINDS: Mapping[Kind, str] = {
     "itself": "itself",
 }
 """Who drafts, in the list's order."""
+_NARROW = 46
+"""Cells below which a row leaves out who drafts, and words that go without saying."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +37,18 @@ class Row:
         """The name of its first strategy."""
         return self.strategies[0].name
 
-    def shown(self, chosen: str, lengths: Mapping[str, int]) -> Content:
-        """As an option; `lengths` are draft lengths of the pair's own."""
-        info = self.strategies[0]
-        kind = Content.styled(f"{KINDS[info.kind] if self.first else '':<9}", "$quiet")
+    def shown(self, chosen: str, lengths: Mapping[str, int], width: int) -> Content:
+        """As an option of `width` cells, a reason in several rows; `lengths` are draft lengths of the pair's own."""
+        info, narrow = self.strategies[0], width < _NARROW
+        kind = Content.styled(f"{KINDS[info.kind] if self.first else '':<9}" * (not narrow), "$quiet")
         if self.reason:
-            titles = ", ".join(info.title for info in self.strategies)
-            return kind + Content(f"  {titles}") + Content.styled(f": {self.reason}", "$quiet")
-        words = f"drafts {lengths.get(info.name, info.draft_length)} tokens a step"
-        words = "whatever promises most" if info.kind == "auto" else words if info.draft_length else "one token a step"
-        title = Content.styled(f"{'●' if info.name == chosen else '○'} {info.title:<15}", "bold")
+            titles = Content(", ".join(info.title for info in self.strategies))
+            why = titles + Content.styled(f": {self.reason}", "$quiet")
+            rows = hang(why, max(width, 20), kind + "  ", Content(" " * (kind.cell_length + 2)))
+            return Content("\n").join(row.content for row in rows)
+        words = f"{'drafts ' * (not narrow)}{lengths.get(info.name, info.draft_length)} tokens a step"
+        words = "what pays most" if info.kind == "auto" else words if info.draft_length else "one token a step"
+        title = Content.styled(f"{'●' if info.name == chosen else '○'} {info.title:<{14 if narrow else 15}}", "bold")
         return kind + title + Content.styled(words, "$quiet")
 
 

@@ -26,7 +26,8 @@ def _model(chat: ChatScreen, name: str) -> None:
         want_pair(chat, pairs[name], use_pair)
     elif name:
         chat.prompt.restore(f"/model {name}")
-        chat.say(f"there is no pair {one_line(name, 40)}{nearest(name, pairs)}", bad=True)
+        near = nearest(name, pairs) or "; F3 shows all"
+        chat.say(f"there is no pair {one_line(name, 40)}{near}", bad=True)
     else:
         choose_pair(chat)
 
@@ -34,7 +35,8 @@ def _model(chat: ChatScreen, name: str) -> None:
 def _about(chat: ChatScreen, _: str) -> None:
     from specchat.tui.screens.about import AboutScreen
 
-    chat.app.push_screen(AboutScreen(chat.session.loaded.info))
+    loaded = chat.session.loaded
+    chat.app.push_screen(AboutScreen(loaded.info, loaded.name if loaded.loading is not None else ""))
 
 
 def _help(chat: ChatScreen, _: str) -> None:

@@ -14,31 +14,41 @@ from specchat.tui.text.sources import LEGEND
 from specchat.tui.text.tokens import Token
 from specchat.tui.widgets.plain import Plain
 
+_LEAST = 24
+"""Cells that the left end of a row has, if it needs them, beside the right one in a shorter length."""
+
 
 class TwoSided(Plain):
-    """Text at both ends of a row; the left one is cut first, or has two rows where it is alone or to be read whole."""
+    """Text at both ends of a row; the left one is cut first, or has two rows where it is alone or to be read whole.
+
+    The right one may be given in several lengths, the longest first: a shorter one leaves `_LEAST` cells for the left.
+    """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"strong", "quiet", "good", "bad"}
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._left = self._right = EMPTY
+        self._left = EMPTY
+        self._rights: tuple[Content, ...] = (EMPTY,)
+        self._shown: tuple[list[str], bool] = ([], False)
         self._whole = self._tall = False
 
-    def show_sides(self, left: Content, right: Content, *, whole: bool = False) -> None:
+    def show_sides(self, left: Content, *rights: Content, whole: bool = False) -> None:
         """With `whole` the right one is left out where there is no room for both."""
-        if (left.markup, right.markup, whole) == (self._left.markup, self._right.markup, self._whole):
-            return
-        self._left, self._right, self._whole = left, right, whole
-        self._fill()
+        shown = ([side.markup for side in (left, *rights)], whole)
+        if shown != self._shown:
+            self._shown, self._left, self._rights, self._whole = shown, left, rights, whole
+            self._fill()
 
     def on_resize(self) -> None:
         self._fill()
 
     def _fill(self) -> None:
         width = self.content_size.width
-        crowded = self._left.cell_length + (2 + self._right.cell_length if self._right else 0) > width
-        right = EMPTY if self._whole and crowded else self._right.truncate(max(width, 0), ellipsis=True)
+        least = min(self._left.cell_length, _LEAST)
+        chosen = next((one for one in self._rights if least + 2 + one.cell_length <= width), self._rights[-1])
+        crowded = self._left.cell_length + (2 + chosen.cell_length if chosen else 0) > width
+        right = EMPTY if self._whole and crowded else chosen.truncate(max(width, 0), ellipsis=True)
         room = width - right.cell_length - (2 if right else 0)
         tall, first, left = self._tall, EMPTY, self._left
         if not right and room > 0 and left.cell_length > room:

@@ -12,7 +12,7 @@ from specchat.tui.widgets.plain import Plain
 
 _BUILT_IN = "Built-in demo model: tiny, for trying the app. F3 gets a real one."
 _CHOOSE = "Press 1, 2 or 3, or write below and press enter."
-_WATCH = "Worth watching: how many drafted tokens each step keeps, and how much faster that is."
+_WATCH = "Worth watching: something cheap drafts ahead, the model checks it, and you see how much faster that is."
 
 
 class Welcome(Plain):
@@ -24,9 +24,9 @@ class Welcome(Plain):
         super().__init__()
         self._pair: tuple[Content, ...] = ()
 
-    def show_pair(self, info: PairInfo | None, name: str, doing: str, *, built_in: bool) -> None:
-        """`doing` is what loading does, and `built_in` tells the pair that comes with specchat."""
-        about = doing if info is None else _BUILT_IN if built_in else f"on {one_line(info.device)}"
+    def show_pair(self, info: PairInfo | None, name: str, error: str, *, built_in: bool) -> None:
+        """`error` is why it is not loaded; `built_in` tells the pair that comes with specchat, also while it loads."""
+        about = error or (_BUILT_IN if built_in else f"on {one_line(info.device)}" if info else "")
         self._pair = (styled(one_line(name), ".value"), styled(about, ".quiet"))
         self._fill()
 
@@ -35,11 +35,14 @@ class Welcome(Plain):
 
     def _fill(self) -> None:
         width, height = self.content_size
+        if not width:  # not laid out yet
+            return
         longest = max(map(len, SUGGESTIONS))
         asks = [styled(f"{n} ", ".accent") + words.ljust(longest) for n, words in enumerate(SUGGESTIONS, 1)]
+        asks = [ask.truncate(width, ellipsis=True) for ask in asks]
         parts = [[styled("specchat", ".name")], list(self._pair), asks, [styled(_CHOOSE, ".accent")]]
         parts.append([styled(_WATCH, ".quiet")])
-        rows = [[line for row in part for line in row.wrap(max(width, 1))] for part in parts]
+        rows = [[line for row in part if row for line in row.wrap(width)] for part in parts]
         for least in (4, 0):  # the last and then the first part go where there is no room
             if sum(map(len, rows)) > height:
                 del rows[least]
