@@ -235,7 +235,8 @@ def test_what_was_read_is_not_counted_any_more() -> None:
     auto, model = simulation.auto, simulation.model
     simulation.speed(100)
     auto.forget()
-    while not 1 < auto._promise("draft", auto._models["draft"], 0, simulation.text) / auto._plain < MARGIN:
+    record = auto._models["draft"]
+    while not 1 < auto._with_reading(record, auto._times("draft", record, 0), simulation.text) < MARGIN:
         model.unread += 5
     auto.begin(simulation.text)
     assert auto.will_use("draft", simulation.text)
@@ -390,7 +391,7 @@ def test_a_model_takes_the_place_of_plain_for_a_clear_gain_and_keeps_it_for_a_sm
     simulation = Simulation(World())
     auto = simulation.auto
     for gain, drafts in ((1.05, False), (1.1, True), (1.05, True), (0.98, False), (1.05, False)):
-        monkeypatch.setattr(auto, "_promise", lambda *_, gain=gain: gain * auto._plain)
+        monkeypatch.setattr(auto, "_times", lambda *_, gain=gain: gain)
         families = [simulation.step()[0] for _ in range(7)]
         assert (families.count("draft") > 4) == drafts
 

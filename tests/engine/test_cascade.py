@@ -35,8 +35,16 @@ def cascade_of(session: Session) -> CascadeDrafter:
     return drafter
 
 
+SAMPLING = Sampling(seed=1, temperature=0.9, top_k=9)
+
+
 def drafted(
-    session: Session, text: list[int], limit: int, acceptance: str = "coupled", ends: tuple[int, ...] = ()
+    session: Session,
+    text: list[int],
+    limit: int,
+    acceptance: str = "coupled",
+    ends: tuple[int, ...] = (),
+    sampling: Sampling = SAMPLING,
 ) -> tuple[str, Draft]:
     """Who drafts after a text from empty caches, and what."""
     session.forget()
@@ -44,7 +52,7 @@ def drafted(
         drafter.begin(text)
     drafts = session.runner.executor
     assert isinstance(drafts, HostExecutor)
-    drafts.begin(Sampling(seed=1, temperature=0.9, top_k=9), text, ends)
+    drafts.begin(sampling, text, ends)
     drafts.start("ratio" if acceptance == "ratio" else "coupled")
     return cascade_of(session).propose(text, limit), drafts.draft
 
@@ -155,7 +163,7 @@ def test_q_of_a_joint_draft(session: Session) -> None:
     assert 0 < copied < len(draft.tokens) == len(draft.q)
     for q, token in zip(draft.q[:copied], draft.tokens, strict=False):
         assert (float(q[token]), float(q.sum())) == (1.0, 1.0)
-    sampler = Sampler(Sampling(seed=1, temperature=0.9, top_k=9))
+    sampler = Sampler(SAMPLING)
     for i in range(copied, len(draft.tokens)):
         assert sampler.pick(draft.q[i].log().float(), len(text) + i) == draft.tokens[i]
 
@@ -175,7 +183,7 @@ def test_penalties_count_what_was_copied(session: Session) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(History, "push", push)
-        _, draft = drafted(session, text, 6)
+        _, draft = drafted(session, text, 6, sampling=replace(SAMPLING, presence_penalty=0.1))
     assert seen == draft.tokens
     assert not drafts.history.generated
 

@@ -98,7 +98,8 @@ def auto_of(session: Session) -> AutoDrafter:
 def often_joint(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model drafts in every step, and what can be copied after its tokens is."""
     monkeypatch.setattr("specchat.engine.drafters.copy_on.SHORTEST", 2)
-    monkeypatch.setattr(AutoDrafter, "_promise", lambda *_: 1e6)
+    for promise in ("_times", "_with_reading"):
+        monkeypatch.setattr(AutoDrafter, promise, lambda *_: 1e6)
     monkeypatch.setattr(CopyOn, "_model_gain", lambda *_: 0.0)
     monkeypatch.setattr(Copies, "gain", lambda _self, longest, *_: (1.0, longest))
 

@@ -97,7 +97,7 @@ def test_only_what_will_be_needed_is_read(
     assert {name for name in drafters if reader(drafters, name, PROMPT)} >= {"draft", "draft-tree", "cascade"}
     assert not [name for name in ("plain", "lookup", "suffix", "ngram", "swift") if reader(drafters, name, PROMPT)]
     for promise, read in ((0.0, None), (1e9, draft)):
-        monkeypatch.setattr(AutoDrafter, "_promise", lambda *_, promise=promise: promise)
+        monkeypatch.setattr(AutoDrafter, "_with_reading", lambda *_, promise=promise: promise)
         assert reader(drafters, "auto", PROMPT) is read
     monkeypatch.setattr(draft, "ahead", True)
     assert reader(drafters, "draft", PROMPT) is None

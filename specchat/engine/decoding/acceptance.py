@@ -77,6 +77,10 @@ def judge(
         return Verdict(tuple(range(1, length + 1)), min(length + 1, len(draft.tokens)), token)
     by_ratio = acceptance != "coupled" and not sampler.greedy
     choices = None if by_ratio else sampler.choices(logits, [position + depth for depth in draft.depths()])
+    if choices is not None and not draft.parents:
+        # A chain, whose choices are all known: no walk is needed.
+        kept = next((i for i, token in enumerate(draft.tokens) if token != choices[i]), len(draft.tokens))
+        return Verdict(tuple(range(1, kept + 1)), min(kept + 1, len(draft.tokens)), choices[kept])
     children, node = draft.children(), 0
     path: list[int] = []
     try:
@@ -88,15 +92,15 @@ def judge(
                 token = _ratio(logits[node], draft, children[node], place, sampler, history)
             else:
                 token = sampler.choose(logits[node], place, history)
-            kept = next((child for child in children[node] if draft.tokens[child - 1] == token), None)
-            if kept is None:
+            found = next((child for child in children[node] if draft.tokens[child - 1] == token), None)
+            if found is None:
                 return Verdict(tuple(path), len(path) + bool(children[node]), token)
             history.push(token)
-            path.append(kept)
-            node = kept
+            path.append(found)
+            node = found
     finally:
-        for kept in path:
-            history.pop(draft.tokens[kept - 1])
+        for found in path:
+            history.pop(draft.tokens[found - 1])
 
 
 def _ratio(

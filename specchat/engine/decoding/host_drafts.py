@@ -11,7 +11,7 @@ from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.cached import CachedModel, HostModel, InOneGo
 from specchat.engine.decoding.draft import WIDTH, Copy, One, Role
 from specchat.engine.decoding.growth import Growth
-from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.decoding.sampler import Sampler
 from specchat.engine.decoding.stop import Stop, Stops
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.going import Going
@@ -37,7 +37,7 @@ class HostDrafts:
         self.ends, self._end_tokens = frozenset(eos), np.array(sorted(eos), np.int64)
         self.sampler = Sampler(sampling)
         self.text = list(prompt)
-        self.history = History(prompt)
+        self.history = self.sampler.history(prompt)
         self.start("coupled")
 
     def start(self, acceptance: Acceptance) -> None:
@@ -53,6 +53,8 @@ class HostDrafts:
         self._stop: Stop | None = None
         self._coming: list[tuple[int, float]] = []
         """Tokens that a model drafted in one go, with their probabilities, until they are picked."""
+        self._ended = False
+        """Whether one did, and so the chain has ended."""
         self._acceptance = acceptance
         self._timed = acceptance == "coupled" or self.sampler.greedy
         self.stops.start()
@@ -64,6 +66,8 @@ class HostDrafts:
         try:
             while (made := len(draft.tokens)) < limit:
                 one(made)
+                if self._ended and self._copy is None:
+                    break
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
                 ends = [stop.ends(probability) for probability in draft.confidence[made - self.copied :]][-1]
                 if draft.tokens[-1] in self.ends:
@@ -159,11 +163,10 @@ class HostDrafts:
     def pick(self, role: Role, node: int) -> None:
         draft = self.draft
         if self._coming:
-            for token, probability in self._coming:
-                draft.tokens.append(token)
-                draft.confidence.append(probability)
-                self.history.push(token)
-            self._coming = []
+            tokens, confidence = zip(*self._coming, strict=True)
+            draft.tokens += tokens
+            draft.confidence += confidence
+            self._coming, self._ended = [], True
             return
         scores = self.sampler.scores(self._logits(role, 1)[0], self.history)
         stream = noise.LATER + node if node and self._acceptance == "block" else noise.TOKEN

@@ -39,6 +39,16 @@ class History:
             del self.generated[token]
 
 
+class Uncounted(History):
+    """For a sampler without penalties."""
+
+    def push(self, token: int) -> None:
+        """Nothing looks at it."""
+
+    def pop(self, token: int) -> None:
+        """Nothing looked at it."""
+
+
 class Sampler:
     """Chooses tokens from single rows of logits; holds no state but its options."""
 
@@ -54,6 +64,10 @@ class Sampler:
         cut = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
         self.temperature_alone = as_is and (self.greedy or not cut)
         """Whether scores are logits over the temperature, or as they are where it is greedy."""
+
+    def history(self, prompt: Iterable[int]) -> History:
+        """What its penalties look at in a reply to `prompt`."""
+        return History(prompt) if self._penalised else Uncounted(())
 
     def choose(self, logits: Tensor, position: int, history: History) -> int:
         """The token at absolute `position`, from raw logits float32 [vocab].

@@ -80,7 +80,8 @@ class AutoDrafter:
         self._costs = costs
         self._length = Average(Average(LENGTH))
         """Tokens of replies, in this chat and in others."""
-        self._written = self._step = 0
+        self._written = self._step = self._due = self._looks = 0
+        """Tokens of this reply, steps of this chat, steps until the next look at costs, and such looks."""
         self.forget()
         self.begin([])
 
@@ -90,26 +91,22 @@ class AutoDrafter:
 
     def will_use(self, name: str, prompt: Sequence[int]) -> bool:
         """Whether a model is worth reading `prompt`, with which a reply begins, so far as is known: none has more."""
-        self._look()
-        new = kind(0)
-        chains = {of: model for of, model in self._models.items() if model.chain is None}
-        for of, model in chains.items():
-            model.times[new] = self._promise(of, model, new, prompt) / self._plain
-        most = max((model.times[new] for model in chains.values()), default=0.0)
-        used = name in chains and chains[name].times[new] == most > 1
-        if used:  # it will have been read then
-            del chains[name].times[new]
-        return used
+        if self._due <= 0:
+            self._look()
+        times = {
+            of: self._with_reading(model, self._times(of, model, kind(0)), prompt)
+            for of, model in self._models.items()
+            if model.chain is None
+        }
+        return name in times and times[name] == max(times.values()) > 1
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._fences.begin()
         if self._written:
             self._length.add(self._written)
-        self._written = self._looks = 0
-        """Tokens of this reply, and looks at costs since it began."""
-        self._due = self._longest = 0
-        """Steps until the next look at costs, and tokens that a draft of this reply may have far from its end."""
-        self._rethink(self._models.values())
+        self._written = self._longest = 0
+        """Tokens of this reply, and those that a draft of it may have far from its end."""
+        self._chosen.clear()
 
     def forget(self) -> None:
         """What steps cost and what drafts bring in general is kept: it belongs to machine and pair, not to a text."""
@@ -123,7 +120,6 @@ class AutoDrafter:
             self._written = 0
         self._length.forget()
         self._step = 0
-        """Steps of this chat."""
         self._looked = False
         """Whether costs were looked at since the last step."""
         self._chosen: dict[int, tuple[str, float]] = {}
@@ -196,22 +192,26 @@ class AutoDrafter:
         for name, model in self._models.items():
             if model.chain is not None and not self._costs.draft(name):
                 continue  # it must be tried first
-            if self._kind not in model.times:
-                model.times[self._kind] = self._promise(name, model, self._kind, text) / self._plain
-            times = model.times[self._kind]
+            times = self._times(name, model, self._kind)
+            if times > 1:
+                times = self._with_reading(model, times, text)
             model.taken[self._kind] = times > (1 if model.taken[self._kind] else MARGIN)
             if model.taken[self._kind] and times > most:
                 chosen, most = name, times
         return chosen, most
 
-    def _promise(self, name: str, model: ModelRecord, of: int, text: Sequence[int]) -> float:
-        """What the model's drafts promise in a `text` of kind `of`.
+    def _times(self, name: str, model: ModelRecord, of: int) -> float:
+        """Times plain's that the model's drafts promise in a text of kind `of`, of which it has read all."""
+        if of not in model.times:
+            accepted, drafted = model.accepted[of].value, model.drafted[of].value
+            promised = promise(accepted, drafted, self._costs.draft(name), self._checks, self._costs.other_ms)
+            model.times[of] = promised / self._plain
+        return model.times[of]
 
-        What the model must read first is paid once, for all that is still to be written.
-        """
-        accepted, drafted, left = model.accepted[of].value, model.drafted[of].value, self._length.value
-        promised = promise(accepted, drafted, self._costs.draft(name), self._checks, self._costs.other_ms)
-        return left / (left / promised + model.drafter.behind(text))
+    def _with_reading(self, model: ModelRecord, times: float, text: Sequence[int]) -> float:
+        """The same where what the model must read of a `text` first is paid out of all that is still to be written."""
+        left, reading = self._length.value, model.drafter.behind(text) * self._plain
+        return left * times / (left + reading * times)
 
     def _try(self, text: Sequence[int], limit: int, best: float, looked: bool) -> bool:
         """Let a model draft in place of what promises most where it has waited for long enough.
@@ -268,7 +268,9 @@ class AutoDrafter:
 
     def _judge(self, model: ModelRecord, stepped: Stepped) -> None:
         model.drafts += 1
-        if self._trial or self._reads or model.drafts % RETHOUGHT == 0:
+        if self._reads:
+            self._chosen.clear()
+        if self._trial or model.drafts % RETHOUGHT == 0:
             # A chain and its tree are drafted by the same model, which has read for both.
             self._rethink(one for one in self._models.values() if model in (one, one.chain) or one is model.chain)
         whole = 0 < stepped.accepted == stepped.drafted

@@ -48,6 +48,8 @@ class CopyOn:
         The first copy that was found is judged, whether it was taken or not.
         """
         made = len(drafted)
+        if made >= self._limit:
+            return ()
         guess = self._guesses(self._text, drafted, self._limit - made)
         if not guess.tokens or guess.matched < SHORTEST:
             return ()

@@ -18,20 +18,21 @@ class ModelRecord:
         self.chain = chain
         self.accepted = by_kind(ACCEPTED, KINDS)
         self.drafted = by_kind(DRAFTED if chain is None else float(MAX_DRAFT_LENGTH), KINDS)
+        self.times: dict[int, float] = {}
+        """Times plain's that it promises, by kind of text, until it is thought over."""
+        self._stays: dict[int, float] = {}
+        self.drafts = self.last = 0
+        """Drafts in this chat, and the step in which it drafted last."""
         self.forget()
 
     def forget(self) -> None:
+        if self.drafts:  # or nothing that was known belongs to the text
+            self.rethink()
         for average in (*self.accepted, *self.drafted):
             average.forget()
         self.taken = [False] * KINDS
         """Whether it drafts, by kind of text."""
-        self.times: dict[int, float] = {}
-        """Times plain's that it promises, by kind of text, until it is thought over."""
-        self._stays: dict[int, float] = {}
-        self.drafts = 0
-        """Drafts in this chat."""
-        self.last = 0
-        """The step in which it drafted last."""
+        self.drafts = self.last = 0
         self.again = False
         """Whether its last trial kept all it drafted: then a whole draft follows at once."""
 

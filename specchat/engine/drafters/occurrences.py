@@ -18,10 +18,10 @@ class Occurrences:
     def extend(self, tokens: Sequence[int]) -> None:
         """Append `tokens`; the pair that ends the text is entered when the next one comes: it must not match itself."""
         text, ends = self.text, self._ends
-        for token in tokens:
-            if len(text) >= KEY:
-                ends[tuple(text[-KEY:])].append(len(text))
-            text.append(token)
+        first = max(len(text), KEY)
+        text += tokens
+        for place in range(first, len(text)):
+            ends[tuple(text[place - KEY : place])].append(place)
 
     def begin(self, text: Sequence[int]) -> None:
         """Hold `text` and nothing else; what is here stays where `text` begins with it."""
