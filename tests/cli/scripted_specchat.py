@@ -1,10 +1,17 @@
-"""`python -m tests.cli.scripted_specchat`: specchat with the scripted session of tests/process."""
+"""`python -m tests.cli.scripted_specchat`: specchat with the scripted session of tests/process.
 
+With SCRIPTED_LOCK_S it waits so many seconds for a database that another program has locked.
+"""
+
+import os
 from functools import partial
 
+from specchat.chat import schema, writer
 from specchat.cli import main
 from specchat.engine import client
 from tests.process.conftest import SCRIPTED
 
 client.EngineClient = partial(client.EngineClient, loader=SCRIPTED)  # type: ignore[assignment,misc]
+if seconds := os.environ.get("SCRIPTED_LOCK_S"):
+    schema.BUSY_S = writer.RETRY_S = float(seconds)
 main()

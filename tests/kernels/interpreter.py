@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tests.kernels.operands import quicken
 from tests.kernels.shapes_once import remember
 
 
@@ -76,3 +77,4 @@ def complete() -> None:
     builder = interpreter.interpreter_builder
     builder.options = replace(builder.options, sanitize_overflow=False)
     remember()
+    quicken()

@@ -16,29 +16,33 @@ def remember() -> None:
     made_block, made_tensor, equal = core.block_type.__init__, core.tensor.__init__, core.dtype.__eq__
     compatible, found = interpreter.interpreter_semantic.broadcast_impl_value, interpreter._get_np_dtype
     blocks = dict[tuple[int, ...], tuple[Any, int, str]]()
+    shapes = dict[int, tuple[Any, int, str]]()
     tensors = dict[int, tuple[Any, Any, Any]]()
-    numbers = dict[str, np.dtype]()
+    numbers, unwrap = dict[str, np.dtype](), core._unwrap_if_constexpr
+    bare = {core.tensor, core.dtype, core.block_type, core.pointer_type, int, float, bool, str, type(None)}
 
     def make_block(self: Any, element_ty: Any, shape: Any) -> None:
-        key = tuple([size.value if isinstance(size, core.constexpr) else size for size in shape])
-        known = blocks.get(key)
+        known = shapes.get(id(shape))
+        if known is None:
+            key = tuple([size.value if isinstance(size, core.constexpr) else size for size in shape])
+            known = blocks.get(key)
         if known is None:
             made_block(self, element_ty, shape)
-            blocks[key] = self.shape, self.numel, str(self.shape)
+            # With the shape itself, whose address stays its own so.
+            shapes[id(self.shape)] = blocks[key] = self.shape, self.numel, str(self.shape)
         else:
             self.element_ty = element_ty
             self.shape, self.numel, text = known
-            self.name = f"<{text}, {element_ty}>"
+            self.name = f"<{text}, {element_ty.name}>"
 
     def make_tensor(self: Any, handle: Any, type: Any) -> None:
-        shape = type.shape if type.is_block() else None
+        shape, dtype = (type.shape, type.element_ty) if type.__class__ is core.block_type else (None, type.scalar)
         known = tensors.get(id(shape))
         if known is None:
             made_tensor(self, handle, type)
-            # With the shape itself, whose address stays its own so.
             tensors[id(shape)] = self.shape, self.numel, shape
         else:
-            self.handle, self.type, self.dtype = handle, type, type.scalar
+            self.handle, self.type, self.dtype = handle, type, dtype
             self.shape, self.numel, _ = known
 
     def same(self: Any, other: Any) -> bool:
@@ -56,6 +60,17 @@ def remember() -> None:
             numbers[name] = found(kind)
         return numbers[name]
 
+    def small_enough(values: np.ndarray, kind: Any) -> bool:
+        return kind.__class__ is core.pointer_type or values.itemsize * 8 <= max(kind.primitive_bitwidth, 8)
+
+    def make_handle(self: Any, data: np.ndarray, dtype: Any, attr: dict[Any, Any] | None = None) -> None:
+        self.data, self.dtype, self.attr = data, dtype, {} if attr is None else attr
+        if dtype.__class__ is not core.pointer_type and data.itemsize * 8 > max(dtype.primitive_bitwidth, 8):
+            self.__post_init__()
+
+    def unwrapped(value: Any) -> Any:
+        return value if value.__class__ in bare else unwrap(value)
+
     def exchange(obj: Any, name: str, member: Any, builder: object, scope: Any) -> None:
         del builder
         inner, meaning = getattr(member, "__wrapped__", member), interpreter.interpreter_semantic
@@ -66,6 +81,9 @@ def remember() -> None:
 
         scope.set_attr(obj, name, exchanged)
 
+    interpreter._validate_np_data_size = small_enough
+    interpreter.TensorHandle.__init__ = make_handle
+    core._unwrap_if_constexpr = unwrapped
     core.block_type.__init__, core.block_type.__eq__ = make_block, same_block
     # A builder's type would be another of the same.
     core.block_type.to_ir = lambda self, _: self

@@ -1,10 +1,18 @@
 """The product and the bfloat16 that the interpreted kernels are tested with."""
 
+import math
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.language.semantic import IncompatibleTypeErrorImpl
+from triton.runtime import interpreter
 from triton.runtime.errors import InterpreterError
 
 from tests.kernels.interpreter import rows_alone
@@ -67,6 +75,81 @@ def test_shapes_that_are_remembered_are_told_apart() -> None:
             tl.block_type(tl.float32, [16, 33])
         with pytest.raises(InterpreterError, match="incompatible dimensions"):
             _unlike[(1,)](torch.empty(16, dtype=torch.int32), 16, 32)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+def test_numbers_are_no_wider_than_their_type() -> None:
+    wide, narrow = np.ones(4, np.int64), interpreter.TensorHandle(np.ones(4, np.int8), tl.int8)
+    with pytest.raises(ValueError, match="exceeds"):
+        interpreter.TensorHandle(wide, tl.int32)
+    made = interpreter.interpreter_builder.create_add(narrow, interpreter.TensorHandle(wide, tl.int64))
+    assert made.data.dtype == np.int8
+    assert interpreter.TensorHandle(np.ones(4, np.bool_), tl.int1).attr == {}
+
+
+KINDS = (tl.int1, tl.uint8, tl.int32, tl.uint32, tl.int64, tl.float16, tl.bfloat16, tl.float32, tl.float64)
+SHAPES = ((), (4,), (8,), (4, 1), (1, 8), (4, 8), (2, 8))
+NUMBERS = (0, 3, -5, 2**31, -(2**31) - 1, 2**70, True, 0.0, -0.0, 1.5, 1e-40, float("inf"))
+FLAGS = ((), (True, True), (True, False), (False, False, True, True), (False, False, False, True))
+"""How the operations ask for their operands: pointers on either side, one type for both, a division."""
+
+
+def operand(kind: Any, shape: tuple[int, ...]) -> Any:
+    """Numbers that tell places apart."""
+    values = np.arange(1, 1 + max(math.prod(shape), 1)).reshape(shape or (1,))
+    numpy = np.uint64 if kind.is_ptr() else interpreter._get_np_dtype(kind)
+    handle = interpreter.TensorHandle(values.astype(numpy), kind)
+    return tl.tensor(handle, tl.block_type(kind, list(shape)) if shape else kind)
+
+
+def brought(bring: Callable[..., tuple[Any, Any]], lhs: object, rhs: object, flags: tuple[bool, ...]) -> object:
+    """The types and numbers of both operands, or what is wrong with them."""
+    try:
+        both = bring(lhs, rhs, *flags)
+    except (TypeError, ValueError, OverflowError, AttributeError, IncompatibleTypeErrorImpl) as wrong:
+        return type(wrong), str(wrong)
+    shapes = [one.type.shape if one.type.is_block() else (1,) for one in both]
+    assert np.broadcast_shapes(*(one.handle.data.shape for one in both)) == shapes[0] == shapes[1]
+    spread = [np.broadcast_to(one.handle.data, shape) for one, shape in zip(both, shapes, strict=True)]
+    return [
+        (str(one.type), one.dtype, one.handle.dtype, values.tobytes()) for one, values in zip(both, spread, strict=True)
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+def test_operands_come_together_as_triton_brings_them() -> None:
+    semantic = interpreter.interpreter_semantic
+    ours, theirs = semantic.binary_op_type_checking_impl, partial(type(semantic).binary_op_type_checking_impl, semantic)
+    pointers = [tl.pointer_type(tl.float32), tl.pointer_type(tl.int64)]
+    of_kinds = [operand(kind, (4,)) for kind in (*KINDS, *pointers)] + [*NUMBERS]
+    of_shapes = [operand(kind, shape) for kind in (tl.float32, tl.int32, pointers[0]) for shape in SHAPES] + [2]
+    wrong = 0
+    for operands in (of_kinds, of_shapes):
+        for lhs, rhs, flags in product(operands, operands, FLAGS):
+            expected = brought(theirs, lhs, rhs, flags)
+            assert brought(ours, lhs, rhs, flags) == expected, (lhs, rhs, flags)
+            wrong += isinstance(expected, tuple)
+    assert wrong > 100
+
+
+@triton.jit
+def _mixed(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)
+    value = tl.load(x + rows * COLUMNS + columns, mask=(rows > 0) & (columns < COLUMNS - 1), other=-1.0)
+    value = tl.where((rows + columns) % 2 == 0, 1 - value, value / 3)
+    tl.store(out + rows * COLUMNS + columns, tl.maximum(value, -0.5) + (3 - columns) // 2 - (rows << 1))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+def test_numbers_rows_and_columns_are_those_of_the_formula() -> None:
+    x, out = torch.from_numpy(drawn(4, 8)), torch.empty(4, 8)
+    rows, columns = torch.arange(4)[:, None], torch.arange(8)
+    for _ in range(2):
+        _mixed[(1,)](x, out, 4, 8)
+        value = torch.where((rows > 0) & (columns < 7), x, torch.tensor(-1.0))
+        value = torch.where((rows + columns) % 2 == 0, 1 - value, value / 3)
+        assert torch.equal(out, value.clamp(min=-0.5) + ((3 - columns) / 2).trunc() - rows * 2)
 
 
 @triton.jit

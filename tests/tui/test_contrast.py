@@ -79,11 +79,12 @@ async def test_all_that_is_drawn_is_clear(name: str) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "Tell me a story.")
+        assert app.theme == name
         for key in ("", "ctrl+t", "ctrl+t", "ctrl+b", "escape", "ctrl+f", "o", "escape", "ctrl+o", "escape",
                     "f3", "escape", "f1", "escape", "f10", "escape", "ctrl+p"):  # fmt: skip
             if key:
                 await pilot.press(key)
-                await pilot.pause(0.1)
+                await pilot.pause()
             dialog = len(app.screen_stack) > 1
             assert not dialog or key != "escape"
             assert not (unclear(app, behind=dialog)), (key, unclear(app, behind=dialog))

@@ -21,7 +21,9 @@ from specchat.engine.fake import FakeEngine
 
 SAID = "there was a fox"
 """What the scripted session answers."""
-Start = Callable[[], Terminal]
+LOCK_S = "0.2"
+"""Seconds that the app waits for a lock where one is to be told; otherwise it waits as for a user."""
+Start = Callable[..., Terminal]
 
 
 @pytest.fixture
@@ -41,8 +43,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts the command in a terminal, over a scripted engine process."""
     with ExitStack() as running:
 
-        def begin() -> Terminal:
-            environment = {"SPECCHAT_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+        def begin(**more: str) -> Terminal:
+            environment = {"SPECCHAT_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)} | more
             terminal = Terminal(["-m", "tests.cli.scripted_specchat"], environment)
             running.callback(end, terminal)
             terminal.wait("ask something", keep=True)
@@ -57,11 +59,15 @@ def end(terminal: Terminal) -> None:
         terminal.close()
 
 
-def send(terminal: Terminal, word: str) -> None:
-    """Send a prompt of one word, and wait for the answer."""
+def send(terminal: Terminal, word: str, *, at_once: bool = False) -> None:
+    """Send a prompt of one word, and wait for the answer; `at_once` where no reply can be running.
+
+    What the app tells covers its hints for seconds.
+    """
     terminal.type(word)
     terminal.wait(word, keep=True)
-    terminal.wait("enter send")  # not while the reply before is running
+    if not at_once:
+        terminal.wait("enter send")
     terminal.type("\r")
     terminal.wait(SAID)
 
@@ -111,7 +117,7 @@ def test_a_database_that_cannot_be_used_is_told_and_left_alone(
     before = database.read_bytes() if database.is_file() else None
     terminal = start()
     terminal.wait(word)
-    send(terminal, "hello")
+    send(terminal, "hello", at_once=True)
     leave(terminal)
     assert (database.read_bytes() if database.is_file() else None) == before
     assert sorted(path.name for path in database.parent.iterdir() if path.name.startswith("chats")) == ["chats.db"]
@@ -120,16 +126,16 @@ def test_a_database_that_cannot_be_used_is_told_and_left_alone(
 def test_a_database_locked_at_the_start_is_told_and_left_alone(database: Path, start: Start) -> None:
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        terminal = start()
+        terminal = start(SCRIPTED_LOCK_S=LOCK_S)
         terminal.wait("locked")
-        send(terminal, "hello")
+        send(terminal, "hello", at_once=True)
         other.execute("ROLLBACK")
     leave(terminal)
     assert prompts(database) == []
 
 
 def test_a_lock_during_the_chat_is_told_until_it_is_gone(database: Path, start: Start) -> None:
-    terminal = start()
+    terminal = start(SCRIPTED_LOCK_S=LOCK_S)
     send(terminal, "first")
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -143,7 +149,7 @@ def test_a_lock_during_the_chat_is_told_until_it_is_gone(database: Path, start: 
 
 
 def test_what_could_not_be_saved_is_told_at_the_end(database: Path, start: Start) -> None:
-    terminal = start()
+    terminal = start(SCRIPTED_LOCK_S=LOCK_S)
     send(terminal, "first")
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
