@@ -11,6 +11,11 @@ from specchat.tui.racing import Racing
 from specchat.tui.session_state import SessionState
 
 UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted"]
+_CUT = {
+    "length": "the reply reached the token limit: /continue goes on",
+    "context": "the context is full, so the reply ends here: ctrl+n starts a new chat",
+}
+"""What to do about a reply that did not come to its end, by the reason."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,7 @@ class EngineEvents:
         shown = running.chat is self._session.conversation
         if isinstance(event, Finished):
             answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
-            ended = "the reply reached the token limit: /continue goes on" if event.reason == "length" else ""
-            yield Update("ended", ended) if shown else Update("answered", answered)
+            yield Update("ended", _CUT.get(event.reason, "")) if shown else Update("answered", answered)
         elif shown:
             yield Update("reply")
 

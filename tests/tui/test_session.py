@@ -3,13 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from conftest import CATALOG, LAUNCH, flush
 
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
-from specchat.engine.api import Cancel, Change, Count, Failed, Finished, Generate, Started, Stats
+from specchat.engine.api import Cancel, Change, Count, Failed, Finished, FinishReason, Generate, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import StrategyStatus
@@ -71,6 +72,18 @@ def test_a_reply_is_asked_for_and_built_up() -> None:
     assert (turn.reply.text, turn.reply.state, session.reply) == ("Hello there.", "finished", None)
     session.send("again")
     assert [message.content for message in asked(engine).messages] == ["Be kind.", "hi", "Hello there.", "again"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "way_out"), [("length", "/continue goes on"), ("context", "ctrl+n starts a new chat"), ("stop", "")]
+)
+def test_a_reply_that_is_cut_says_what_can_be_done(reason: FinishReason, way_out: str) -> None:
+    events = (Started(0, 1, 0, 0, Speculation()), Finished(0, reason, "Hello", (), Stats(num_steps=1)))
+    session = ready(FakeEngine((events,)))
+    session.send("hi")
+    (told,) = [update.message for update in session.poll() if update.kind == "ended"]
+    assert told.endswith(way_out)
+    assert bool(told) == bool(way_out)
 
 
 def test_sent_while_loading_it_waits_for_the_model() -> None:
