@@ -40,7 +40,7 @@ class LookupDrafter:
     def guess(self, text: Sequence[int], limit: int) -> Guess:
         """Up to `limit` tokens that followed the end of `text` before."""
         self._here.grow(text)
-        return self.after(text, (), limit)
+        return self.after(text, (), limit) if self._here.has(text) else NOTHING
 
     def after(self, text: Sequence[int], drafted: Sequence[int], limit: int) -> Guess:
         """Up to `limit` tokens that followed the end of `text` and `drafted` before; `text` was asked about already."""

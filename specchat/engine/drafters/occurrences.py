@@ -36,7 +36,8 @@ class Occurrences:
 
     def grow(self, text: Sequence[int]) -> None:
         """Append what `text` has beyond what is here."""
-        self.extend(text[len(self.text) :])
+        if len(text) > len(self.text):
+            self.extend(text[len(self.text) :])
 
     def has(self, end: Sequence[int]) -> bool:
         """Whether the last KEY tokens of `end` stand anywhere before the end."""

@@ -141,10 +141,11 @@ class SuffixDrafter:
     def guess(self, text: Sequence[int], limit: int) -> Guess:
         """The better of what this text and what earlier replies suggest; this text's among equals."""
         self._here.grow(text)
-        best, end, ends = NOTHING, text[-LONGEST:], self._drafts.ends
+        best = NOTHING
         for of in (self._here, self._earlier.places):
-            if of.has(text) and (guess := best_guess(of, end, limit, ends)).score > best.score:
-                best = guess
+            if of.has(text):
+                guess = best_guess(of, text[-LONGEST:], limit, self._drafts.ends)
+                best = guess if guess.score > best.score else best
         return best
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
