@@ -272,6 +272,25 @@ def test_prose_and_code_are_told_apart() -> None:
     assert kind(9) == kind(9, code=True)
 
 
+def test_a_model_that_drafts_goes_on_while_its_tokens_stay_and_nothing_is_copied() -> None:
+    """All is weighed again at every fourth step, and at once where drafts are refused or something can be copied."""
+    simulation = Simulation(World(agrees=0.99))
+    simulation.speed(100)
+    asked = []
+    for agrees, copies in ((1.0, 0.0), (0.05, 0.0), (1.0, 0.9)):
+        simulation.model.world = World(agrees=agrees)
+        simulation.copier.world = World(copies=copies)
+        simulation.speed(4)
+        guess, times = simulation.copier.guess, []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(simulation.copier, "guess", lambda *of, g=guess, t=times: (t.append(1), g(*of))[1])
+            simulation.speed(40)
+        asked.append(len(times))
+    assert asked[0] == 10
+    assert asked[1] > 35
+    assert asked[2] == 40
+
+
 def test_a_tree_is_taken_where_it_pays() -> None:
     simulation = Simulation(World(draft_ms=0.1, row_ms=0.002, agrees=0.7, grows=0.85))
     simulation.speed(150)

@@ -39,6 +39,8 @@ TRIAL_SHARE = 0.018
 NEVER = float("inf")
 RETHOUGHT = 8
 """Drafts of a model after which what it promises is worked out anew."""
+GOES_ON = 3
+"""Steps at which a model that was chosen goes on unasked where nothing could be copied: asking takes time of a step."""
 SOONEST, LATEST = 8, 64
 """Steps that a trial is waited for."""
 TREE_GAIN = 1.25
@@ -104,8 +106,9 @@ class AutoDrafter:
         self._fences.begin()
         if self._written:
             self._length.add(self._written)
-        self._written = self._longest = 0
-        """Tokens of this reply, and those that a draft of it may have far from its end."""
+        self._written = self._longest = self._goes_on = 0
+        """Tokens of this reply, those that a draft of it may have far from its end, and steps at which the model that
+        drafts goes on unasked."""
         self._chosen.clear()
 
     def forget(self) -> None:
@@ -130,6 +133,11 @@ class AutoDrafter:
         """Whether the model that drafts had to read something first."""
 
     def propose(self, text: Sequence[int], limit: int) -> str:
+        if self._goes_on and limit == self._limit and self._kind == kind(0, self._fences.code):
+            self._goes_on -= 1
+            self._reads = self._watched = False
+            return self._models[self._drafted].drafter.propose(text, limit)
+        self._goes_on = 0
         if self._due <= 0:
             self._look()
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
@@ -153,7 +161,11 @@ class AutoDrafter:
         if copies:
             self._guess.fill(self._drafts, self._limit)
             return self._drafted
-        return self._draft(text, best) if self._limit else "plain"
+        if not self._limit:
+            return "plain"
+        if not (self._copied or self._trial):
+            self._goes_on = GOES_ON
+        return self._draft(text, best)
 
     def _ask(self, text: Sequence[int], limit: int) -> None:
         """Find the copy after the longest match, one family after the other."""
@@ -264,6 +276,8 @@ class AutoDrafter:
         for copier in self._copiers:
             copier.observe(text, stepped)
         self._fences.add(stepped.tokens)
+        if stepped.accepted < stepped.drafted / 2:
+            self._goes_on = 0
         self._written += len(stepped.tokens)
 
     def _judge(self, model: ModelRecord, stepped: Stepped) -> None:
