@@ -10,10 +10,11 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
-from specchat.engine.drafters.auto import MARGIN, SOONEST, AutoDrafter
+from specchat.engine.drafters.auto import MARGIN, AutoDrafter
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.text_kind import kind
+from specchat.engine.drafters.trials import SOONEST
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 RIGHT, WRONG = 1, 2

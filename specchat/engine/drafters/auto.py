@@ -1,9 +1,9 @@
 """Whichever family promises the most tokens a second, step by step.
 
-What copies from earlier text is asked at every step, for that costs next to nothing: one after the other, until one
-has found what follows a long match; the longest counts. That is weighed against a draft by a model, and whether it
-would have been right is seen also where it was not taken. A model's draft must be made to be known: where it does not
-pay it is tried now and then, at a small share of the time.
+What copies from earlier text is asked one after the other, until one has found what follows a long match; the longest
+counts. That is weighed against a draft by a model, and whether it would have been right is seen also where it was not
+taken. A model's draft must be made to be known: where it does not pay it is tried now and then (`trials.py`). One that
+drafts goes on unasked for a few steps where nothing could be copied.
 
 A model's draft may end with a copy (`copy_on.py`): what repeats often begins with tokens that nothing can be copied
 after.
@@ -24,7 +24,8 @@ from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import NOTHING, Copier
 from specchat.engine.drafters.model_record import ModelRecord
 from specchat.engine.drafters.text_kind import copies_by_kind, kind
-from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
+from specchat.engine.drafters.trials import Moment, Trials
+from specchat.engine.strategies import STRATEGIES
 
 REVIEW = 8
 """Steps between two looks at what checks cost."""
@@ -32,19 +33,10 @@ STALE = 4
 """Looks at costs after which what all models promise is worked out anew."""
 MARGIN = 1.08
 """A model is taken where it promises so much more than plain; it is left where it promises less."""
-TRIED = 1
-"""Tokens of a trial's draft."""
-TRIAL_SHARE = 0.018
-"""What trials of all models may lose, as a share of the time."""
-NEVER = float("inf")
 RETHOUGHT = 8
 """Drafts of a model after which what it promises is worked out anew."""
 GOES_ON = 3
 """Steps at which a model that was chosen goes on unasked where nothing could be copied: asking takes time of a step."""
-SOONEST, LATEST = 8, 64
-"""Steps that a trial is waited for."""
-TREE_GAIN = 1.25
-"""Times the tokens that a tree keeps of what a chain of the same model does, at most."""
 LENGTH = 64.0
 """Tokens of a reply, before any was written."""
 LONG = 8
@@ -72,9 +64,8 @@ class AutoDrafter:
         self._fences = fences
         self._copiers = copiers
         self._models = {drafter.name: ModelRecord(drafter) for drafter in models}
-        self._patience = max(1, len(models))
-        """Times a trial of one waits as long as if it were the only one."""
         self._models |= {tree.name: ModelRecord(tree, self._models[name]) for name, tree in trees.items()}
+        self._trials = Trials(self._models, costs)
         self._copies = {copier.name: copies_by_kind() for copier in copiers}
         self._added = copies_by_kind()
         """The same of copies after a model's tokens."""
@@ -226,41 +217,15 @@ class AutoDrafter:
         return left * times / (left + reading * times)
 
     def _try(self, text: Sequence[int], limit: int, best: float, looked: bool) -> bool:
-        """Let a model draft in place of what promises most where it has waited for long enough.
-
-        Whether it has is asked when costs were `looked` at, the one that waited longest first; whether its last trial
-        asks for another at each step.
-        """
-        if not looked and not any(model.again for model in self._models.values()):
+        """Let a model draft in place of what promises most where it is due to be tried."""
+        if not (looked or self._trials.pressing):
             return False
-        for name, model in sorted(self._models.items(), key=lambda item: item[1].last):
-            waited = looked and self._step - model.last >= self._patience * SOONEST
-            if name == self._drafted or not (waited or model.again):
-                continue
-            if model.chain is not None:
-                tried, lost_ms = limit, self._lost_by_tree(model, model.chain, limit, best)
-            else:
-                tried = limit if model.again else min(limit, TRIED)
-                trial_ms = TRIED * self._costs.draft(name) + self._checks[1 + TRIED] + self._costs.other_ms
-                lost_ms = trial_ms - 1 / best
-            patience = self._patience * min(max(SOONEST, lost_ms * self._plain / TRIAL_SHARE), LATEST)
-            reading = self._patience * model.drafter.behind(text) * self._plain / TRIAL_SHARE
-            if lost_ms < NEVER and (model.again or self._step - model.last >= max(patience, reading)):
-                self._drafted, self._limit, self._trial = name, tried, True
-                return True
-        return False
-
-    def _lost_by_tree(self, tree: ModelRecord, chain: ModelRecord, limit: int, best: float) -> float:
-        """Milliseconds that trying a tree loses by what is known of it, as much as of the chain before it was tried.
-
-        NEVER where it could not pay even if it kept as much as a tree can.
-        """
-        accepted, drafted = chain.accepted[self._kind].value, chain.drafted[self._kind].value
-        draft_ms = drafted * self._costs.draft(chain.drafter.name)
-        ms = draft_ms + self._checks[1 + min(limit, MAX_DRAFT_LENGTH)] + self._costs.other_ms
-        if (1 + TREE_GAIN * accepted) / ms < best * MARGIN:
-            return NEVER
-        return ms - (1 + min(accepted, tree.accepted[self._kind].value)) / best
+        now = Moment(self._step, limit, self._kind, looked, self._drafted, best, self._plain, MARGIN, self._checks)
+        due = self._trials.due(text, now)
+        if due is None:
+            return False
+        (self._drafted, self._limit), self._trial = due, True
+        return True
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         self._due -= 1
