@@ -14,8 +14,6 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder, Skip
 
-CONTEXT = 256
-"""Tokens in the cache before a step."""
 ROWS = (1, 2, 4, 8, 16)
 
 
@@ -42,21 +40,21 @@ def sum_rate() -> float:
     return 64 * 96 * 64 / (timed(lambda: torch.mm(a, b), 2000)[0] * 1e-6)
 
 
-def parts(fast: CpuDecoder, plain: Decoder, rows: int, repeats: int) -> list[tuple[float, float]]:
-    """What the columns of the table tell of a step of so many rows."""
+def parts(fast: CpuDecoder, plain: Decoder, context: int, rows: int, repeats: int) -> list[tuple[float, float]]:
+    """What the columns of the table tell of a step of so many rows after `context` tokens."""
     tokens, every = list(range(5, 5 + rows)), frozenset(range(fast.config.layers))
     for decoder in (fast, plain):
-        for first in range(0, CONTEXT, 128):
-            decoder.forward([7] * 128, first)
+        for first in range(0, context, 128):
+            decoder.forward([7] * min(128, context - first), first)
 
     def without(attention: frozenset[int], mlp: frozenset[int]) -> tuple[float, float]:
-        return timed(lambda: fast.forward(tokens, CONTEXT, Skip(attention, mlp)), repeats)
+        return timed(lambda: fast.forward(tokens, context, Skip(attention, mlp)), repeats)
 
     def whole(one: CpuDecoder | Decoder) -> tuple[float, float]:
-        return timed(lambda: one.logits(one.forward(tokens, CONTEXT)), repeats)
+        return timed(lambda: one.logits(one.forward(tokens, context)), repeats)
 
     nothing, attention, mlp = without(every, every), without(frozenset(), every), without(every, frozenset())
-    hidden = fast.forward(tokens, CONTEXT)
+    hidden = fast.forward(tokens, context)
     return [
         nothing,
         (attention[0] - nothing[0], attention[1]),
@@ -72,6 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=demo_model("target"))
     parser.add_argument("--quant", choices=("nf4", "fp4", "int8"))
+    parser.add_argument("--context", type=int, default=256, help="tokens in the cache before a step")
     parser.add_argument("--repeats", type=int, default=200)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -84,7 +83,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     sums = sum_rate()
     for rows in ROWS:
-        found = parts(fast, plain, rows, options.repeats)
+        found = parts(fast, plain, options.context, rows, options.repeats)
         cells = " | ".join(f"{middle:,.0f} ± {spread / 2:,.0f}" for middle, spread in found)
         least = 1e6 * rows * (weights - (0 if c.tied else c.vocab * c.hidden)) / sums
         print(f"| {rows} | {cells} | {least:,.0f} |")

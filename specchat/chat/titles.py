@@ -1,6 +1,7 @@
 """A chat's title, made from its first exchange that is no greeting, without asking a model."""
 
 import re
+from pathlib import PurePath
 
 from specchat.clean import one_line
 
@@ -10,7 +11,7 @@ _TOO_LITTLE = 8
 """Characters left of a reply without its greeting below which the greeting stays."""
 
 _FENCE = re.compile(r"(?ms)^(`{3,}|~{3,}).*?(^\1|\Z)")
-_MENTION = re.compile(r'(?:^|\s)@(?:"[^"]+"|\S+)')
+_MENTION = re.compile(r'(?:^|\s)@(?:"([^"]+)"|(\S+))')
 _LEAD = re.compile(
     r"^(?:(?:hi|hello|hey|please|ok|okay|so|well|now|and|thanks)\b[\s,.!]*"
     r"|(?:can|could|would|will) you\s+"
@@ -54,8 +55,13 @@ def _first_sentence(text: str) -> str:
     return one_line(sentence, 400).strip(" .,:;!-")
 
 
+def _file(mention: re.Match[str]) -> str:
+    """A file that is mentioned, without its folders."""
+    return f" {PurePath(mention[1] or mention[2]).name}"
+
+
 def _short(text: str, least: int) -> str:
-    text = _MARKUP.sub("", _MENTION.sub(" ", _FENCE.sub(" ", text[:4000])))
+    text = _MARKUP.sub("", _MENTION.sub(_file, _FENCE.sub(" ", text[:4000])))
     line = _first_sentence(_LEAD.sub("", text.strip()))
     if len(line) < least:
         line = _first_sentence(text)

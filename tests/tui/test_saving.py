@@ -205,6 +205,8 @@ def test_a_chat_that_is_gone_is_refused(store: Store) -> None:
         ("hi, what is a fox?", "", "What is a fox?"),
         ("Hey foxes", "", "Foxes"),
         ("?", "Hello! How can I help?", "How can I help?"),
+        ("What is in @src/notes.txt?", "", "What is in notes.txt?"),
+        ('Compare @"my file.txt" with @b.txt', "", "Compare my file.txt with b.txt"),
         ("```python\nprint(1)\n```\nWhat does this print?", "", "What does this print?"),
         ("Explain **monads** to me like I am five years old and have never seen any code in my life", "", None),
         ("\x1b[31mred\x1b[0m fox", "", "␛31mred␛0m fox"),
