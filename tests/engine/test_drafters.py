@@ -214,6 +214,10 @@ def test_ratio_replies_are_distributed_as_the_target_says(
     monkeypatch.setattr(StepCosts, "checks", lambda _: [1.0] * (MAX_DRAFT_LENGTH + 2))
     monkeypatch.setattr(StepCosts, "draft", lambda *_: 0.01)
     monkeypatch.setattr(AutoDrafter, "_try", lambda *_: False)
+    auto = session.drafters["auto"]
+    assert isinstance(auto, AutoDrafter)
+    auto._rethink(auto._models.values())  # by these costs, not by those of tests before
+    auto._look()
     request = Generate(1, chat, sampling, Limits(3), Speculation(strategy, 2, "ratio"), cold=True)
     branches = Branches(monkeypatch)
     reached: Counter[tuple[int, ...]] = Counter()
