@@ -55,7 +55,6 @@ def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bo
         cut.warps,
         stages(tiles),
         weights=cut.outputs * cut.inputs,
-        wide=tiles * ROWS >= 64,
         options={"enable_fp_fusion": False},
     )
 

@@ -21,12 +21,9 @@ from typing import Any
 import pytest
 
 ARCHITECTURES = pytest.mark.parametrize(
-    "architectures", [(80, 120), pytest.param((86, 89, 90), marks=pytest.mark.slow)]
+    "architectures", [(80, 90, 120), pytest.param((86, 89), marks=pytest.mark.slow)]
 )
-"""The oldest and the newest; 86 and 89 take the code of 80, in less shared memory, and 90 where rows are few."""
-
-MANY_ROWS = 90
-"""It has products of its own from 64 rows on, and so is one of each kind of tensor cores: `wide` cases are for it."""
+"""One of each kind of tensor cores; 86 and 89 take the code of 80, in less shared memory."""
 
 NEWEST = pytest.mark.parametrize("architectures", [(120,), pytest.param((80, 86, 89, 90), marks=pytest.mark.slow)])
 """For kernels without products, of which the same becomes on every one; this one has the least shared memory."""
@@ -44,8 +41,7 @@ class Case:
 
     `signature` gives the type of each argument by name ("*bf16", "*u8", "i32", or "constexpr"), `constants` the values
     of the constexpr ones, `aligned` the arguments divisible by 16. `weights` is how many weights one pass of the
-    innermost loop multiplies a block of rows by, 0 where instructions a weight mean nothing. `wide` says that it
-    multiplies 64 rows, for which there are other instructions on `MANY_ROWS`.
+    innermost loop multiplies a block of rows by, 0 where instructions a weight mean nothing.
     """
 
     name: str
@@ -56,7 +52,6 @@ class Case:
     num_warps: int = 4
     num_stages: int = 3
     weights: int = 0
-    wide: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -174,9 +169,8 @@ def check_limits(report: Report, registers: int, shared: int, spilled: int = 0) 
 
 def main() -> None:
     module = importlib.import_module(sys.argv[1])
-    wanted = [int(architecture) for architecture in sys.argv[2:]]
     for case in module.CASES:
-        for architecture in dict.fromkeys((*wanted, MANY_ROWS) if case.wide else wanted):
+        for architecture in map(int, sys.argv[2:]):
             print(json.dumps(asdict(compile_case(case, architecture))), flush=True)
 
 

@@ -202,7 +202,6 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     }
     found = compiled.reports("tests.kernels.cases_products", architectures)
     assert {r.name for r in found} == set(ceilings)
-    assert sum(r.architecture == compiled.MANY_ROWS for r in found) >= 2
     for report in found:
         registers, shared, instructions = ceilings[report.name]
         spilled = 8 if (report.name, report.architecture) == ("nf4 nested, 64 rows", 120) else 0
