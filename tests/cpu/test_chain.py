@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.cpu.guessing import LEAST
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy
@@ -268,10 +269,24 @@ def test_what_followed_the_same_words_is_guessed_and_changes_nothing(temperature
             assert found == made(slow, sampling, limit, unread=1 + seed % 3, eos=eos, taught=taught_by, prompt=prompt)
             assert quick._chains is not None
             if len(before):
-                right += int((quick._chains._trust > before).sum())
+                # What is trusted rises by itself only where it is too little to guess by.
+                right += int(((quick._chains._trust > before) & (before >= LEAST)).sum())
                 wrong += int((quick._chains._trust < before).sum())
     assert right > 5
     assert wrong > 5
+
+
+def test_guesses_of_no_use_are_left_for_a_while() -> None:
+    """Where the chain ends at its first token no guess spares a pass, right or wrong."""
+    quick, _ = pair(demo_model("draft"))
+    prompt = [*PROMPT, *PROMPT]
+    shares = np.array(((np.inf,), (0.5,), (0.5,)))
+    quick.write(prompt[:-1], 0)
+    for _ in range(40):
+        made = quick.drafted(prompt[-1:], len(prompt) - 1, Going(9, quick.vocab, 0.0, 0, shares, 1.0, 0.9), NOTHING)
+        assert len(made) == 1
+    assert quick._chains is not None
+    assert quick._chains._trust.min() < LEAST + 0.02
 
 
 def test_scores_that_are_no_numbers_are_told_of(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Attention over the cache: a few queries at a time look at the same keys and values.
 
-What a query gets does not depend on the others: its sums have one order, and what lies behind its own place weighs 0.
+What a query gets does not depend on the others: its sums have one order, and what lies behind its own place weighs 0,
+which adds nothing as long as values are finite.
 """
 
 import math

@@ -128,13 +128,14 @@ def drafted(
 
     Args:
         rows: how many tokens go through first, from slot `start` on; the cache holds all before.
-        ahead: how many more may go with them, of which it is guessed that they come; see `guessing.py`.
+        ahead: how many more may go with them, of which it is guessed that they come; see `guessing.py`. 0 for a head.
         embed: address of the packed embeddings, which lie in `form`.
         said: int64 [slots + 1], the tokens by their slots, up to those that go through first; after them is put what
             is guessed and drafted.
         trust: of `guessing.guess`.
         run: int64 [1, 4], rows as a run; `before` is empty.
-        x: float32 [>= rows, hidden]; of a head the features of the rows, which stand a slot before their tokens.
+        x: float32 [>= rows + `ahead`, hidden]; of a head the features of the rows, which stand a slot before their
+            tokens.
         entries: of `layers` and of `head`, whose logits have 1 + `ahead` rows.
         inputs: float32 [>= rows, 2 hidden] of a head's attention, its norms of tokens and of features [2, hidden], and
             `made` [slots, hidden], which is filled with the features it made; of no rows where this is not a head.
@@ -179,11 +180,12 @@ def drafted(
             while place < shares.shape[1] - 1 and shares[0, place] < confidence[n]:
                 place += 1
             n += 1
-            for last in ends:
-                if token == last:
-                    return n
             chance *= shares[1, place]
-            if chance * shares[2, place] < least:
+            ended = chance * shares[2, place] < least
+            for last in ends:
+                ended = ended or token == last
+            if ended:
+                judged(trust, length, guessed, right)
                 return n
             if right == guessed or token != said[end + right]:
                 break
