@@ -214,6 +214,8 @@ def test_ratio_replies_are_distributed_as_the_target_says(
     monkeypatch.setattr(StepCosts, "checks", lambda _: [1.0] * (MAX_DRAFT_LENGTH + 2))
     monkeypatch.setattr(StepCosts, "draft", lambda *_: 0.01)
     monkeypatch.setattr(AutoDrafter, "_try", lambda *_: False)
+    # In which step of a reply all is thought over anew is up to the steps of replies before.
+    monkeypatch.setattr("specchat.engine.drafters.auto.STALE", 10**9)
     auto = session.drafters["auto"]
     assert isinstance(auto, AutoDrafter)
     auto._rethink(auto._models.values())  # by these costs, not by those of tests before
