@@ -273,19 +273,6 @@ def test_prose_and_code_are_told_apart() -> None:
     assert kind(9) == kind(9, code=True)
 
 
-def test_what_models_promise_is_not_kept_longer_than_the_costs_it_goes_by() -> None:
-    """As a session does after its rehearsal: what steps cost is forgotten, and the model did not draft since."""
-    simulation = Simulation(World(agrees=0.05))
-    simulation.speed(100)
-    record = simulation.auto._models["draft"]
-    before = dict(record.times)
-    simulation.auto.begin(simulation.text)
-    assert record.times == before != {}
-    simulation.costs.forget()
-    simulation.auto.begin(simulation.text)
-    assert not record.times
-
-
 def test_a_model_that_drafts_goes_on_while_its_tokens_stay_and_nothing_is_copied() -> None:
     """All is weighed again at every fourth step, and at once where drafts are refused or something can be copied."""
     simulation = Simulation(World(agrees=0.99))

@@ -164,13 +164,10 @@ class StepCosts:
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         """`clock` tells seconds."""
         self._clock = clock
-        self.epoch = 0
-        """How often all was forgotten: what was worked out by costs of another epoch is of no use."""
         self.forget()
 
     def forget(self) -> None:
         """Know nothing."""
-        self.epoch += 1
         self.slowness, self._plain = Slowness(), Plain()
         self.usual_ms = 0.0
         """What the last check takes where the machine is not slow."""

@@ -71,8 +71,6 @@ class AutoDrafter:
         """The same of copies after a model's tokens."""
         self._copy_on = CopyOn(after, lambda matched: self._added[kind(matched, fences.code)])
         self._costs = costs
-        self._epoch = costs.epoch
-        """That of the costs by which models promise what they do."""
         self._length = Average(Average(LENGTH))
         """Tokens of replies, in this chat and in others."""
         self._written = self._step = self._due = self._looks = 0
@@ -102,10 +100,8 @@ class AutoDrafter:
         self._written = self._longest = self._goes_on = 0
         """Tokens of this reply, those that a draft of it may have far from its end, and steps at which the model that
         drafts goes on unasked."""
-        self._chosen.clear()
-        if self._epoch != self._costs.epoch:
-            self._epoch, self._due = self._costs.epoch, 0
-            self._rethink(self._models.values())
+        self._due = self._looks = 0
+        self._rethink(self._models.values())
 
     def forget(self) -> None:
         """What steps cost and what drafts bring in general is kept: it belongs to machine and pair, not to a text."""
