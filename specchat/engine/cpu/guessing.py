@@ -15,7 +15,7 @@ from specchat.engine.cpu.simd import inner
 KEY, LONGEST = 2, 8
 """Tokens that must have occurred before, and that are compared."""
 FEW, MANY = 3, 7
-"""Tokens that are guessed after a short match and after one of LONG tokens, where the model took most of late."""
+"""Tokens that are guessed after a short match and after one of LONG tokens."""
 LONG = 4
 KEPT = 0.9
 """Weight of what is known after one more guess."""

@@ -26,8 +26,7 @@ class ModelRecord:
         self.forget()
 
     def forget(self) -> None:
-        if self.drafts:  # or nothing that was known belongs to the text
-            self.rethink()
+        self.rethink()
         for average in (*self.accepted, *self.drafted):
             average.forget()
         self.taken = [False] * KINDS
