@@ -33,7 +33,7 @@ class Run:
     `seconds` to the end. `stats` are the engine's own figures, None of other programs; place i of drafts was judged
     `tested[i]` times, and a draft stayed there `accepted[i]` times. `drafted[i]` steps drafted more than i tokens, and
     `kept[i]` of them kept that one, of a tree the i-th likeliest from 0. The first draft, of `first_drafted` tokens,
-    took `first_draft_ms`: a model reads the prompt in it.
+    took `first_draft_ms`: a model reads in it what it has not read of the prompt.
     """
 
     tokens: tuple[int, ...]
@@ -50,10 +50,16 @@ class Run:
 
     @property
     def speed(self) -> float | None:
-        """Tokens per second without the target's reading of the prompt: of ours over the time of all steps, in which a
-        draft model reads it; of another program's replies after the first delivery. None where nothing is known."""
+        """Tokens per second without the reading of the prompt: of ours over the time of all steps, in which a draft
+        model reads what it had not when the target was done; of another program's replies after the first delivery.
+        None where nothing is known."""
         ms = self.stats.milliseconds if self.stats is not None else 0.0
         return 1e3 * len(self.tokens) / ms if ms else self.later_speed
+
+    @property
+    def before_ms(self) -> float:
+        """Milliseconds of one of our replies that are no step's: models read the prompt in them."""
+        return 1e3 * self.seconds - (self.stats.milliseconds if self.stats is not None else 0.0)
 
     @property
     def later_speed(self) -> float | None:

@@ -40,8 +40,8 @@ class Outcome:
     """What a contender's drafts bring on some prompts.
 
     `kept[i]` and `drafted[i]` are the shares of its steps that keep and draft more than i tokens. `reading`, in plain
-    steps a token of the replies, is what a draft model takes to read the prompts; `lost`, a token of the replies, what
-    the last steps would have brought beyond their ends.
+    steps a token of the replies, is what a draft model adds to the reading of the prompts; `lost`, a token of the
+    replies, what the last steps would have brought beyond their ends.
     """
 
     contender: str
@@ -191,11 +191,16 @@ def _decision(category: str, samples: Sequence[Sample], costs: Costs) -> Decisio
 
 
 def _measured(samples: Sequence[Sample]) -> dict[str, float]:
-    """Times as fast as plain by contender: its steps against plain's, over prompts, of each the median reply."""
+    """Times as fast as plain by contender, over prompts, of each the median reply.
+
+    Of whole replies, but for the time in which the target alone reads the prompt: a draft model that reads beside it
+    makes that longer, and its own.
+    """
+    before = _plain_before(samples)
     times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
-        assert sample.run.stats is not None
-        times[sample.contender][sample.prompt.id].append(sample.run.stats.milliseconds)
+        ms = 1e3 * sample.run.seconds - before.get(sample.prompt.id, 0.0)
+        times[sample.contender][sample.prompt.id].append(ms)
     plain = {prompt: median(of_it) for prompt, of_it in times.pop(PLAIN).items()}
     return {
         name: sum(plain[prompt] for prompt in prompts if prompt in plain)
@@ -206,14 +211,16 @@ def _measured(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def _outcome(name: str, samples: Sequence[Sample], costs: Costs) -> Outcome:
-    runs = [sample.run for sample in samples if sample.contender == name]
+    before = _plain_before(samples)
+    own = [sample for sample in samples if sample.contender == name]
+    runs = [sample.run for sample in own]
     stats = _stats(samples, name)
     steps, tokens = sum(s.num_steps for s in stats), sum(s.completion_tokens for s in stats)
     kept = [sum(counts) for counts in zip_longest(*(run.kept for run in runs), fillvalue=0)]
     drafted = [sum(counts) for counts in zip_longest(*(run.drafted for run in runs), fillvalue=0)]
-    reading = sum(r.first_draft_ms for r in runs) / costs.plain_ms - costs.draft[name] * sum(
-        r.first_drafted for r in runs
-    )
+    beside_ms = sum(s.run.before_ms - before.get(s.prompt.id, s.run.before_ms) for s in own)
+    reading = (sum(r.first_draft_ms for r in runs) + beside_ms) / costs.plain_ms
+    reading -= costs.draft[name] * sum(r.first_drafted for r in runs)
     return Outcome(
         name,
         tuple(count / steps for count in kept),
@@ -221,6 +228,15 @@ def _outcome(name: str, samples: Sequence[Sample], costs: Costs) -> Outcome:
         max(0.0, reading) / tokens,
         max(0, steps + sum(kept) - tokens) / tokens,
     )
+
+
+def _plain_before(samples: Sequence[Sample]) -> dict[str, float]:
+    """Milliseconds before plain replies' first steps, the median of each prompt's."""
+    before: dict[str, list[float]] = defaultdict(list)
+    for sample in samples:
+        if sample.contender == PLAIN:
+            before[sample.prompt.id].append(sample.run.before_ms)
+    return {prompt: median(ms) for prompt, ms in before.items()}
 
 
 def _draft_ms(samples: Sequence[Sample], name: str) -> float:

@@ -1,6 +1,6 @@
 """A chain drafted in one go is the chain drafted token by token."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -235,9 +235,9 @@ def test_a_copy_is_asked_for_where_a_chain_ends() -> None:
         asked: list[tuple[int, ...]] = []
 
         def copy(
-            drafted: Sequence[int], chance: float, at: int = at, asked: list[tuple[int, ...]] = asked
+            drafted: Sequence[int], stay: Callable[[], float], at: int = at, asked: list[tuple[int, ...]] = asked
         ) -> list[int]:
-            assert chance == 1.0, "the end is off"
+            assert stay() == 1.0, "the end is off"
             asked.append(tuple(drafted))
             return [11, 12] if len(drafted) == at else []
 

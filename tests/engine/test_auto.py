@@ -10,9 +10,10 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
-from specchat.engine.drafters.auto import MARGIN, AutoDrafter
+from specchat.engine.drafters.auto import ASKING, UNASKED, AutoDrafter
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import Guess
+from specchat.engine.drafters.promises import MARGIN
 from specchat.engine.drafters.text_kind import kind
 from specchat.engine.drafters.trials import SOONEST
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
@@ -236,8 +237,8 @@ def test_what_was_read_is_not_counted_any_more() -> None:
     auto, model = simulation.auto, simulation.model
     simulation.speed(100)
     auto.forget()
-    record = auto._models["draft"]
-    while not 1 < auto._with_reading(record, auto._times("draft", record, 0), simulation.text) < MARGIN:
+    promises, record = auto._promises, auto._models["draft"]
+    while not 1 < promises._with_reading(record, promises.outlook("draft", 0).times, simulation.text) < MARGIN:
         model.unread += 5
     auto.begin(simulation.text)
     assert auto.will_use("draft", simulation.text)
@@ -245,9 +246,9 @@ def test_what_was_read_is_not_counted_any_more() -> None:
     assert simulation.step()[0] == "draft"
     model.unread = 400
     auto.begin(simulation.text)
-    dear, _ = auto._choose_model(simulation.text, 8), simulation.step()
+    (_, dear), _ = promises.most(0, simulation.text), simulation.step()
     model.unread = 0
-    assert auto._choose_model(simulation.text, 8) > dear
+    assert promises.most(0, simulation.text)[1] > dear
 
 
 def test_a_model_is_tried_less_often_where_it_must_read_much_for_that() -> None:
@@ -274,22 +275,34 @@ def test_prose_and_code_are_told_apart() -> None:
 
 
 def test_a_model_that_drafts_goes_on_while_its_tokens_stay_and_nothing_is_copied() -> None:
-    """All is weighed again at every fourth step, and at once where drafts are refused or something can be copied."""
-    simulation = Simulation(World(agrees=0.99))
-    simulation.speed(100)
-    asked = []
-    for agrees, copies in ((1.0, 0.0), (0.05, 0.0), (1.0, 0.9)):
-        simulation.model.world = World(agrees=agrees)
-        simulation.copier.world = World(copies=copies)
-        simulation.speed(4)
-        guess, times = simulation.copier.guess, []
+    """All is weighed as often as takes little of the time, and at once after a refusal or where copies are found."""
+
+    def asked(ms: float, agrees: float = 1.0, copies: float = 0.0) -> int:
+        """Times in 40 steps, each of which takes so long."""
+        simulation = Simulation(World(agrees=0.99))
+        guess = simulation.copier.guess
+        times: list[float] = []
+
+        def timed(text: Sequence[int], limit: int) -> Guess:
+            times.append(simulation.ms)
+            simulation.ms += ms
+            return guess(text, limit)
+
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(simulation.copier, "guess", lambda *of, g=guess, t=times: (t.append(1), g(*of))[1])
+            patch.setattr(simulation.copier, "guess", timed)
+            simulation.speed(100)
+            simulation.model.world = World(agrees=agrees)
+            simulation.copier.world = World(copies=copies)
+            simulation.speed(4)
+            times.clear()
             simulation.speed(40)
-        asked.append(len(times))
-    assert asked[0] == 10
-    assert asked[1] > 35
-    assert asked[2] == 40
+        return len(times)
+
+    assert asked(0.0) == 40
+    assert asked(3.5 * ASKING) == 10
+    assert asked(100 * ASKING) == 40 / (1 + UNASKED)
+    assert asked(100 * ASKING, agrees=0.05) > 35
+    assert asked(100 * ASKING, copies=0.9) == 40
 
 
 def test_a_tree_is_taken_where_it_pays() -> None:
@@ -411,7 +424,8 @@ def test_a_model_takes_the_place_of_plain_for_a_clear_gain_and_keeps_it_for_a_sm
     simulation = Simulation(World())
     auto = simulation.auto
     for gain, drafts in ((1.05, False), (1.1, True), (1.05, True), (0.98, False), (1.05, False)):
-        monkeypatch.setattr(auto, "_times", lambda *_, gain=gain: gain)
+        monkeypatch.setattr(auto._promises, "_ranked", lambda _, gain=gain: [(gain, "draft")])
+        auto.begin(simulation.text)
         families = [simulation.step()[0] for _ in range(7)]
         assert (families.count("draft") > 4) == drafts
 
@@ -464,7 +478,6 @@ def test_only_who_drafted_sees_the_outcome() -> None:
     simulation = Simulation(World(agrees=0.02))
     families = [simulation.step()[0] for _ in range(100)]
     assert len(simulation.model.observed) == families.count("draft") < 100
-    assert len(simulation.copier.observed) == 100
 
 
 def test_a_step_with_no_room_for_a_draft_is_plain() -> None:

@@ -19,6 +19,7 @@ from specchat.engine.drafters.copy_on import SHORTEST, CopyOn
 from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
+from specchat.engine.drafters.promises import Promises
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session, source
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply
@@ -31,23 +32,23 @@ CHEAP, DEAR = 0.0, 0.5
 def watched(guess: Guess, copies: Copies, goes_on: float = 0.5, draft_ms: float = CHEAP, limit: int = 12) -> CopyOn:
     """A draft begins after which `guess` could be copied."""
     watching = CopyOn(lambda *asked: replace(guess, tokens=guess.tokens[: asked[2]]), lambda _: copies)
-    watching.start([1, 2], limit, 1.0, goes_on, CHECKS, draft_ms)
+    watching.start([1, 2], limit, 1.0, lambda: goes_on, CHECKS, draft_ms)
     return watching
 
 
 def test_a_copy_is_taken_where_it_brings_more_than_the_model() -> None:
     guess = Guess([5] * 12, matched=SHORTEST)
-    assert watched(guess, Copies(0.9, 0.95), goes_on=0.5).copy([3], 1.0)
-    assert not watched(guess, Copies(0.6, 0.6), goes_on=0.9, draft_ms=CHEAP).copy([3], 1.0)
-    assert watched(guess, Copies(0.6, 0.6), goes_on=0.9, draft_ms=DEAR).copy([3], 1.0)
-    assert not watched(guess, Copies(0.05, 0.5), goes_on=0.05, draft_ms=DEAR).copy([3], 1.0), "neither pays"
-    assert not watched(guess, Copies(0.9, 0.95)).copy([3], 0.05), "what is before it hardly stays"
-    assert not watched(replace(guess, matched=SHORTEST - 1), Copies(0.9, 0.95)).copy([3], 1.0)
+    assert watched(guess, Copies(0.9, 0.95), goes_on=0.5).copy([3], lambda: 1.0)
+    assert not watched(guess, Copies(0.6, 0.6), goes_on=0.9, draft_ms=CHEAP).copy([3], lambda: 1.0)
+    assert watched(guess, Copies(0.6, 0.6), goes_on=0.9, draft_ms=DEAR).copy([3], lambda: 1.0)
+    assert not watched(guess, Copies(0.05, 0.5), goes_on=0.05, draft_ms=DEAR).copy([3], lambda: 1.0), "neither pays"
+    assert not watched(guess, Copies(0.9, 0.95)).copy([3], lambda: 0.05), "what is before it hardly stays"
+    assert not watched(replace(guess, matched=SHORTEST - 1), Copies(0.9, 0.95)).copy([3], lambda: 1.0)
 
 
 def test_a_copy_is_as_long_as_pays() -> None:
     def length(later: float) -> int:
-        return len(watched(Guess([5] * 12, matched=8), Copies(0.9, later)).copy([3, 4], 1.0))
+        return len(watched(Guess([5] * 12, matched=8), Copies(0.9, later)).copy([3, 4], lambda: 1.0))
 
     assert length(0.999) == 10
     assert 1 < length(0.4) < length(0.6) < 10
@@ -58,15 +59,15 @@ def test_rows_cost_what_they_cost_after_what_was_drafted() -> None:
     checks = [0.0, 1.0, 1.0, 1.0, 1.0, *(float(row) for row in range(2, 14))]
     for made in (1, 2, 3):
         watching = CopyOn(lambda *_: Guess([5] * 8, matched=8), lambda _: Copies(0.9, 0.9))
-        watching.start([1, 2], 12, 1.0, 0.2, checks, DEAR)
-        assert len(watching.copy([3] * made, 1.0)) == 3 - made or (made == 3 and not watching.taken)
+        watching.start([1, 2], 12, 1.0, lambda: 0.2, checks, DEAR)
+        assert len(watching.copy([3] * made, lambda: 1.0)) == 3 - made or (made == 3 and not watching.taken)
 
 
 def test_a_copy_is_judged_taken_or_not() -> None:
     for first in (0.9, 0.3):
         copies = Copies(first, 0.5)
         watching = watched(Guess([5, 6], matched=8), copies, goes_on=0.6)
-        assert bool(watching.copy([3], 1.0)) == watching.taken == (first == 0.9)
+        assert bool(watching.copy([3], lambda: 1.0)) == watching.taken == (first == 0.9)
         before = copies.gain(1, 1.0, 0.0, CHECKS)[0]
         watching.judge([4])
         assert copies.gain(1, 1.0, 0.0, CHECKS)[0] == before, "the model's token was refused: nothing is known"
@@ -98,8 +99,7 @@ def auto_of(session: Session) -> AutoDrafter:
 def often_joint(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model drafts in every step, and what can be copied after its tokens is."""
     monkeypatch.setattr("specchat.engine.drafters.copy_on.SHORTEST", 2)
-    for promise in ("_times", "_with_reading"):
-        monkeypatch.setattr(AutoDrafter, promise, lambda *_: 1e6)
+    monkeypatch.setattr(Promises, "most", lambda *_: ("draft", 1e6))
     monkeypatch.setattr(CopyOn, "_model_gain", lambda *_: 0.0)
     monkeypatch.setattr(Copies, "gain", lambda _self, longest, *_: (1.0, longest))
 

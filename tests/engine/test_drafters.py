@@ -214,12 +214,10 @@ def test_ratio_replies_are_distributed_as_the_target_says(
     monkeypatch.setattr(StepCosts, "checks", lambda _: [1.0] * (MAX_DRAFT_LENGTH + 2))
     monkeypatch.setattr(StepCosts, "draft", lambda *_: 0.01)
     monkeypatch.setattr(AutoDrafter, "_try", lambda *_: False)
-    # In which step of a reply all is thought over anew is up to the steps of replies before.
-    monkeypatch.setattr("specchat.engine.drafters.auto.STALE", 10**9)
-    auto = session.drafters["auto"]
-    assert isinstance(auto, AutoDrafter)
-    auto._rethink(auto._models.values())  # by these costs, not by those of tests before
-    auto._look()
+    # What was thought over in replies before holds for a while in the next: here all is, at each step.
+    for steps in ("REVIEW", "STALE", "RETHOUGHT"):
+        monkeypatch.setattr(f"specchat.engine.drafters.auto.{steps}", 1)
+    monkeypatch.setattr(session.drafters["auto"], "_due", 0)
     request = Generate(1, chat, sampling, Limits(3), Speculation(strategy, 2, "ratio"), cold=True)
     branches = Branches(monkeypatch)
     reached: Counter[tuple[int, ...]] = Counter()

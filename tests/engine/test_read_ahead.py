@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.drafters.promises import Promises
 from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session
@@ -97,7 +97,7 @@ def test_only_what_will_be_needed_is_read(
     assert {name for name in drafters if reader(drafters, name, PROMPT)} >= {"draft", "draft-tree", "cascade"}
     assert not [name for name in ("plain", "lookup", "suffix", "ngram", "swift") if reader(drafters, name, PROMPT)]
     for promise, read in ((0.0, None), (1e9, draft)):
-        monkeypatch.setattr(AutoDrafter, "_with_reading", lambda *_, promise=promise: promise)
+        monkeypatch.setattr(Promises, "_ranked", lambda *_, promise=promise: [(promise, "draft")])
         assert reader(drafters, "auto", PROMPT) is read
     monkeypatch.setattr(draft, "ahead", True)
     assert reader(drafters, "draft", PROMPT) is None

@@ -23,6 +23,8 @@ OUTLIER = 3.0
 """Times the mean that one measurement counts as at most."""
 KEPT = 0.97
 """Weight of what checks of some rows took after one more check of any."""
+STEADY = 32
+"""Checks after which what they cost is worked out anew where all of them were of rows that are known well."""
 SLOPE = 0.05
 """What a row more adds to a check of one, assumed while only one count of rows was seen."""
 SPREAD = 0.25
@@ -33,6 +35,8 @@ LARGE, LEAST = 1e9, 1e-6
 
 class Mean:
     """A mean of milliseconds that follows slow changes, and that one slow step moves little."""
+
+    __slots__ = ("count", "value")
 
     def __init__(self, expected: float = 0.0) -> None:
         """What is expected by an earlier measurement, if anything is."""
@@ -72,6 +76,10 @@ class CheckCosts:
         self._weights: dict[int, float] = {}
         self._newest = 1.0
         """Weight of the last check: the newer weigh more, which is the older weighing less."""
+        self._table: list[float] = []
+        """What `table` found, while it holds."""
+        self._steady = 0
+        """Checks since then."""
 
     def add(self, rows: int, ms: float) -> None:
         """A check of so many rows took so long."""
@@ -83,12 +91,16 @@ class CheckCosts:
         if rows not in self._means:
             self._means[rows] = SteadyMean(self.known(rows))
         self._means[rows].add(ms)
+        self._steady += 1
+        if self._means[rows].count <= FIRST or self._steady >= STEADY:
+            self._table = []
 
     def expect(self, costs: Mapping[int, float]) -> None:
         """Take these milliseconds, by rows, for what checks cost so far."""
         for rows, ms in costs.items():
             self._means[rows] = SteadyMean(ms)
             self._weights[rows] = self._newest
+        self._table = []
 
     def known(self, rows: int) -> float:
         """What a check of so many rows takes, by those of so many or of fewer and of more; 0 where it is not known."""
@@ -104,6 +116,12 @@ class CheckCosts:
 
     def table(self) -> list[float]:
         """Milliseconds of checking 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
+        if not self._table:
+            self._table, self._steady = self._line(), 0
+        return self._table
+
+    def _line(self) -> list[float]:
+        """What was measured, with straight lines between and beyond."""
         known = self._monotone() or [(1, 1.0)]
         (first, low), (last, high) = known[0], known[-1]
         slope = (high - low) / (last - first) if last > first else SLOPE * low / (1 + SLOPE * (first - 1))
@@ -163,7 +181,7 @@ class StepCosts:
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         """`clock` tells seconds."""
-        self._clock = clock
+        self.clock = clock
         self.forget()
 
     def forget(self) -> None:
@@ -197,7 +215,7 @@ class StepCosts:
 
     def add(self, family: str, stepped: Stepped) -> None:
         """One more step, whose draft is of `family`."""
-        now, rows = self._clock(), 1 + stepped.drafted
+        now, rows = self.clock(), 1 + stepped.drafted
         check_ms = stepped.verify_ms / self.slowness.value
         checks = self._begun_checks if stepped.begun else self._checks
         if known := checks.known(rows):

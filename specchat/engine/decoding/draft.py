@@ -15,8 +15,8 @@ WIDTH = 4
 
 One = Callable[[int], None]
 """Makes a token of a chain, or a level of a tree, by its number."""
-Copy = Callable[[Sequence[int], float], Sequence[int]]
-"""What to add to these drafted tokens, all of which stay with this chance."""
+Copy = Callable[[Sequence[int], Callable[[], float]], Sequence[int]]
+"""What to add to these drafted tokens, all of which stay with the chance that the function tells."""
 
 
 class Drafts(Protocol):

@@ -66,14 +66,12 @@ class HostDrafts:
         try:
             while (made := len(draft.tokens)) < limit:
                 one(made)
-                if self._ended and self._copy is None:
-                    break
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
-                ends = [stop.ends(probability) for probability in draft.confidence[made - self.copied :]][-1]
+                ends = self._ended or stop.ends(draft.confidence[-1])
                 if draft.tokens[-1] in self.ends:
                     break
                 # Of a chain that was drafted in one go a copy would save nothing but at its end.
-                if self._copy is not None and (added := self._copy(draft.tokens, stop.chance)):
+                if self._copy is not None and (added := self._copy(draft.tokens, self._chance)):
                     self.switch = len(draft.tokens)
                     self._add(added)
                     break
@@ -83,6 +81,14 @@ class HostDrafts:
             self._stop = None
             for token in draft.tokens:
                 self.history.pop(token)
+
+    def _chance(self) -> float:
+        """That all tokens of the model stay; one that drafted them in one go did not ask after each."""
+        assert self._stop is not None
+        if self._ended:
+            for probability in self.draft.confidence:
+                self._stop.ends(probability)
+        return self._stop.chance
 
     def _go_on_after(self, draft: Draft) -> None:
         copied = list(draft.tokens)

@@ -13,17 +13,16 @@ from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 PRIOR = 4.0
 """Drafts that what is known otherwise weighs as much as."""
-KEPT, KEPT_LONG = 0.95, 0.995
-"""Weight of what is known of a text, and of all texts, after one more draft: half is forgotten in 14, and in 140."""
-
-KEPT_MODEL = 0.92
-"""The same of what a model's drafts bring: those that bring much would outweigh what follows for long."""
+KEPT, KEPT_LONG = 0.92, 0.995
+"""Weight of what is known of a text, and of all texts, after one more draft: half is forgotten in 8, and in 140."""
 KEPT_RARE = 0.7
 """The same after a draft that was made only to see what it brings."""
 
 
 class Average:
     """A forgetful average; where little was counted it is what a wider one says."""
+
+    __slots__ = ("_kept", "_prior", "_sum", "_weight", "_wider")
 
     def __init__(self, wider: "Average | float", kept: float = KEPT) -> None:
         self._wider, self._kept = wider, kept
@@ -57,7 +56,7 @@ class Average:
 def by_kind(assumed: float, kinds: int) -> list[Average]:
     """An average for each kind of text, which is of one reply; wider ones are of that kind, and of all texts."""
     everywhere = Average(assumed, KEPT_LONG)
-    return [Average(Average(everywhere, KEPT_LONG), KEPT_MODEL) for _ in range(kinds)]
+    return [Average(Average(everywhere, KEPT_LONG)) for _ in range(kinds)]
 
 
 class Copies:

@@ -12,17 +12,17 @@ Texts are told apart by how much of their end occurred before: models and copies
 itself than where it is new. What is new is prose or code.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.costs import Mean, StepCosts
 from specchat.engine.decoding.draft import Drafts, ModelDrafter
-from specchat.engine.decoding.pace import Average, promise
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.copy_on import After, CopyOn
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import NOTHING, Copier
 from specchat.engine.drafters.model_record import ModelRecord
+from specchat.engine.drafters.promises import MARGIN, Promises
 from specchat.engine.drafters.text_kind import copies_by_kind, kind
 from specchat.engine.drafters.trials import Moment, Trials
 from specchat.engine.strategies import STRATEGIES
@@ -31,14 +31,11 @@ REVIEW = 8
 """Steps between two looks at what checks cost."""
 STALE = 4
 """Looks at costs after which what all models promise is worked out anew."""
-MARGIN = 1.08
-"""A model is taken where it promises so much more than plain; it is left where it promises less."""
 RETHOUGHT = 8
 """Drafts of a model after which what it promises is worked out anew."""
-GOES_ON = 3
-"""Steps at which a model that was chosen goes on unasked where nothing could be copied: asking takes time of a step."""
-LENGTH = 64.0
-"""Tokens of a reply, before any was written."""
+ASKING, UNASKED = 0.01, 7
+"""Share of the time that finding out who drafts may take, and steps at which a model that was chosen goes on without
+that, at most; it does where nothing could be copied."""
 LONG = 8
 """After so many tokens alike no other copy is looked for."""
 
@@ -65,16 +62,18 @@ class AutoDrafter:
         self._copiers = copiers
         self._models = {drafter.name: ModelRecord(drafter) for drafter in models}
         self._models |= {tree.name: ModelRecord(tree, self._models[name]) for name, tree in trees.items()}
-        self._trials = Trials(self._models, costs)
+        self._promises, self._trials = Promises(self._models, costs), Trials(self._models, costs)
         self._copies = {copier.name: copies_by_kind() for copier in copiers}
         self._added = copies_by_kind()
         """The same of copies after a model's tokens."""
         self._copy_on = CopyOn(after, lambda matched: self._added[kind(matched, fences.code)])
         self._costs = costs
-        self._length = Average(Average(LENGTH))
-        """Tokens of replies, in this chat and in others."""
         self._written = self._step = self._due = self._looks = 0
         """Tokens of this reply, steps of this chat, steps until the next look at costs, and such looks."""
+        self._asking = Mean()
+        """Milliseconds of finding out who drafts."""
+        self._pressing = False
+        """Whether a model is to be tried again at once."""
         self.forget()
         self.begin([])
 
@@ -86,22 +85,14 @@ class AutoDrafter:
         """Whether a model is worth reading `prompt`, with which a reply begins, so far as is known: none has more."""
         if self._due <= 0:
             self._look()
-        times = {
-            of: self._with_reading(model, self._times(of, model, kind(0)), prompt)
-            for of, model in self._models.items()
-            if model.chain is None
-        }
-        return name in times and times[name] == max(times.values()) > 1
+        return self._promises.worth_reading(name, kind(0), prompt)
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._fences.begin()
-        if self._written:
-            self._length.add(self._written)
+        self._promises.begin(self._written)
         self._written = self._longest = self._goes_on = 0
         """Tokens of this reply, those that a draft of it may have far from its end, and steps at which the model that
         drafts goes on unasked."""
-        self._due = self._looks = 0
-        self._rethink(self._models.values())
 
     def forget(self) -> None:
         """What steps cost and what drafts bring in general is kept: it belongs to machine and pair, not to a text."""
@@ -110,15 +101,12 @@ class AutoDrafter:
         for families in (*self._copies.values(), self._added):
             for family in families:
                 family.forget()
-        if self._written:
-            self._length.add(self._written)
-            self._written = 0
-        self._length.forget()
+        self._promises.begin(self._written)
+        self._promises.forget()
+        self._written = 0
         self._step = self._goes_on = 0
         self._looked = False
         """Whether costs were looked at since the last step."""
-        self._chosen: dict[int, tuple[str, float]] = {}
-        """The model that promises most, and times plain's, by kind of text, until any is thought over."""
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = NOTHING, "", 0
         self._reads = False
@@ -130,6 +118,7 @@ class AutoDrafter:
             self._reads = self._watched = False
             return self._models[self._drafted].drafter.propose(text, limit)
         self._goes_on = 0
+        began = self._costs.clock()
         if self._due <= 0:
             self._look()
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
@@ -139,13 +128,15 @@ class AutoDrafter:
         looked, self._looked = self._looked, False
         self._longest = max(self._longest, limit)
         self._ask(text, limit)
-        best = self._choose_model(text, limit)
+        model, best = self._promises.most(self._kind, text)
+        if model:
+            self._drafted, self._limit = model, limit
         copies = False
         if self._copied:
             found, length = self._copies[self._copied][self._kind].best(
-                len(self._guess.tokens), self._checks, self._costs.other_ms
+                len(self._guess.tokens), self._promises.checks, self._costs.other_ms
             )
-            if found > best:
+            if found > best * (MARGIN if self._limit else 1):
                 best, copies = found, True
                 self._drafted, self._limit = self._copied, length
         if self._try(text, limit, best, looked):
@@ -156,7 +147,8 @@ class AutoDrafter:
         if not self._limit:
             return "plain"
         if not (self._copied or self._trial):
-            self._goes_on = GOES_ON
+            self._asking.add(1e3 * (self._costs.clock() - began))
+            self._goes_on = min(int(self._asking.value * self._promises.plain / ASKING), UNASKED)
         return self._draft(text, best)
 
     def _ask(self, text: Sequence[int], limit: int) -> None:
@@ -174,54 +166,25 @@ class AutoDrafter:
         self._reads = model.drafter.behind(text) > 0
         if STRATEGIES[self._drafted].kind == "heads":
             return model.drafter.propose(text, self._limit)
-        goes_on = model.stays(self._kind)
-        self._copy_on.start(text, self._limit, best, goes_on, self._checks, self._costs.draft(self._drafted))
+        self._copy_on.start(
+            text,
+            self._limit,
+            best,
+            lambda: self._promises.outlook(self._drafted, self._kind).stays,
+            self._promises.checks,
+            self._costs.draft(self._drafted),
+        )
         self._drafts.follow(self._copy_on.copy)
         self._watched = True
         family = model.drafter.propose(text, self._limit)
         return self.name if self._copy_on.taken else family
 
-    def _choose_model(self, text: Sequence[int], limit: int) -> float:
-        """Take the model that promises most, or none; returns the promise."""
-        if self._kind not in self._chosen:
-            self._chosen[self._kind] = self._most_promising(text)
-        name, times = self._chosen[self._kind]
-        if name:
-            self._drafted, self._limit = name, limit
-        return times * self._plain
-
-    def _most_promising(self, text: Sequence[int]) -> tuple[str, float]:
-        """The model that promises most in a text of this kind, and times plain's; no name where none pays."""
-        chosen, most = "", 1.0
-        for name, model in self._models.items():
-            if model.chain is not None and not self._costs.draft(name):
-                continue  # it must be tried first
-            times = self._times(name, model, self._kind)
-            if times > 1:
-                times = self._with_reading(model, times, text)
-            model.taken[self._kind] = times > (1 if model.taken[self._kind] else MARGIN)
-            if model.taken[self._kind] and times > most:
-                chosen, most = name, times
-        return chosen, most
-
-    def _times(self, name: str, model: ModelRecord, of: int) -> float:
-        """Times plain's that the model's drafts promise in a text of kind `of`, of which it has read all."""
-        if of not in model.times:
-            accepted, drafted = model.accepted[of].value, model.drafted[of].value
-            promised = promise(accepted, drafted, self._costs.draft(name), self._checks, self._costs.other_ms)
-            model.times[of] = promised / self._plain
-        return model.times[of]
-
-    def _with_reading(self, model: ModelRecord, times: float, text: Sequence[int]) -> float:
-        """The same where what the model must read of a `text` first is paid out of all that is still to be written."""
-        left, reading = self._length.value, model.drafter.behind(text) * self._plain
-        return left * times / (left + reading * times)
-
     def _try(self, text: Sequence[int], limit: int, best: float, looked: bool) -> bool:
         """Let a model draft in place of what promises most where it is due to be tried."""
-        if not (looked or self._trials.pressing):
+        if not (looked or self._pressing):
             return False
-        now = Moment(self._step, limit, self._kind, looked, self._drafted, best, self._plain, MARGIN, self._checks)
+        plain, checks = self._promises.plain, self._promises.checks
+        now = Moment(self._step, limit, self._kind, looked, self._drafted, best, plain, MARGIN, checks)
         due = self._trials.due(text, now)
         if due is None:
             return False
@@ -239,8 +202,6 @@ class AutoDrafter:
             own = _until(stepped, stepped.switch) if stepped.switch else stepped
             self._judge(model, own)
             model.drafter.observe(text, own)
-        for copier in self._copiers:
-            copier.observe(text, stepped)
         self._fences.add(stepped.tokens)
         if stepped.accepted < stepped.drafted / 2:
             self._goes_on = 0
@@ -249,37 +210,30 @@ class AutoDrafter:
     def _judge(self, model: ModelRecord, stepped: Stepped) -> None:
         model.drafts += 1
         if self._reads:
-            self._chosen.clear()
+            self._promises.read()
         if self._trial or model.drafts % RETHOUGHT == 0:
             # A chain and its tree are drafted by the same model, which has read for both.
-            self._rethink(one for one in self._models.values() if model in (one, one.chain) or one is model.chain)
+            of_it = (one for one in self._models.values() if model in (one, one.chain) or one is model.chain)
+            self._promises.rethink(of_it)
         whole = 0 < stepped.accepted == stepped.drafted
         short = self._trial and not model.again and model.chain is None
         model.again = short and whole
         model.last = self._step - 1
         if model.again:
-            # The text is another one than when the model was left.
-            model.accepted[self._kind].forget()
+            model.is_another(self._kind)
+        if self._trial or self._pressing:
+            self._pressing = self._trials.pressing
         cut = whole and stepped.drafted == self._limit < self._longest
         # Of a draft that was kept whole and might have gone on it is not known how much more would have stayed.
         if not cut:
-            model.accepted[self._kind].add(stepped.accepted, rare=self._trial)
-            if not short:
-                model.drafted[self._kind].add(stepped.drafted, rare=self._trial)
+            model.judged(self._kind, stepped.accepted, None if short else stepped.drafted, self._trial)
 
     def _look(self) -> None:
         self._due, self._looked = REVIEW, True
         self._looks += 1
         if self._looks % STALE == 0:
-            self._rethink(self._models.values())
-        self._checks = self._costs.checks()
-        self._plain = 1 / (self._checks[1] + self._costs.other_ms)
-
-    def _rethink(self, models: Iterable[ModelRecord]) -> None:
-        """Work out anew what these promise."""
-        self._chosen.clear()
-        for model in models:
-            model.rethink()
+            self._promises.rethink_all()
+        self._promises.look()
 
 
 def _until(stepped: Stepped, drafted: int) -> Stepped:

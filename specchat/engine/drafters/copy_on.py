@@ -28,13 +28,19 @@ class CopyOn:
         """Whether the last draft ends with a copy."""
 
     def start(
-        self, text: Sequence[int], limit: int, rate: float, goes_on: float, checks: Sequence[float], draft_ms: float
+        self,
+        text: Sequence[int],
+        limit: int,
+        rate: float,
+        goes_on: Callable[[], float],
+        checks: Sequence[float],
+        draft_ms: float,
     ) -> None:
         """A model drafts after `text`, up to `limit` tokens with what is copied.
 
         Args:
             rate: tokens a millisecond that steps bring: what time is worth.
-            goes_on: the chance that a further token of the model stays.
+            goes_on: tells the chance that a further token of the model stays.
             checks: milliseconds of checking 0, 1, ... rows.
             draft_ms: milliseconds of a token of the model.
         """
@@ -42,8 +48,10 @@ class CopyOn:
         self._rate, self._goes_on, self._checks, self._draft_ms = rate, goes_on, checks, draft_ms
         self._guess, self._after, self.taken = NOTHING, 0, False
 
-    def copy(self, drafted: Sequence[int], chance: float) -> Sequence[int]:
-        """What to copy after these tokens of the model, all of which stay with this chance; nothing where it may go on.
+    def copy(self, drafted: Sequence[int], stay: Callable[[], float]) -> Sequence[int]:
+        """What to copy after these tokens of the model, all of which `stay` with that chance.
+
+        Nothing where the model may go on.
 
         The first copy that was found is judged, whether it was taken or not.
         """
@@ -55,7 +63,7 @@ class CopyOn:
             return ()
         if not self._guess.tokens:
             self._guess, self._after = guess, made
-        checks = self._checks[1 + made :]
+        checks, chance = self._checks[1 + made :], stay()
         gain, length = self._copies(guess.matched).gain(len(guess.tokens), chance, self._rate, checks)
         if gain <= max(0.0, self._model_gain(len(guess.tokens), chance, checks)):
             return ()
@@ -64,9 +72,9 @@ class CopyOn:
 
     def _model_gain(self, longest: int, chance: float, checks: Sequence[float]) -> float:
         """Tokens that a model which goes on brings at best, less those that its time would bring otherwise."""
-        tokens = most = 0.0
+        tokens, most, stays = 0.0, 0.0, self._goes_on()
         for length in range(1, longest + 1):
-            chance *= self._goes_on
+            chance *= stays
             tokens += chance
             most = max(most, tokens - self._rate * (length * self._draft_ms + checks[length] - checks[0]))
         return most

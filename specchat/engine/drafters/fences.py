@@ -1,6 +1,6 @@
 """Whether a reply is at prose or at code: between fences of three backquotes it writes code (CommonMark 0.31, 4.5)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 FENCE = 3
 
@@ -27,8 +27,11 @@ class Fences:
         """Whether the reply is at code."""
         self._run = 0
 
-    def add(self, tokens: Iterable[int]) -> None:
+    def add(self, tokens: Collection[int]) -> None:
         """The reply went on with `tokens`."""
+        if self._texts.keys().isdisjoint(tokens):
+            self._run = 0
+            return
         for token in tokens:
             text = self._texts.get(token)
             if text is None:

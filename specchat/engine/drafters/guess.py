@@ -46,7 +46,7 @@ NOTHING = Guess()
 
 
 class Copier(Drafter, Protocol):
-    """A family that copies: what it would draft is known at once."""
+    """A family that copies: what it would draft is known at once. It takes in a text when it is asked, not by steps."""
 
     def guess(self, text: Sequence[int], limit: int) -> Guess:
         """Up to `limit` tokens that may follow `text`; none where its end did not occur before."""

@@ -1,5 +1,8 @@
 """What `auto` knows of a family that runs a model: what its drafts bring, and when it drafted."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from specchat.engine.decoding.draft import ModelDrafter
 from specchat.engine.decoding.pace import by_kind
 from specchat.engine.drafters.text_kind import KINDS
@@ -9,6 +12,14 @@ ACCEPTED, DRAFTED = 4.0, 5.0
 """Tokens of a draft that stay, and all of them, before any was judged."""
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What drafts promise in a text: `times` plain's tokens a second, a further token `stays` with this chance."""
+
+    times: float
+    stays: float
+
+
 class ModelRecord:
     """Of one family, by kind of text."""
 
@@ -16,34 +27,61 @@ class ModelRecord:
         """`chain` where it is a tree by the model of that one."""
         self.drafter = drafter
         self.chain = chain
-        self.accepted = by_kind(ACCEPTED, KINDS)
-        self.drafted = by_kind(DRAFTED if chain is None else float(MAX_DRAFT_LENGTH), KINDS)
-        self.times: dict[int, float] = {}
-        """Times plain's that it promises, by kind of text, until it is thought over."""
-        self._stays: dict[int, float] = {}
-        self.drafts = self.last = 0
-        """Drafts in this chat, and the step in which it drafted last."""
+        self._accepted = by_kind(ACCEPTED, KINDS)
+        self._drafted = by_kind(DRAFTED if chain is None else float(MAX_DRAFT_LENGTH), KINDS)
+        self._judged: list[tuple[int, int, int | None, bool]] = []
+        """What `judged` was told and averages were not: many at once take less time."""
+        self._outlooks: dict[int, Outlook] = {}
+        """By kind of text, until they are thought over."""
         self.forget()
 
     def forget(self) -> None:
+        """Know of no text in particular."""
         self.rethink()
-        for average in (*self.accepted, *self.drafted):
+        for average in (*self._accepted, *self._drafted):
             average.forget()
-        self.taken = [False] * KINDS
-        """Whether it drafts, by kind of text."""
         self.drafts = self.last = 0
+        """Drafts in this chat, and the step in which it drafted last."""
         self.again = False
         """Whether its last trial kept all it drafted: then a whole draft follows at once."""
 
     def rethink(self) -> None:
-        """Work out anew what its drafts bring."""
-        self.times.clear()
-        self._stays.clear()
+        """Work out anew what its drafts promise."""
+        self._learn()
+        self._outlooks.clear()
 
-    def stays(self, of: int) -> float:
-        """The chance that a further token of its drafts stays, in a text of kind `of`."""
-        if of not in self._stays:
+    def outlook(self, of: int, promised: Callable[[float, float], float]) -> Outlook:
+        """What it promises in a text of kind `of`.
+
+        `promised` tells times plain's by how many tokens of a draft stay and how many it has.
+        """
+        if (known := self._outlooks.get(of)) is None:
+            accepted, drafted = self.lengths(of)
             # As if all places had that chance: the one in the middle keeps the share that is kept of all.
-            accepted, drafted = self.accepted[of].value, self.drafted[of].value
-            self._stays[of] = min(1.0, accepted / max(drafted, 1.0)) ** (2 / (1 + drafted))
-        return self._stays[of]
+            stays = min(1.0, accepted / max(drafted, 1.0)) ** (2 / (1 + drafted))
+            known = self._outlooks[of] = Outlook(promised(accepted, drafted), stays)
+        return known
+
+    def lengths(self, of: int) -> tuple[float, float]:
+        """Tokens of a draft that stay, and all of them, in a text of kind `of`."""
+        self._learn()
+        return self._accepted[of].value, self._drafted[of].value
+
+    def judged(self, of: int, accepted: int, drafted: int | None, rare: bool) -> None:
+        """A draft in a text of kind `of` kept so many tokens of `drafted`, None where that says nothing of others.
+
+        It is `rare` where it was made only to see what it brings.
+        """
+        self._judged.append((of, accepted, drafted, rare))
+
+    def is_another(self, of: int) -> None:
+        """The text of kind `of` is another one than when this was left."""
+        self._learn()
+        self._accepted[of].forget()
+
+    def _learn(self) -> None:
+        for of, accepted, drafted, rare in self._judged:
+            self._accepted[of].add(accepted, rare=rare)
+            if drafted is not None:
+                self._drafted[of].add(drafted, rare=rare)
+        self._judged.clear()

@@ -83,9 +83,9 @@ class Trials:
 
         NEVER where it could not pay even if it kept as much as a tree can.
         """
-        accepted, drafted = chain.accepted[now.kind].value, chain.drafted[now.kind].value
+        accepted, drafted = chain.lengths(now.kind)
         draft_ms = drafted * self._costs.draft(chain.drafter.name)
         ms = draft_ms + now.checks[1 + min(now.limit, MAX_DRAFT_LENGTH)] + self._costs.other_ms
         if (1 + TREE_GAIN * accepted) / ms < now.best * now.margin:
             return NEVER
-        return ms - (1 + min(accepted, tree.accepted[now.kind].value)) / now.best
+        return ms - (1 + min(accepted, tree.lengths(now.kind)[0])) / now.best

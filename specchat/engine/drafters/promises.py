@@ -1,0 +1,129 @@
+"""Which model of those that `auto` has promises most, by what steps cost and what its drafts brought.
+
+What a model promises is thought over when more of its drafts were judged, or costs may have changed; until then it
+holds. A reply that begins with a prompt which a model has not read pays for that reading, too.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+
+from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.pace import Average, promise
+from specchat.engine.drafters.model_record import ModelRecord, Outlook
+
+MARGIN = 1.08
+"""A model is taken where it promises so much more than plain, and left where it promises less; a copy takes its place
+where that promises so much more: of two the one that is overrated is taken too often."""
+LENGTH = 64.0
+"""Tokens of a reply, before any was written."""
+
+
+class Promises:
+    """Of `models` by name: a tree beside the chain that the same model drafts."""
+
+    def __init__(self, models: Mapping[str, ModelRecord], costs: StepCosts) -> None:
+        self._models = models
+        self._costs = costs
+        self._length = Average(Average(LENGTH))
+        """Tokens of replies, in this chat and in others."""
+        self._first: dict[int, list[tuple[float, str]]] = {}
+        """The `_ranks` of a text of which nothing is known."""
+        self.forget()
+        self.look()
+
+    def forget(self) -> None:
+        """Know of no text in particular."""
+        self._length.forget()
+        self._chosen: dict[int, tuple[str, float]] = {}
+        """What `most` found, by kind of text, until any model is thought over."""
+        self._taken: dict[int, str] = {}
+        """The model that promised most when that was found out last, by kind of text."""
+        self._ranks = dict(self._first)
+        """Times plain's that models promise, the most first, by kind of text, until any is thought over."""
+
+    def begin(self, written: int) -> None:
+        """A reply begins with another prompt to read; the one before it had so many tokens, 0 where there was none."""
+        if written:
+            self._length.add(written)
+        self._chosen.clear()
+
+    def read(self) -> None:
+        """A model has read what it had to."""
+        self._chosen.clear()
+
+    def look(self) -> None:
+        """Take what steps cost now."""
+        self.checks = self._costs.checks()
+        """Milliseconds of checking 0, 1, ... rows."""
+        self.plain = 1 / (self.checks[1] + self._costs.other_ms)
+        """Tokens a millisecond of plain decoding."""
+
+    def rethink(self, models: Iterable[ModelRecord]) -> None:
+        """Work out anew what these promise in this text."""
+        self._chosen.clear()
+        self._ranks.clear()
+        for model in models:
+            model.rethink()
+
+    def rethink_all(self) -> None:
+        """Work out anew what all promise, also in texts of which nothing is known."""
+        self.rethink(self._models.values())
+        self._first.clear()
+
+    def most(self, of: int, text: Sequence[int]) -> tuple[str, float]:
+        """The model that promises most in a `text` of kind `of`, and tokens a millisecond; "" is plain decoding."""
+        if of not in self._chosen:
+            self._chosen[of] = self._most(of, text)
+        name, times = self._chosen[of]
+        return name, times * self.plain
+
+    def worth_reading(self, name: str, of: int, prompt: Sequence[int]) -> bool:
+        """Whether no model promises more in a reply that begins with `prompt`, as far as is known."""
+        times = {
+            one: self._with_reading(self._models[one], promised, prompt)
+            for promised, one in self._ranked(of)
+            if promised > 1 and self._models[one].chain is None
+        }
+        return name in times and times[name] == max(times.values()) > 1
+
+    def outlook(self, name: str, of: int) -> Outlook:
+        """What a model's drafts promise in a text of kind `of`, of which it has read all."""
+
+        def times(accepted: float, drafted: float) -> float:
+            costs = self._costs
+            return promise(accepted, drafted, costs.draft(name), self.checks, costs.other_ms) / self.plain
+
+        return self._models[name].outlook(of, times)
+
+    def _most(self, of: int, text: Sequence[int]) -> tuple[str, float]:
+        """The same by times plain's."""
+        chosen, most, before = "", 1.0, self._taken.get(of)
+        for times, name in self._ranked(of):
+            if times <= most:
+                break
+            times = self._with_reading(self._models[name], times, text)
+            if times > (most if name == before else max(most, MARGIN)):
+                chosen, most = name, times
+        self._taken[of] = chosen
+        return chosen, most
+
+    def _ranked(self, of: int) -> list[tuple[float, str]]:
+        """Times plain's that models promise in a text of kind `of` which they have read, the most first."""
+        if of not in self._ranks:
+            self._ranks[of] = sorted(
+                (
+                    (self.outlook(name, of).times, name)
+                    for name, model in self._models.items()
+                    if model.chain is None or self._costs.draft(name)  # a tree must be tried first
+                ),
+                key=itemgetter(0),
+                reverse=True,
+            )
+            if not any(model.drafts for model in self._models.values()):
+                self._first[of] = self._ranks[of]
+        return self._ranks[of]
+
+    def _with_reading(self, model: ModelRecord, times: float, text: Sequence[int]) -> float:
+        """The same where what the model must read of a `text` first is paid out of all that is still to be written."""
+        left, reading = self._length.value, model.drafter.behind(text) * self.plain
+        return left * times / (left + reading * times)
