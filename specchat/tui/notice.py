@@ -8,8 +8,8 @@ from textual.timer import Timer
 from specchat.clean import one_line
 from specchat.tui.engine_events import UpdateKind
 
-_SHOWN_FOR = 6.0
-"""Seconds."""
+_SHOWN_FOR, _READ = 6.0, 12
+"""Seconds at least, and characters that a second is for besides: a long sentence takes longer to read."""
 
 
 class Notice:
@@ -31,7 +31,9 @@ class Notice:
         self.number += 1
         if self._timer is not None:
             self._timer.stop()
-        self._timer = self._clock.set_timer(_SHOWN_FOR, self._over) if text else None
+        self._timer = None
+        if text:
+            self._timer = self._clock.set_timer(max(_SHOWN_FOR, len(self.text) / _READ), self._over)
         self._changed()
 
     def happened(self, kind: UpdateKind) -> None:

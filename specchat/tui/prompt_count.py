@@ -2,6 +2,9 @@
 
 from specchat.engine.api import Counted, Event, Failed
 
+_MUCH = 2_000
+"""Characters by which a text that is being counted differs from the one that was."""
+
 
 class PromptCount:
     """`counted` is of the content that was asked about last and answered."""
@@ -14,6 +17,11 @@ class PromptCount:
     @property
     def waiting(self) -> bool:
         return self._asked is not None
+
+    @property
+    def outdated(self) -> bool:
+        """Whether a text is being counted for which `counted` says nothing: a large paste came in, or went."""
+        return self._asked is not None and abs(len(self._asked[1]) - len(self._content)) > _MUCH
 
     def asked(self, request: int, content: str) -> None:
         self._asked = (request, content)

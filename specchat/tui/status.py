@@ -27,15 +27,15 @@ def header_sides(session: Session) -> tuple[Content, ...]:
     made_here = reply is not None and (not reply.ended or bool(reply.steps))  # an imported one has no seed
     seed = settings.seed if settings.seed is not None else reply.seed if reply is not None and made_here else None
     parts = [
-        f"{one_line(session.wanted, 40)}, loaded when you write"
-        if session.wanted
-        else session.loaded.name or "no model",
+        f"{one_line(session.wanted, 40)}, loaded when you write" if session.wanted else session.loaded.name,
         one_line(persona_name(session.conversation.system, session.launch.personas), 30),
         speculation_label(settings.speculation),
         f"T {settings.sampling.temperature:g}",
         f"seed {seed}" if seed is not None else "new seed each reply",
     ]
     title = styled("specchat", ".strong") + "   " + session.conversation.title
+    if session.loaded.pair is None and not session.wanted:  # it is about to be asked for
+        return title, EMPTY
     said = [part for part in parts if part]
     return title, *(styled(" · ".join(said[:count]), ".quiet") for count in range(len(said), 0, -1))
 
@@ -112,6 +112,8 @@ def _prompt_side(session: Session, typed: str, files: str) -> Content:
         return styled("enter runs it", ".quiet")
     enter = "enter sends" if session.reply is None else "enter sends it next"
     named = [files] if files and "@" in typed else []
+    if session.prompt_count.outdated:
+        return styled(" · ".join([*named, "counting tokens", enter]), ".quiet")
     counted = session.prompt_count.counted
     if counted is None or session.replies:
         return styled(" · ".join([*named, enter]), ".quiet")

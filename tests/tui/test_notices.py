@@ -20,12 +20,24 @@ def _stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notice, "_SHOWN_FOR", 0.1)
+    monkeypatch.setattr(notice, "_READ", 100)
     app = make_app(FakeEngine())
     async with app.run_test(size=(100, 24)) as pilot:
         await loaded(app, pilot)
         app.chat.say("said once")
         assert "said once" in status(app)
         await wait_until(pilot, lambda: "said once" not in status(app))
+
+
+async def test_a_long_one_stays_as_long_as_it_takes_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notice, "_SHOWN_FOR", 0.1)
+    monkeypatch.setattr(notice, "_READ", 0.001)
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(100, 24)) as pilot:
+        await loaded(app, pilot)
+        app.chat.say("said once")
+        await pilot.pause(0.5)
+        assert "said once" in status(app)
 
 
 @pytest.mark.parametrize("action", ["regenerate", "continue"])

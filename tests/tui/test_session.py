@@ -17,7 +17,7 @@ from specchat.engine.pair import StrategyStatus
 from specchat.tui.launch import Launch
 from specchat.tui.screens.about import about
 from specchat.tui.session import Session, Update
-from specchat.tui.status import header_sides
+from specchat.tui.status import header_sides, status_sides
 
 
 class Clock:
@@ -753,3 +753,20 @@ def test_a_reply_that_was_made_elsewhere_claims_no_seed() -> None:
     reply.restore("It was written elsewhere.")
     session.conversation.answer(session.conversation.ask("hi"), reply)
     assert "new seed each reply" in header_sides(session)[1].plain
+
+
+def test_the_header_names_no_pair_before_one_is_asked_for() -> None:
+    session = Session(FakeEngine(), LAUNCH)
+    assert [side.plain for side in header_sides(session)][1:] == [""]
+    session.load(CATALOG.pairs[0])
+    assert session.loaded.name in header_sides(session)[1].plain
+
+
+def test_the_count_of_another_text_is_not_told_of_a_large_paste() -> None:
+    session = ready(FakeEngine())
+    for text, before, said in (("word", None, "1 / "), ("word " * 999 + "word", "counting tokens", "1,000 / ")):
+        session.count(text)
+        if before is not None:
+            assert status_sides(session, text, "", "", "")[1].plain == f"{before} · enter sends"
+        session.poll()
+        assert said in status_sides(session, text, "", "", "")[1].plain
