@@ -15,6 +15,7 @@ from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.api import Stats
 from specchat.engine.cost_model import break_even, expected_tokens, mean_step_cost, speed_up
 from specchat.engine.decoding.costs import CheckCosts
+from specchat.engine.strategies import STRATEGIES
 
 AUTO = "auto"
 """Chooses among the others, and is measured beside them."""
@@ -193,34 +194,31 @@ def _decision(category: str, samples: Sequence[Sample], costs: Costs) -> Decisio
 def _measured(samples: Sequence[Sample]) -> dict[str, float]:
     """Times as fast as plain by contender, over prompts, of each the median reply.
 
-    Of whole replies, but for the time in which the target alone reads the prompt: a draft model that reads beside it
-    makes that longer, and its own.
+    Of all steps, with what a draft model takes to read the prompt beside the target.
     """
-    before = _plain_before(samples)
-    times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    steps: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
-        ms = 1e3 * sample.run.seconds - before.get(sample.prompt.id, 0.0)
-        times[sample.contender][sample.prompt.id].append(ms)
-    plain = {prompt: median(of_it) for prompt, of_it in times.pop(PLAIN).items()}
+        assert sample.run.stats is not None
+        steps[sample.contender][sample.prompt.id].append(sample.run.stats.milliseconds)
+    plain = {prompt: median(of_it) for prompt, of_it in steps.pop(PLAIN).items()}
+    beside = _beside_ms(samples)
     return {
         name: sum(plain[prompt] for prompt in prompts if prompt in plain)
-        / sum(median(of_it) for prompt, of_it in prompts.items() if prompt in plain)
-        for name, prompts in times.items()
+        / sum(median(of_it) + beside.get((name, prompt), 0.0) for prompt, of_it in prompts.items() if prompt in plain)
+        for name, prompts in steps.items()
         if prompts.keys() & plain.keys()
     }
 
 
 def _outcome(name: str, samples: Sequence[Sample], costs: Costs) -> Outcome:
-    before = _plain_before(samples)
-    own = [sample for sample in samples if sample.contender == name]
+    own, beside = [sample for sample in samples if sample.contender == name], _beside_ms(samples)
     runs = [sample.run for sample in own]
     stats = _stats(samples, name)
     steps, tokens = sum(s.num_steps for s in stats), sum(s.completion_tokens for s in stats)
     kept = [sum(counts) for counts in zip_longest(*(run.kept for run in runs), fillvalue=0)]
     drafted = [sum(counts) for counts in zip_longest(*(run.drafted for run in runs), fillvalue=0)]
-    beside_ms = sum(s.run.before_ms - before.get(s.prompt.id, s.run.before_ms) for s in own)
-    reading = (sum(r.first_draft_ms for r in runs) + beside_ms) / costs.plain_ms
-    reading -= costs.draft[name] * sum(r.first_drafted for r in runs)
+    read_ms = sum(s.run.first_draft_ms + beside.get((name, s.prompt.id), 0.0) for s in own)
+    reading = read_ms / costs.plain_ms - costs.draft[name] * sum(run.first_drafted for run in runs)
     return Outcome(
         name,
         tuple(count / steps for count in kept),
@@ -230,13 +228,16 @@ def _outcome(name: str, samples: Sequence[Sample], costs: Costs) -> Outcome:
     )
 
 
-def _plain_before(samples: Sequence[Sample]) -> dict[str, float]:
-    """Milliseconds before plain replies' first steps, the median of each prompt's."""
-    before: dict[str, list[float]] = defaultdict(list)
+def _beside_ms(samples: Sequence[Sample]) -> dict[tuple[str, str], float]:
+    """What a draft model adds to the time before the first step, by contender that may use one and prompt: medians."""
+    before: dict[tuple[str, str], list[float]] = defaultdict(list)
     for sample in samples:
-        if sample.contender == PLAIN:
-            before[sample.prompt.id].append(sample.run.before_ms)
-    return {prompt: median(ms) for prompt, ms in before.items()}
+        before[sample.contender, sample.prompt.id].append(sample.run.before_ms)
+    return {
+        (name, prompt): median(ms) - median(before[PLAIN, prompt])
+        for (name, prompt), ms in before.items()
+        if (PLAIN, prompt) in before and ((family := name.partition(" ")[0]) == AUTO or STRATEGIES[family].needs_draft)
+    }
 
 
 def _draft_ms(samples: Sequence[Sample], name: str) -> float:

@@ -9,7 +9,7 @@ from specchat.clean import one_line
 from specchat.tui.engine_events import UpdateKind
 
 _SHOWN_FOR, _READ = 6.0, 12
-"""Seconds at least, and characters that a second is for besides: a long sentence takes longer to read."""
+"""Seconds at least, and characters that are read in one."""
 
 
 class Notice:

@@ -23,6 +23,9 @@ _RUNNING = {
 
 def header_sides(session: Session) -> tuple[Content, ...]:
     """Title; pair, persona, strategy, temperature and seed, and the same without the last ones, for narrow windows."""
+    title = styled("specchat", ".strong") + "   " + session.conversation.title
+    if session.loaded.pair is None and not session.wanted:  # one is about to be asked for
+        return title, EMPTY
     settings, reply = session.settings, session.last_reply
     made_here = reply is not None and (not reply.ended or bool(reply.steps))  # an imported one has no seed
     seed = settings.seed if settings.seed is not None else reply.seed if reply is not None and made_here else None
@@ -33,9 +36,6 @@ def header_sides(session: Session) -> tuple[Content, ...]:
         f"T {settings.sampling.temperature:g}",
         f"seed {seed}" if seed is not None else "new seed each reply",
     ]
-    title = styled("specchat", ".strong") + "   " + session.conversation.title
-    if session.loaded.pair is None and not session.wanted:  # it is about to be asked for
-        return title, EMPTY
     said = [part for part in parts if part]
     return title, *(styled(" · ".join(said[:count]), ".quiet") for count in range(len(said), 0, -1))
 

@@ -252,6 +252,23 @@ def test_a_copy_is_asked_for_where_a_chain_ends() -> None:
     assert quick.chains == 3
 
 
+def test_a_chain_in_one_go_tells_the_chance_of_one_token_after_another() -> None:
+    quick, slow = pair(demo_model("draft"))
+    told: list[list[float]] = []
+    for decoder in (quick, slow):
+        chances: list[float] = []
+        told.append(chances)
+
+        def copy(_: Sequence[int], stay: Callable[[], float], chances: list[float] = chances) -> list[int]:
+            chances.append(stay())
+            assert stay() == chances[-1]
+            return []
+
+        made(decoder, Sampling(), copy=copy, taught=taught(3))
+    assert told[0] == told[1][-1:]
+    assert 0 < told[0][0] < 1
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.6])
 def test_what_followed_the_same_words_is_guessed_and_changes_nothing(temperature: float) -> None:
     """Where the guess is right wholly, in part and not at all, and where the chain ends within it."""
@@ -282,8 +299,9 @@ def test_guesses_of_no_use_are_left_for_a_while() -> None:
     prompt = [*PROMPT, *PROMPT]
     shares = np.array(((np.inf,), (0.5,), (0.5,)))
     quick.write(prompt[:-1], 0)
+    going = Going(9, quick.vocab, 0.0, 0, shares, 1.0, 0.9)
     for _ in range(40):
-        made = quick.drafted(prompt[-1:], len(prompt) - 1, Going(9, quick.vocab, 0.0, 0, shares, 1.0, 0.9), NOTHING)
+        made = quick.drafted(prompt[-1:], len(prompt) - 1, going, NOTHING)
         assert len(made) == 1
     assert quick._chains is not None
     assert quick._chains._trust.min() < LEAST + 0.02

@@ -8,6 +8,7 @@ import pytest
 
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host_drafts import HostDrafts
+from specchat.engine.decoding.pace import Copies
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import ASKING, UNASKED, AutoDrafter
@@ -498,3 +499,68 @@ def test_outcomes_of_guesses() -> None:
     assert tree.outcome([5, 7, 1]) == [True, False, True, False]
     assert tree.outcome([5]) == [True, None, None, False]
     assert tree.outcome([8, 6]) == [False, False, False, True]
+
+
+def test_a_copy_takes_the_place_of_a_model_for_a_clear_gain_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(World(agrees=0.9, copies=0.9))
+    for model, gain, family in (("draft", 1.05, "draft"), ("draft", 1.1, "lookup"), ("", 1.05, "lookup")):
+        monkeypatch.setattr(simulation.auto._promises, "most", lambda *_, model=model: (model, 1.0))
+        monkeypatch.setattr(Copies, "best", lambda *_, gain=gain: (gain, 4))
+        assert simulation.step()[0] == family
+
+
+def test_a_trial_that_is_kept_is_followed_by_a_whole_draft() -> None:
+    simulation = Simulation(World(agrees=0.02))
+    simulation.speed(100)
+    simulation.model.world = World(agrees=1.0)
+    steps = [simulation.step() for _ in range(70)]
+    trial = next(at for at, (family, drafted, _) in enumerate(steps) if (family, drafted) == ("draft", 1))
+    family, drafted, _ = steps[trial + 1]
+    assert family == "draft"
+    assert drafted > 1
+
+
+def test_costs_that_are_measured_anew_count_at_once() -> None:
+    """What drafts cost while a pair is loaded, and its kernels are compiled, is not what they cost later."""
+    simulation = Simulation(World(agrees=0.9))
+    simulation.costs.expect({1: 1.0, 16: 1.8}, {"draft": {1: 500.0, 8: 4000.0}})
+    assert simulation.step()[0] == "plain"
+    simulation.costs.forget()
+    simulation.costs.expect({1: 1.0, 16: 1.8}, {"draft": {1: 0.1, 8: 0.8}})
+    simulation.auto.forget()
+    simulation.auto.begin(simulation.text)
+    assert simulation.step()[0] == "draft"
+
+
+def test_where_another_strategy_wrote_all_is_weighed_anew() -> None:
+    simulation = Simulation(World(agrees=1.0))
+    simulation.speed(100)
+    auto, asked = simulation.auto, 0
+    guess = simulation.copier.guess
+
+    def counted(text: Sequence[int], limit: int) -> Guess:
+        nonlocal asked
+        asked += 1
+        return guess(text, limit)
+
+    simulation.copier.guess = counted  # type: ignore[method-assign]
+    for grown, times in ((0, 0), (50, 1)):
+        auto._goes_on, asked = 5, 0
+        simulation.text += [0] * grown
+        simulation.step()
+        assert asked == times
+
+
+def test_a_model_that_hardly_pays_is_not_taken_for_being_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(World())
+    auto = simulation.auto
+    for gain, used, family in (
+        (0.9, False, "plain"),
+        (1.05, True, "plain"),
+        (1.1, True, "draft"),
+        (1.05, True, "draft"),
+    ):
+        monkeypatch.setattr(auto._promises, "_ranked", lambda _, gain=gain: [(gain, "draft")])
+        auto.begin(simulation.text)
+        assert auto.will_use("draft", simulation.text) == used
+        assert simulation.step()[0] == family

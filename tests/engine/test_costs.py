@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from specchat.engine.decoding.costs import KEPT, CheckCosts, Line, Mean, StepCosts
+from specchat.engine.decoding.costs import KEPT, STEADY, CheckCosts, Line, Mean, StepCosts
 from specchat.engine.decoding.slowness import Plain
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
@@ -240,3 +240,20 @@ def test_what_slows_drafts_alone_makes_plain_steps_no_slower() -> None:
         costs.add("draft", step(8, 1.0, 6.0))
         costs.add("plain", step(0, 0.0, 1.0))
     assert costs.slowness.value * costs.plain_part == pytest.approx(1.0, rel=0.35)
+
+
+def test_the_table_is_worked_out_anew_where_it_may_be_another() -> None:
+    """After what is expected, after rows that are not known well, and after so many checks of those that are."""
+    costs = CheckCosts()
+    costs.expect({1: 1.0, 8: 4.0})
+    assert costs.table()[8] == 4.0
+    costs.expect({1: 1.0, 8: 2.0})
+    assert costs.table()[8] == 2.0
+    costs.add(16, 4.0)
+    assert costs.table()[16] == 4.0
+    before = costs.table()
+    for _ in range(STEADY - 1):
+        costs.add(8, 3.0)
+        assert costs.table() == before
+    costs.add(8, 3.0)
+    assert costs.table()[8] > before[8]

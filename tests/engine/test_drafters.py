@@ -215,9 +215,8 @@ def test_ratio_replies_are_distributed_as_the_target_says(
     monkeypatch.setattr(StepCosts, "draft", lambda *_: 0.01)
     monkeypatch.setattr(AutoDrafter, "_try", lambda *_: False)
     # What was thought over in replies before holds for a while in the next: here all is, at each step.
-    for steps in ("REVIEW", "STALE", "RETHOUGHT"):
-        monkeypatch.setattr(f"specchat.engine.drafters.auto.{steps}", 1)
-    monkeypatch.setattr(session.drafters["auto"], "_due", 0)
+    for steps, number in (("REVIEW", 0), ("STALE", 0), ("RETHOUGHT", 1)):
+        monkeypatch.setattr(f"specchat.engine.drafters.auto.{steps}", number)
     request = Generate(1, chat, sampling, Limits(3), Speculation(strategy, 2, "ratio"), cold=True)
     branches = Branches(monkeypatch)
     reached: Counter[tuple[int, ...]] = Counter()

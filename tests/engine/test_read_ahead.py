@@ -99,6 +99,7 @@ def test_only_what_will_be_needed_is_read(
     for promise, read in ((0.0, None), (1e9, draft)):
         monkeypatch.setattr(Promises, "_ranked", lambda *_, promise=promise: [(promise, "draft")])
         assert reader(drafters, "auto", PROMPT) is read
+        session.forget()
     monkeypatch.setattr(draft, "ahead", True)
     assert reader(drafters, "draft", PROMPT) is None
     assert reader({"plain": drafters["plain"]}, "plain", PROMPT) is None

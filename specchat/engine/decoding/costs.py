@@ -29,6 +29,8 @@ SLOPE = 0.05
 """What a row more adds to a check of one, assumed while only one count of rows was seen."""
 SPREAD = 0.25
 """The spread of drafts' lengths that what is expected of a further token weighs as much as."""
+ALL_NEW = 1_000
+"""Steps that are counted where costs are forgotten, or others taken: no figure from before holds."""
 LARGE, LEAST = 1e9, 1e-6
 """Bounds of weights."""
 
@@ -182,10 +184,13 @@ class StepCosts:
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         """`clock` tells seconds."""
         self.clock = clock
+        self.measured = 0
+        """Steps that were measured: whoever goes by these costs looks at them anew after some."""
         self.forget()
 
     def forget(self) -> None:
         """Know nothing."""
+        self.measured += ALL_NEW
         self.slowness, self._plain = Slowness(), Plain()
         self.usual_ms = 0.0
         """What the last check takes where the machine is not slow."""
@@ -200,6 +205,7 @@ class StepCosts:
 
     def expect(self, checks: Mapping[int, float], drafts: Mapping[str, Mapping[int, float]]) -> None:
         """Take these milliseconds for what is to be expected: of checks by rows, of a family's drafts by length."""
+        self.measured += ALL_NEW
         self._checks.expect(checks)
         for family, by_length in drafts.items():
             (few, less), (many, more) = min(by_length.items()), max(by_length.items())
@@ -215,6 +221,7 @@ class StepCosts:
 
     def add(self, family: str, stepped: Stepped) -> None:
         """One more step, whose draft is of `family`."""
+        self.measured += 1
         now, rows = self.clock(), 1 + stepped.drafted
         check_ms = stepped.verify_ms / self.slowness.value
         checks = self._begun_checks if stepped.begun else self._checks

@@ -55,6 +55,8 @@ class HostDrafts:
         """Tokens that a model drafted in one go, with their probabilities, until they are picked."""
         self._ended = False
         """Whether one did, and so the chain has ended."""
+        self._told = 0
+        """Tokens of the model that its stop was told of; of those in one go only where a copy depends on it."""
         self._acceptance = acceptance
         self._timed = acceptance == "coupled" or self.sampler.greedy
         self.stops.start()
@@ -67,7 +69,7 @@ class HostDrafts:
             while (made := len(draft.tokens)) < limit:
                 one(made)
                 # On what it drafted, not on what it would draft next: the ratio test stays exact.
-                ends = self._ended or stop.ends(draft.confidence[-1])
+                ends = self._ended or self._judge(stop)
                 if draft.tokens[-1] in self.ends:
                     break
                 # Of a chain that was drafted in one go a copy would save nothing but at its end.
@@ -82,12 +84,18 @@ class HostDrafts:
             for token in draft.tokens:
                 self.history.pop(token)
 
+    def _judge(self, stop: Stop) -> bool:
+        """Tell where a chain ends of all tokens that it was not told of; whether it ends with the last."""
+        ends = False
+        for probability in self.draft.confidence[self._told :]:
+            ends = stop.ends(probability)
+        self._told = len(self.draft.confidence)
+        return ends
+
     def _chance(self) -> float:
-        """That all tokens of the model stay; one that drafted them in one go did not ask after each."""
+        """That all tokens of the model stay."""
         assert self._stop is not None
-        if self._ended:
-            for probability in self.draft.confidence:
-                self._stop.ends(probability)
+        self._judge(self._stop)
         return self._stop.chance
 
     def _go_on_after(self, draft: Draft) -> None:

@@ -27,10 +27,8 @@ from specchat.engine.drafters.text_kind import copies_by_kind, kind
 from specchat.engine.drafters.trials import Moment, Trials
 from specchat.engine.strategies import STRATEGIES
 
-REVIEW = 8
-"""Steps between two looks at what checks cost."""
-STALE = 4
-"""Looks at costs after which what all models promise is worked out anew."""
+REVIEW, STALE = 8, 32
+"""Steps after which costs are looked at anew, and after which what all models promise is worked out anew."""
 RETHOUGHT = 8
 """Drafts of a model after which what it promises is worked out anew."""
 ASKING, UNASKED = 0.01, 7
@@ -68,12 +66,12 @@ class AutoDrafter:
         """The same of copies after a model's tokens."""
         self._copy_on = CopyOn(after, lambda matched: self._added[kind(matched, fences.code)])
         self._costs = costs
-        self._written = self._step = self._due = self._looks = 0
-        """Tokens of this reply, steps of this chat, steps until the next look at costs, and such looks."""
+        self._written = self._step = 0
+        """Tokens of this reply, and steps of this chat."""
+        self._seen = self._thought = 0
+        """What was measured when costs were looked at last, and when what all models promise was worked out anew."""
         self._asking = Mean()
         """Milliseconds of finding out who drafts."""
-        self._pressing = False
-        """Whether a model is to be tried again at once."""
         self.forget()
         self.begin([])
 
@@ -83,7 +81,7 @@ class AutoDrafter:
 
     def will_use(self, name: str, prompt: Sequence[int]) -> bool:
         """Whether a model is worth reading `prompt`, with which a reply begins, so far as is known: none has more."""
-        if self._due <= 0:
+        if self._costs.measured - self._seen >= REVIEW:
             self._look()
         return self._promises.worth_reading(name, kind(0), prompt)
 
@@ -107,19 +105,24 @@ class AutoDrafter:
         self._step = self._goes_on = 0
         self._looked = False
         """Whether costs were looked at since the last step."""
+        self._pressing = False
+        """Whether a model is to be tried again at once."""
+        self._end = 0
+        """Where the text ended after the last step."""
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = NOTHING, "", 0
         self._reads = False
         """Whether the model that drafts had to read something first."""
 
     def propose(self, text: Sequence[int], limit: int) -> str:
-        if self._goes_on and limit == self._limit and self._kind == kind(0, self._fences.code):
+        goes_on = self._goes_on and len(text) == self._end and limit == self._limit
+        if goes_on and self._kind == kind(0, self._fences.code):
             self._goes_on -= 1
             self._reads = self._watched = False
             return self._models[self._drafted].drafter.propose(text, limit)
         self._goes_on = 0
         began = self._costs.clock()
-        if self._due <= 0:
+        if self._costs.measured - self._seen >= REVIEW:
             self._look()
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = NOTHING, "", kind(0, self._fences.code)
@@ -136,7 +139,7 @@ class AutoDrafter:
             found, length = self._copies[self._copied][self._kind].best(
                 len(self._guess.tokens), self._promises.checks, self._costs.other_ms
             )
-            if found > best * (MARGIN if self._limit else 1):
+            if found > best * (MARGIN if model else 1):
                 best, copies = found, True
                 self._drafted, self._limit = self._copied, length
         if self._try(text, limit, best, looked):
@@ -148,7 +151,7 @@ class AutoDrafter:
             return "plain"
         if not (self._copied or self._trial):
             self._asking.add(1e3 * (self._costs.clock() - began))
-            self._goes_on = min(int(self._asking.value * self._promises.plain / ASKING), UNASKED)
+            self._goes_on = min(max(0, int(self._asking.value * self._promises.plain / ASKING)), UNASKED)
         return self._draft(text, best)
 
     def _ask(self, text: Sequence[int], limit: int) -> None:
@@ -192,8 +195,8 @@ class AutoDrafter:
         return True
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        self._due -= 1
         self._step += 1
+        self._end = len(text)
         if self._copied:
             self._copies[self._copied][self._kind].judged(self._guess.outcome(stepped.tokens))
         if self._watched:
@@ -229,9 +232,9 @@ class AutoDrafter:
             model.judged(self._kind, stepped.accepted, None if short else stepped.drafted, self._trial)
 
     def _look(self) -> None:
-        self._due, self._looked = REVIEW, True
-        self._looks += 1
-        if self._looks % STALE == 0:
+        self._seen, self._looked = self._costs.measured, True
+        if self._seen - self._thought >= STALE:
+            self._thought = self._seen
             self._promises.rethink_all()
         self._promises.look()
 

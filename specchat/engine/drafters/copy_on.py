@@ -49,7 +49,7 @@ class CopyOn:
         self._guess, self._after, self.taken = NOTHING, 0, False
 
     def copy(self, drafted: Sequence[int], stay: Callable[[], float]) -> Sequence[int]:
-        """What to copy after these tokens of the model, all of which `stay` with that chance.
+        """What to copy after these tokens of the model; `stay` tells the chance that all of them stay.
 
         Nothing where the model may go on.
 

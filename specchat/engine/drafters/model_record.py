@@ -30,7 +30,7 @@ class ModelRecord:
         self._accepted = by_kind(ACCEPTED, KINDS)
         self._drafted = by_kind(DRAFTED if chain is None else float(MAX_DRAFT_LENGTH), KINDS)
         self._judged: list[tuple[int, int, int | None, bool]] = []
-        """What `judged` was told and averages were not: many at once take less time."""
+        """What `judged` was told and averages were not: a step between passes is dearer than many at once."""
         self._outlooks: dict[int, Outlook] = {}
         """By kind of text, until they are thought over."""
         self.forget()

@@ -1,7 +1,7 @@
 """Which model of those that `auto` has promises most, by what steps cost and what its drafts brought.
 
-What a model promises is thought over when more of its drafts were judged, or costs may have changed; until then it
-holds. A reply that begins with a prompt which a model has not read pays for that reading, too.
+What a model promises is thought over after so many of its drafts, or steps of any kind; until then it holds. A reply
+that begins with a prompt which a model has not read pays for that reading, too.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,13 +78,23 @@ class Promises:
         return name, times * self.plain
 
     def worth_reading(self, name: str, of: int, prompt: Sequence[int]) -> bool:
-        """Whether no model promises more in a reply that begins with `prompt`, as far as is known."""
+        """Whether no model promises more in a reply that begins with `prompt`, so far as is known.
+
+        What promised most is then the choice of the reply's first step, as if it had read: it may do so beside the
+        target.
+        """
+        ranked = self._ranked(of)
         times = {
             one: self._with_reading(self._models[one], promised, prompt)
-            for promised, one in self._ranked(of)
+            for promised, one in ranked
             if promised > 1 and self._models[one].chain is None
         }
-        return name in times and times[name] == max(times.values()) > 1
+        if name not in times or times[name] < max(1.0, *times.values()):
+            return False
+        promised, first = ranked[0]
+        if first == name and promised > (1 if self._taken.get(of) == name else MARGIN):
+            self._chosen[of], self._taken[of] = (name, promised), name
+        return True
 
     def outlook(self, name: str, of: int) -> Outlook:
         """What a model's drafts promise in a text of kind `of`, of which it has read all."""
@@ -96,7 +106,7 @@ class Promises:
         return self._models[name].outlook(of, times)
 
     def _most(self, of: int, text: Sequence[int]) -> tuple[str, float]:
-        """The same by times plain's."""
+        """What `most` gives, by times plain's."""
         chosen, most, before = "", 1.0, self._taken.get(of)
         for times, name in self._ranked(of):
             if times <= most:
@@ -124,6 +134,6 @@ class Promises:
         return self._ranks[of]
 
     def _with_reading(self, model: ModelRecord, times: float, text: Sequence[int]) -> float:
-        """The same where what the model must read of a `text` first is paid out of all that is still to be written."""
+        """`times` less what the model must read of a `text` first, paid out of all that is still to be written."""
         left, reading = self._length.value, model.drafter.behind(text) * self.plain
         return left * times / (left + reading * times)
