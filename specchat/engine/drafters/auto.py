@@ -229,6 +229,7 @@ class AutoDrafter:
         cut = whole and stepped.drafted == self._limit < self._longest
         # Of a draft that was kept whole and might have gone on it is not known how much more would have stayed.
         if not cut:
+            self._promises.judged(self._kind)
             model.judged(self._kind, stepped.accepted, None if short else stepped.drafted, self._trial)
 
     def _look(self) -> None:

@@ -27,7 +27,7 @@ class Promises:
         self._length = Average(Average(LENGTH))
         """Tokens of replies, in this chat and in others."""
         self._first: dict[int, list[tuple[float, str]]] = {}
-        """The `_ranks` of a text of which nothing is known."""
+        """The `_ranks` of kinds of text in which no draft of this text was judged."""
         self.forget()
         self.look()
 
@@ -38,14 +38,20 @@ class Promises:
         """What `most` found, by kind of text, until any model is thought over."""
         self._taken: dict[int, str] = {}
         """The model that promised most when that was found out last, by kind of text."""
-        self._ranks = dict(self._first)
+        self._ranks: dict[int, list[tuple[float, str]]] = {}
         """Times plain's that models promise, the most first, by kind of text, until any is thought over."""
+        self._judged: set[int] = set()
+        """Kinds of text in which a draft was judged."""
 
     def begin(self, written: int) -> None:
         """A reply begins with another prompt to read; the one before it had so many tokens, 0 where there was none."""
         if written:
             self._length.add(written)
         self._chosen.clear()
+
+    def judged(self, of: int) -> None:
+        """A draft was judged in a text of kind `of`."""
+        self._judged.add(of)
 
     def read(self) -> None:
         """A model has read what it had to."""
@@ -66,7 +72,7 @@ class Promises:
             model.rethink()
 
     def rethink_all(self) -> None:
-        """Work out anew what all promise, also in texts of which nothing is known."""
+        """Work out anew what all promise in any text."""
         self.rethink(self._models.values())
         self._first.clear()
 
@@ -119,8 +125,9 @@ class Promises:
 
     def _ranked(self, of: int) -> list[tuple[float, str]]:
         """Times plain's that models promise in a text of kind `of` which they have read, the most first."""
-        if of not in self._ranks:
-            self._ranks[of] = sorted(
+        known = self._ranks if of in self._judged else self._first
+        if of not in known:
+            known[of] = sorted(
                 (
                     (self.outlook(name, of).times, name)
                     for name, model in self._models.items()
@@ -129,9 +136,7 @@ class Promises:
                 key=itemgetter(0),
                 reverse=True,
             )
-            if not any(model.drafts for model in self._models.values()):
-                self._first[of] = self._ranks[of]
-        return self._ranks[of]
+        return known[of]
 
     def _with_reading(self, model: ModelRecord, times: float, text: Sequence[int]) -> float:
         """`times` less what the model must read of a `text` first, paid out of all that is still to be written."""
