@@ -4,7 +4,7 @@ Costs are in plain steps of the pair on the measured prompts, so that v(1) + o o
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from statistics import median
@@ -130,10 +130,15 @@ def costs_of(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Co
     return Costs(plain_ms, tuple(one_row * ms / first for ms in (first, *more)), draft, other)
 
 
+def family_of(contender: str) -> str:
+    """The strategy of one of ours, whatever its draft length."""
+    return contender.partition(" ")[0]
+
+
 def outcomes_of(samples: Sequence[Sample], costs: Costs) -> list[Outcome]:
     """What each contender that drafts in one way brings on the prompts of `samples`."""
-    names = dict.fromkeys(sample.contender for sample in samples)
-    return [_outcome(name, samples, costs) for name in names if name.partition(" ")[0] not in (PLAIN, AUTO)]
+    names, beside = dict.fromkeys(sample.contender for sample in samples), _beside_ms(samples)
+    return [_outcome(name, samples, costs, beside) for name in names if family_of(name) not in (PLAIN, AUTO)]
 
 
 def promised(outcome: Outcome, costs: Costs, length: int) -> float:
@@ -210,8 +215,9 @@ def _measured(samples: Sequence[Sample]) -> dict[str, float]:
     }
 
 
-def _outcome(name: str, samples: Sequence[Sample], costs: Costs) -> Outcome:
-    own, beside = [sample for sample in samples if sample.contender == name], _beside_ms(samples)
+def _outcome(name: str, samples: Sequence[Sample], costs: Costs, beside: Mapping[tuple[str, str], float]) -> Outcome:
+    """`beside` as `_beside_ms` gives it."""
+    own = [sample for sample in samples if sample.contender == name]
     runs = [sample.run for sample in own]
     stats = _stats(samples, name)
     steps, tokens = sum(s.num_steps for s in stats), sum(s.completion_tokens for s in stats)
@@ -236,7 +242,7 @@ def _beside_ms(samples: Sequence[Sample]) -> dict[tuple[str, str], float]:
     return {
         (name, prompt): median(ms) - median(before[PLAIN, prompt])
         for (name, prompt), ms in before.items()
-        if (PLAIN, prompt) in before and ((family := name.partition(" ")[0]) == AUTO or STRATEGIES[family].needs_draft)
+        if (PLAIN, prompt) in before and (family_of(name) == AUTO or STRATEGIES[family_of(name)].needs_draft)
     }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from specchat.bench.decide import ALL, AUTO, CHEAPER, DEARER, RARER, Choice, Decided, Decision
+from specchat.bench.decide import ALL, AUTO, CHEAPER, DEARER, RARER, Choice, Decided, Decision, family_of
 from specchat.bench.summary import PLAIN
 from specchat.bench.table import aligned
 
@@ -106,7 +106,7 @@ def in_words(decided: Decided) -> list[str]:
         if outcome.contender in by_choice and outcome.kept_share is not None and len(checks) > WORDS_AT:
             needed = decided.break_even(outcome.contender, WORDS_AT)
             pays = "cannot pay" if needed > 1 else f"pays where more than {_share(needed)} of it stay"
-            family = _family(outcome.contender)
+            family = family_of(outcome.contender)
             said.append(f"A draft of {WORDS_AT} by {family} {pays}; {outcome.kept_share:.0%} of its tokens stayed.")
     return said + _about_auto(decided.decisions[-1])
 
@@ -117,7 +117,7 @@ def _which(name: str, decisions: Sequence[Decision]) -> str:
     lengths = sorted({d.best.length for d in decisions})
     far = f"{lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else f"{lengths[0]}"
     times = _listed([f"{d.category} {d.best.times:.2f}x" for d in decisions])
-    return f"{_family(name)} promises most, drafting at most {far} tokens: {times}."
+    return f"{family_of(name)} promises most, drafting at most {far} tokens: {times}."
 
 
 def _about_auto(overall: Decision) -> list[str]:
@@ -129,7 +129,7 @@ def _about_auto(overall: Decision) -> list[str]:
         return [f"auto, which chooses step by step, is {auto:.2f}x over {overall.category}: leave it."]
     return [
         f"auto, which chooses step by step, is {auto:.2f}x over {overall.category}, and {fastest} {times:.2f}x: "
-        f"for prompts like these, choose {_family(fastest)}."
+        f"for prompts like these, choose {family_of(fastest)}."
     ]
 
 
@@ -144,11 +144,7 @@ def _lengths(decided: Decided) -> list[int]:
 
 
 def _choice(choice: Choice) -> str:
-    return f"{_family(choice.contender)} {choice.length}" if choice.length else choice.contender
-
-
-def _family(contender: str) -> str:
-    return contender.partition(" ")[0]
+    return f"{family_of(choice.contender)} {choice.length}" if choice.length else choice.contender
 
 
 def _times(times: float | None) -> str:

@@ -153,6 +153,15 @@ def test_a_draft_that_can_never_pay_says_so(decided: Decided) -> None:
     assert "A draft of 8 by draft cannot pay; 16% of its tokens stayed." in in_words(dear)
 
 
+def test_only_a_draft_model_reads_beside_the_target() -> None:
+    """Whatever else makes a family's time before its first step longer is noise."""
+    later = replace(PLAIN, seconds=PLAIN.seconds + 0.1)
+    runs = {"plain": PLAIN, "lookup x4": later, "draft x4": later}
+    decided = decide([sample(name, run, "a", "code") for name, run in runs.items()], CHECKS)
+    assert decided.decisions[0].measured == {"lookup x4": 1.0, "draft x4": pytest.approx(200 / 300)}
+    assert [outcome.reading for outcome in decided.outcomes] == [0.0, pytest.approx(10 / 20)]
+
+
 def test_it_is_said_in_words(decided: Decided) -> None:
     said = in_words(decided)
     assert said[0] == f"draft promises most, drafting at most 3 tokens: code {decided.decisions[0].best.times:.2f}x."

@@ -13,7 +13,7 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import ASKING, UNASKED, AutoDrafter
 from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.guess import Guess
+from specchat.engine.drafters.guess import NOTHING, Guess
 from specchat.engine.drafters.promises import MARGIN
 from specchat.engine.drafters.text_kind import kind
 from specchat.engine.drafters.trials import SOONEST
@@ -532,23 +532,17 @@ def test_costs_that_are_measured_anew_count_at_once() -> None:
     assert simulation.step()[0] == "draft"
 
 
-def test_where_another_strategy_wrote_all_is_weighed_anew() -> None:
+def test_where_another_strategy_wrote_all_is_weighed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = Simulation(World(agrees=1.0))
     simulation.speed(100)
-    auto, asked = simulation.auto, 0
-    guess = simulation.copier.guess
-
-    def counted(text: Sequence[int], limit: int) -> Guess:
-        nonlocal asked
-        asked += 1
-        return guess(text, limit)
-
-    simulation.copier.guess = counted  # type: ignore[method-assign]
-    for grown, times in ((0, 0), (50, 1)):
-        auto._goes_on, asked = 5, 0
+    asked: list[int] = []
+    monkeypatch.setattr(simulation.copier, "guess", lambda text, _: asked.append(len(text)) or NOTHING)
+    for grown in (0, 50):
+        simulation.auto._goes_on = 5
         simulation.text += [0] * grown
+        before = len(simulation.text)
         simulation.step()
-        assert asked == times
+        assert asked == [before] * (grown > 0)
 
 
 def test_a_model_that_hardly_pays_is_not_taken_for_being_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The draft model reads while the target does: the same cache, no longer than that, and nothing lost by a fault."""
 
+from collections.abc import Sequence
 from threading import Event
 from time import perf_counter, sleep
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.decoding.costs import Mean
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.promises import Promises
 from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
@@ -88,6 +90,24 @@ def test_the_target_keeps_its_threads(draft: DraftModelDrafter, alone: bool) -> 
     with ReadAhead(draft, PROMPT, alone):
         wait(draft)
     assert torch.get_num_threads() == before
+
+
+def test_waiting_for_a_core_beside_the_target_does_not_count(
+    draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill, took = draft.draft.fill, []
+
+    def waiting(text: Sequence[int]) -> bool:
+        sleep(1.0)
+        return fill(text)
+
+    monkeypatch.setattr(draft.draft, "fill", waiting)
+    for enough in (Event(), None):
+        draft.forget()
+        monkeypatch.setattr(draft, "_read", Mean())
+        draft.read(PROMPT, enough)
+        took.append(draft._read.value * (len(PROMPT) - 2))
+    assert took[0] < 1000 < took[1]
 
 
 def test_only_what_will_be_needed_is_read(

@@ -18,26 +18,19 @@ def _stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notice, "_SHOWN_FOR", 3600.0)
 
 
-async def test_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_while_in_which_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notice, "_SHOWN_FOR", 0.1)
-    monkeypatch.setattr(notice, "_READ", 100)
     app = make_app(FakeEngine())
     async with app.run_test(size=(100, 24)) as pilot:
         await loaded(app, pilot)
-        app.chat.say("said once")
-        assert "said once" in status(app)
-        await wait_until(pilot, lambda: "said once" not in status(app))
-
-
-async def test_a_long_one_stays_as_long_as_it_takes_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notice, "_SHOWN_FOR", 0.1)
-    monkeypatch.setattr(notice, "_READ", 0.001)
-    app = make_app(FakeEngine())
-    async with app.run_test(size=(100, 24)) as pilot:
-        await loaded(app, pilot)
-        app.chat.say("said once")
+        monkeypatch.setattr(notice, "_READ", 0.001)
+        app.chat.say("said at length")
         await pilot.pause(0.5)
+        assert "said at length" in status(app)
+        monkeypatch.setattr(notice, "_READ", 100)
+        app.chat.say("said once")
         assert "said once" in status(app)
+        await wait_until(pilot, lambda: "said" not in status(app))
 
 
 @pytest.mark.parametrize("action", ["regenerate", "continue"])

@@ -98,7 +98,7 @@ class Promises:
         if name not in times or times[name] < max(1.0, *times.values()):
             return False
         promised, first = ranked[0]
-        if first == name and promised > (1 if self._taken.get(of) == name else MARGIN):
+        if first == name and promised > MARGIN:
             self._chosen[of], self._taken[of] = (name, promised), name
         return True
 
