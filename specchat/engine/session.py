@@ -151,7 +151,7 @@ class Session:
             self._plain_now(request.sampling),
         )
         if cancelled:
-            yield Finished(request.id, "cancelled", request.prefill, (), Meter(len(prompt), reused).stats(0.0))
+            yield Finished(request.id, "cancelled", request.prefill, (), Meter(len(prompt), reused).stats())
             return
         yield from changes
         yield from self._reply(replace(request, speculation=speculation), prompt, reused, started, control)
@@ -228,7 +228,8 @@ class Session:
                 yield from changes
         if meter.tally.steps and not meter.tally.drafted:
             self._plain_seen(meter, request.sampling)
-        stats = meter.stats(self.info.plain_speed(request.sampling), self.runner.executor.costs.plain_part)
+        costs = self.runner.executor.costs
+        stats = meter.stats(self.info.plain_speed(request.sampling) / costs.plain_part, costs.slowness.value)
         yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), stats)
 
     def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:

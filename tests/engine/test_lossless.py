@@ -334,12 +334,24 @@ def test_speed_is_that_of_the_clock_though_steps_overlap() -> None:
     assert meter.stats(0.0).tokens_per_second == 1e3 * 4 / 12.0
 
 
-def test_plain_decoding_is_as_slow_as_the_machine_was() -> None:
-    """Plain wrote 500 tokens a second when it was measured; half of the reply's steps took three times as long."""
+def test_plain_decoding_is_as_slow_as_the_machine_was_and_then_is() -> None:
+    """Plain writes 500 tokens a second where the machine is not slow; the second of two steps took three times as long.
+
+    While these two lasted it would have written a token in each.
+    """
     meter = Meter(prompt_tokens=5, reused_tokens=0)
     for slowness in (1.0, 3.0):
         meter.add(Step(1, (), 3, 3, 3, 4, 0.0, 2.0 * slowness, 0.0, 6, "lookup"), usual_ms=2.0)
-    assert meter.stats(500.0).speedup_vs_plain == pytest.approx((1e3 * 8 / 8.0) / (500.0 / 2))
+    for slowness, ms in ((1.0, 8 + 6 * 2.0), (3.0, 8 + 6 * 6.0)):
+        assert meter.stats(500.0, slowness).speedup_vs_plain == pytest.approx(ms / 8)
+    assert meter.stats().speedup_vs_plain is None
+
+
+def test_where_plain_decoding_would_have_been_done_sooner_the_reply_was_slower() -> None:
+    """A step of 8 ms in which plain would have written four tokens, and not one."""
+    meter = Meter(prompt_tokens=5, reused_tokens=0)
+    meter.add(Step(1, (), 3, 3, 0, 1, 4.0, 2.0, 2.0, 6, "lookup"), usual_ms=2.0)
+    assert meter.stats(500.0, slowness=9.0).speedup_vs_plain == pytest.approx(1 / 4)
 
 
 def shown(events: list[Event]) -> str:
