@@ -135,7 +135,7 @@ class Session:
         speculation, changes, cancelled = request.speculation, [], False
         for drafter in self.drafters.values():
             drafter.begin(prompt)
-        with ReadAhead(reader(self.drafters, speculation.strategy, prompt), prompt, self.runner.place != "cpu"):
+        with ReadAhead(reader(self.drafters, speculation, prompt), prompt, self.runner.place != "cpu"):
             while not cancelled and self.target.fill(prompt):
                 cancelled, speculation, more = self._listen(request.id, control, speculation, 0)
                 changes += more

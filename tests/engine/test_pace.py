@@ -33,6 +33,30 @@ def test_a_rare_value_tells_more() -> None:
     assert rare.value > 1.5 * often.value
 
 
+def test_a_rare_value_tells_no_more_of_other_texts() -> None:
+    often, rare = Average(0.0), Average(0.0)
+    for wide in (often, rare):
+        narrow = Average(wide)
+        for _ in range(30):
+            narrow.add(1.0)
+        narrow.add(0.0, rare=wide is rare)
+    assert rare.value == often.value
+
+
+@pytest.mark.parametrize("rare", [False, True])
+def test_several_values_count_as_one_after_the_other(rare: bool) -> None:
+    together, alone = by_kind(4.0, 1)[0], by_kind(4.0, 1)[0]
+    for average in (together, alone):
+        average.add(7.0)
+    together.add(1.0, 5.0, 2.0, weight=2.0, rare=rare)
+    for value in (1.0, 5.0, 2.0):
+        alone.add(value, weight=2.0, rare=rare)
+    assert together.value == pytest.approx(alone.value)
+    together.forget()
+    alone.forget()
+    assert together.value == pytest.approx(alone.value), "of wider ones, too"
+
+
 def test_what_is_known_of_a_text_stands_in_for_one_of_its_kind_and_less_for_others() -> None:
     here, there = by_kind(4.0, 2)
     for _ in range(30):

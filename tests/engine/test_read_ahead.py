@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from threading import Event
 from time import perf_counter, sleep
+from typing import Any
 
 import pytest
 import torch
 
+from specchat.engine.api import Generate, Message
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.costs import Mean
+from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.promises import Promises
 from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
@@ -114,15 +117,30 @@ def test_only_what_will_be_needed_is_read(
     session: Session, draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drafters = session.drafters
-    assert {name for name in drafters if reader(drafters, name, PROMPT)} >= {"draft", "draft-tree", "cascade"}
-    assert not [name for name in ("plain", "lookup", "suffix", "ngram", "swift") if reader(drafters, name, PROMPT)]
+    used = {name for name in drafters if reader(drafters, Speculation.of(name), PROMPT)}
+    assert used >= {"draft", "draft-tree", "cascade"}
+    assert used.isdisjoint({"plain", "lookup", "suffix", "ngram", "swift"})
     for promise, read in ((0.0, None), (1e9, draft)):
         monkeypatch.setattr(Promises, "_ranked", lambda *_, promise=promise: [(promise, "draft")])
-        assert reader(drafters, "auto", PROMPT) is read
+        assert reader(drafters, Speculation.of("auto"), PROMPT) is read
         session.forget()
     monkeypatch.setattr(draft, "ahead", True)
-    assert reader(drafters, "draft", PROMPT) is None
-    assert reader({"plain": drafters["plain"]}, "plain", PROMPT) is None
+    assert reader(drafters, Speculation.of("draft"), PROMPT) is None
+    assert reader({"plain": drafters["plain"]}, Speculation(), PROMPT) is None
+
+
+def test_who_drafts_first_is_found_out_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose, lengths = AutoDrafter._choose, list[int]()
+
+    def counted(self: AutoDrafter, text: Sequence[int], *rest: Any) -> None:
+        lengths.append(len(text))
+        choose(self, text, *rest)
+
+    monkeypatch.setattr(AutoDrafter, "_choose", counted)
+    story = (Message("user", "Tell me a story."),)
+    list(session.generate(Generate(1, story, limits=Limits(12), speculation=Speculation.of("auto", 5))))
+    assert lengths
+    assert len(set(lengths)) == len(lengths)
 
 
 @pytest.mark.parametrize("strategy", ["draft", "plain"])

@@ -38,18 +38,20 @@ class Average:
         wider = self._wider if isinstance(self._wider, float) else self._wider.value
         return (self._sum + self._prior * wider) / (self._weight + self._prior)
 
-    def add(self, value: float, weight: float = 1.0, rare: bool = False) -> None:
-        """One more value, which counts `weight` times; wider averages have it, too.
+    def add(self, *values: float, weight: float = 1.0, rare: bool = False) -> None:
+        """More values, each of which counts `weight` times; wider averages have them, too.
 
-        A `rare` one must tell more: what was known before counts less.
+        `rare` ones must tell more: what was known before counts less.
         """
         average: Average | float = self
         most = KEPT_RARE if rare else 1.0
         while isinstance(average, Average):
-            kept = min(average._kept, most)
-            average._prior *= kept
-            average._sum = kept * average._sum + value * weight
-            average._weight = kept * average._weight + weight
+            kept, sums, weights = min(average._kept, most), average._sum, average._weight
+            for value in values:
+                sums = kept * sums + value * weight
+                weights = kept * weights + weight
+            average._sum, average._weight = sums, weights
+            average._prior *= kept ** len(values)
             average, most = average._wider, 1.0
 
 
@@ -82,7 +84,7 @@ class Copies:
             right = sum(known)
             tested = right + (right < len(known))
             if tested:
-                self._later.add(right / tested, tested)
+                self._later.add(right / tested, weight=tested)
 
     def best(self, longest: int, checks: Sequence[float], other_ms: float) -> tuple[float, int]:
         """The most tokens a millisecond that a length from 1 to `longest` promises, and it.

@@ -72,6 +72,8 @@ class AutoDrafter:
         """What was measured when costs were looked at last, and when what all models promise was worked out anew."""
         self._asking = Mean()
         """Milliseconds of finding out who drafts."""
+        self._chosen_for: tuple[int, int] | None = None
+        """Length of the text and limit of the draft for which that was found out before a step."""
         self.forget()
         self.begin([])
 
@@ -79,11 +81,17 @@ class AutoDrafter:
     def ahead(self) -> bool:
         return all(model.drafter.ahead for model in self._models.values())
 
-    def will_use(self, name: str, prompt: Sequence[int]) -> bool:
-        """Whether a model is worth reading `prompt`, with which a reply begins, so far as is known: none has more."""
-        if self._costs.measured - self._seen >= REVIEW:
-            self._look()
-        return self._promises.worth_reading(name, kind(0), prompt)
+    def prepare(self, name: str, prompt: Sequence[int], limit: int) -> bool:
+        """Find out who drafts the first step of a reply to `prompt`, up to `limit` tokens: no token waits for it yet.
+
+        Returns:
+            whether a model, by its name, is worth reading the prompt, so far as is known: none has more.
+        """
+        self._look_again()
+        worth = self._promises.worth_reading(name, kind(0), prompt)
+        self._choose(prompt, limit, name if worth else "")
+        self._chosen_for = len(prompt), limit
+        return worth
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._fences.begin()
@@ -91,6 +99,7 @@ class AutoDrafter:
         self._written = self._longest = self._goes_on = 0
         """Tokens of this reply, those that a draft of it may have far from its end, and steps at which the model that
         drafts goes on unasked."""
+        self._chosen_for = None
 
     def forget(self) -> None:
         """What steps cost and what drafts bring in general is kept: it belongs to machine and pair, not to a text."""
@@ -110,7 +119,8 @@ class AutoDrafter:
         self._end = 0
         """Where the text ended after the last step."""
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
-        self._guess, self._copied, self._kind = NOTHING, "", 0
+        self._guess, self._copied, self._kind, self._best = NOTHING, "", 0, 0.0
+        """What can be copied, which family copies, the kind of text, and tokens a millisecond that are promised."""
         self._reads = False
         """Whether the model that drafts had to read something first."""
 
@@ -121,38 +131,38 @@ class AutoDrafter:
             self._reads = self._watched = False
             return self._models[self._drafted].drafter.propose(text, limit)
         self._goes_on = 0
-        began = self._costs.clock()
-        if self._costs.measured - self._seen >= REVIEW:
-            self._look()
+        if self._chosen_for != (len(text), limit):
+            began = self._costs.clock()
+            self._look_again()
+            self._choose(text, limit)
+            self._asking.add(1e3 * (self._costs.clock() - began))
+        if self._drafted in self._models:
+            if not self._trial:
+                self._goes_on = min(max(0, int(self._asking.value * self._promises.plain / ASKING)), UNASKED)
+            return self._draft(text)
+        if self._drafted != "plain":
+            self._guess.fill(self._drafts, self._limit)
+        return self._drafted
+
+    def _choose(self, text: Sequence[int], limit: int, reads: str = "") -> None:
+        """Find out who drafts, and how much at most; the model named `reads` will have read `text` by then."""
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
         self._guess, self._copied, self._kind = NOTHING, "", kind(0, self._fences.code)
         if not limit:
-            return "plain"
+            return
         looked, self._looked = self._looked, False
         self._longest = max(self._longest, limit)
         self._ask(text, limit)
-        model, best = self._promises.most(self._kind, text)
+        model, self._best = self._promises.most(self._kind, text, reads)
         if model:
             self._drafted, self._limit = model, limit
-        copies = False
         if self._copied:
             found, length = self._copies[self._copied][self._kind].best(
                 len(self._guess.tokens), self._promises.checks, self._costs.other_ms
             )
-            if found > best * (MARGIN if model else 1):
-                best, copies = found, True
-                self._drafted, self._limit = self._copied, length
-        if self._try(text, limit, best, looked):
-            copies = False
-        if copies:
-            self._guess.fill(self._drafts, self._limit)
-            return self._drafted
-        if not self._limit:
-            return "plain"
-        if not (self._copied or self._trial):
-            self._asking.add(1e3 * (self._costs.clock() - began))
-            self._goes_on = min(max(0, int(self._asking.value * self._promises.plain / ASKING)), UNASKED)
-        return self._draft(text, best)
+            if found > self._best * (MARGIN if model else 1):
+                self._drafted, self._limit, self._best = self._copied, length, found
+        self._try(text, limit, looked)
 
     def _ask(self, text: Sequence[int], limit: int) -> None:
         """Find the copy after the longest match, one family after the other."""
@@ -163,7 +173,7 @@ class AutoDrafter:
             if guess.matched >= LONG:
                 break
 
-    def _draft(self, text: Sequence[int], best: float) -> str:
+    def _draft(self, text: Sequence[int]) -> str:
         """Let the model draft, and copy where that pays more than its next token; after heads nothing is copied."""
         model = self._models[self._drafted]
         self._reads = model.drafter.behind(text) > 0
@@ -172,7 +182,7 @@ class AutoDrafter:
         self._copy_on.start(
             text,
             self._limit,
-            best,
+            self._best,
             lambda: self._promises.outlook(self._drafted, self._kind).stays,
             self._promises.checks,
             self._costs.draft(self._drafted),
@@ -182,17 +192,14 @@ class AutoDrafter:
         family = model.drafter.propose(text, self._limit)
         return self.name if self._copy_on.taken else family
 
-    def _try(self, text: Sequence[int], limit: int, best: float, looked: bool) -> bool:
+    def _try(self, text: Sequence[int], limit: int, looked: bool) -> None:
         """Let a model draft in place of what promises most where it is due to be tried."""
         if not (looked or self._pressing):
-            return False
+            return
         plain, checks = self._promises.plain, self._promises.checks
-        now = Moment(self._step, limit, self._kind, looked, self._drafted, best, plain, MARGIN, checks)
-        due = self._trials.due(text, now)
-        if due is None:
-            return False
-        (self._drafted, self._limit), self._trial = due, True
-        return True
+        now = Moment(self._step, limit, self._kind, looked, self._drafted, self._best, plain, MARGIN, checks)
+        if (due := self._trials.due(text, now)) is not None:
+            (self._drafted, self._limit), self._trial = due, True
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         self._step += 1
@@ -232,7 +239,10 @@ class AutoDrafter:
             self._promises.judged(self._kind)
             model.judged(self._kind, stepped.accepted, None if short else stepped.drafted, self._trial)
 
-    def _look(self) -> None:
+    def _look_again(self) -> None:
+        """Look at costs where enough was measured since."""
+        if self._costs.measured - self._seen < REVIEW:
+            return
         self._seen, self._looked = self._costs.measured, True
         if self._seen - self._thought >= STALE:
             self._thought = self._seen

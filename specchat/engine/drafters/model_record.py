@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from specchat.engine.decoding.draft import ModelDrafter
 from specchat.engine.decoding.pace import by_kind
@@ -80,8 +82,8 @@ class ModelRecord:
         self._accepted[of].forget()
 
     def _learn(self) -> None:
-        for of, accepted, drafted, rare in self._judged:
-            self._accepted[of].add(accepted, rare=rare)
-            if drafted is not None:
-                self._drafted[of].add(drafted, rare=rare)
+        for (of, rare), judged in groupby(self._judged, key=itemgetter(0, 3)):
+            _, accepted, drafted, _ = zip(*judged, strict=True)
+            self._accepted[of].add(*accepted, rare=rare)
+            self._drafted[of].add(*(made for made in drafted if made is not None), rare=rare)
         self._judged.clear()

@@ -76,31 +76,27 @@ class Promises:
         self.rethink(self._models.values())
         self._first.clear()
 
-    def most(self, of: int, text: Sequence[int]) -> tuple[str, float]:
-        """The model that promises most in a `text` of kind `of`, and tokens a millisecond; "" is plain decoding."""
+    def most(self, of: int, text: Sequence[int], reads: str = "") -> tuple[str, float]:
+        """The model that promises most in a `text` of kind `of`, and tokens a millisecond; "" is plain decoding.
+
+        The one named `reads` is about to read the text: that costs no more.
+        """
         if of not in self._chosen:
-            self._chosen[of] = self._most(of, text)
+            self._chosen[of] = self._most(of, text, reads)
         name, times = self._chosen[of]
         return name, times * self.plain
 
     def worth_reading(self, name: str, of: int, prompt: Sequence[int]) -> bool:
         """Whether no model promises more in a reply that begins with `prompt`, so far as is known.
 
-        What promised most is then the choice of the reply's first step, as if it had read: it may do so beside the
-        target.
+        It may read that beside the target.
         """
-        ranked = self._ranked(of)
         times = {
             one: self._with_reading(self._models[one], promised, prompt)
-            for promised, one in ranked
+            for promised, one in self._ranked(of)
             if promised > 1 and self._models[one].chain is None
         }
-        if name not in times or times[name] < max(1.0, *times.values()):
-            return False
-        promised, first = ranked[0]
-        if first == name and promised > MARGIN:
-            self._chosen[of], self._taken[of] = (name, promised), name
-        return True
+        return name in times and times[name] >= max(1.0, *times.values())
 
     def outlook(self, name: str, of: int) -> Outlook:
         """What a model's drafts promise in a text of kind `of`, of which it has read all."""
@@ -111,13 +107,15 @@ class Promises:
 
         return self._models[name].outlook(of, times)
 
-    def _most(self, of: int, text: Sequence[int]) -> tuple[str, float]:
+    def _most(self, of: int, text: Sequence[int], reads: str) -> tuple[str, float]:
         """What `most` gives, by times plain's."""
         chosen, most, before = "", 1.0, self._taken.get(of)
         for times, name in self._ranked(of):
             if times <= most:
                 break
-            times = self._with_reading(self._models[name], times, text)
+            model = self._models[name]
+            if reads not in (name, model.chain.drafter.name if model.chain else name):
+                times = self._with_reading(model, times, text)
             if times > (most if name == before else max(most, MARGIN)):
                 chosen, most = name, times
         self._taken[of] = chosen

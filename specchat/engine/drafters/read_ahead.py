@@ -12,20 +12,23 @@ import torch
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.options import Speculation
 from specchat.engine.strategies import STRATEGIES
 
 WORTH = 32
 """Tokens to read from which a thread is started."""
 
 
-def reader(drafters: Mapping[str, Drafter], strategy: str, prompt: Sequence[int]) -> DraftModelDrafter | None:
-    """The drafter whose model a reply to `prompt` with `strategy` will need, if it can read on the host meanwhile."""
+def reader(
+    drafters: Mapping[str, Drafter], speculation: Speculation, prompt: Sequence[int]
+) -> DraftModelDrafter | None:
+    """The drafter whose model a reply to `prompt` will need, if it can read on the host meanwhile."""
     draft, auto = drafters.get("draft"), drafters.get("auto")
     if not isinstance(draft, DraftModelDrafter) or draft.ahead:
         return None
-    if strategy == "auto" and isinstance(auto, AutoDrafter):
-        return draft if auto.will_use(draft.name, prompt) else None
-    return draft if STRATEGIES[strategy].needs_draft else None
+    if speculation.strategy == "auto" and isinstance(auto, AutoDrafter):
+        return draft if auto.prepare(draft.name, prompt, speculation.draft_length) else None
+    return draft if STRATEGIES[speculation.strategy].needs_draft else None
 
 
 class ReadAhead:

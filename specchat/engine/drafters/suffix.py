@@ -8,9 +8,9 @@ equals.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
+from typing import NamedTuple
 
 from specchat.engine.decoding.draft import Drafts
 from specchat.engine.decoding.stepped import Stepped
@@ -30,8 +30,7 @@ LEAST = 0.1
 """Probability of a path below which it is not followed."""
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(NamedTuple):
     """A token that may come: `places` went on with `path`, which ends with it; it had `share` of those before."""
 
     path: tuple[int, ...]
