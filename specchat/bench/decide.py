@@ -10,14 +10,13 @@ from itertools import zip_longest
 from statistics import median
 
 from specchat.bench.interleaved import Sample
-from specchat.bench.summary import PLAIN
+from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.api import Stats
 from specchat.engine.cost_model import break_even, expected_tokens, mean_step_cost, speed_up
 from specchat.engine.decoding.costs import CheckCosts
 from specchat.engine.strategies import STRATEGIES
 
-AUTO = "auto"
 """Chooses among the others, and is measured beside them."""
 ALL = "all prompts"
 DEARER, CHEAPER, RARER = 2.0, 0.5, 0.8
@@ -128,11 +127,6 @@ def costs_of(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Co
         draft[name] = _draft_ms(samples, name) / plain_ms
         other[name] = sum(s.other_ms for s in stats) / sum(s.num_steps for s in stats) / plain_ms
     return Costs(plain_ms, tuple(one_row * ms / first for ms in (first, *more)), draft, other)
-
-
-def family_of(contender: str) -> str:
-    """The strategy of one of ours, whatever its draft length."""
-    return contender.partition(" ")[0]
 
 
 def outcomes_of(samples: Sequence[Sample], costs: Costs) -> list[Outcome]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from specchat.bench.decide import ALL, AUTO, CHEAPER, DEARER, RARER, Choice, Decided, Decision, family_of
-from specchat.bench.summary import PLAIN
+from specchat.bench.decide import ALL, CHEAPER, DEARER, RARER, Choice, Decided, Decision
+from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.table import aligned
 
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 15)

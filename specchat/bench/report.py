@@ -13,7 +13,7 @@ from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
 from specchat.bench.plot import plot
 from specchat.bench.summary import PLAIN, Line, by_category, summarise
-from specchat.bench.table import categories_table, cost_table, lines_table, places_table
+from specchat.bench.table import auto_table, categories_table, cost_table, lines_table, places_table
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.pair import PairInfo
 
@@ -88,6 +88,8 @@ class Report:
             parts += ["\n", places]
         if len(self.categories) > 1:
             parts += ["\n", categories_table(self.categories)]
+        if table := auto_table(self.categories if len(self.categories) > 1 else {}, lines):
+            parts += ["\n", table]
         if self.verify_cost:
             parts += ["\nWhat a step costs that checks so many tokens:\n", cost_table(self.verify_cost)]
         parts += [f"\n{note}" for note in self.notes]

@@ -9,7 +9,7 @@ from specchat.bench.contender import Run
 from specchat.bench.interleaved import Sample
 from specchat.engine.tally import mean_acceptance_length
 
-PLAIN = "plain"
+PLAIN, AUTO = "plain", "auto"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class Line:
     """One contender on some prompts.
 
     A prompt's figure is the median over its repeats; a spread is over prompts. Ratios are of tokens per second within
-    a prompt: `speedup_vs_plain` to our plain decoding; `ours_over`, of another program, of our same way of drafting to
+    a prompt: `speedup_vs_plain` to our plain decoding; `auto_over` of `auto` to
+    it, where it is another of ours; `ours_over`, of another program, of our same way of drafting to
     it, both after the first delivery. The `whole_` ones are of the whole time of a reply. Milliseconds are of a step.
     `by_place[i]`: how often a draft stayed in place i, of the times that place was judged.
     """
@@ -47,6 +48,7 @@ class Line:
     tokens_per_second: Spread | None
     speedup_vs_plain: Spread | None
     whole_speedup_vs_plain: Spread | None
+    auto_over: Spread | None
     ours_over: Spread | None
     whole_ours_over: Spread | None
     ttft_ms: Spread | None
@@ -57,6 +59,11 @@ class Line:
     draft_ms: Spread | None
     verify_ms: Spread | None
     other_ms: Spread | None
+
+
+def family_of(contender: str) -> str:
+    """The strategy of one of ours, whatever its draft length."""
+    return contender.partition(" ")[0]
 
 
 def summarise(samples: Iterable[Sample], rivals: dict[str, str]) -> list[Line]:
@@ -77,7 +84,7 @@ def by_category(samples: Sequence[Sample], rivals: dict[str, str]) -> dict[str, 
 
 
 def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) -> Line:
-    mine = replies[name]
+    mine, auto = replies[name], next((other for other in replies if family_of(other) == AUTO), "")
     everything = [s.run for of_prompt in mine.values() for s in of_prompt]
     stats = [run.stats for run in everything if run.stats is not None]
     spoken = [s for s in stats if s.num_spec_steps]
@@ -103,6 +110,7 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
         tokens_per_second=each(lambda s: s.run.speed),
         speedup_vs_plain=ratio(name, PLAIN, _speed),
         whole_speedup_vs_plain=ratio(name, PLAIN, _whole_speed),
+        auto_over=None if rival else ratio(auto, name, _speed),
         ours_over=ratio(rival, name, _later_speed),
         whole_ours_over=ratio(rival, name, _whole_speed),
         ttft_ms=each(lambda s: 1e3 * s.run.first_seconds),

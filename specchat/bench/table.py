@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from specchat.bench.summary import Line, Spread
+from specchat.bench.summary import PLAIN, Line, Spread
 from specchat.bench.verify_cost import VerifyCost
 
 HEAD = (
@@ -56,6 +56,16 @@ def categories_table(categories: dict[str, list[Line]]) -> str:
         of = {line.contender: line.speedup_vs_plain for line in lines}
         rows.append((category, *(_number(of.get(name), 2) for name in names)))
     return aligned(rows)
+
+
+def auto_table(categories: dict[str, list[Line]], everything: Sequence[Line]) -> str:
+    """How many times as fast as each other way of drafting `auto` is, by category; empty without any beside it."""
+    names = [line.contender for line in everything if line.auto_over and line.contender != PLAIN]
+    rows: list[tuple[str, ...]] = [("auto over", *names)]
+    for category, lines in (*categories.items(), ("all", everything)):
+        over = {line.contender: line.auto_over for line in lines}
+        rows.append((category, *(_number(over.get(name), 2) for name in names)))
+    return aligned(rows) if names else ""
 
 
 def cost_table(costs: Sequence[VerifyCost]) -> str:

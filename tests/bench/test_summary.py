@@ -6,7 +6,7 @@ import pytest
 
 from specchat.bench.contender import Run
 from specchat.bench.summary import Spread, by_category, summarise
-from specchat.bench.table import categories_table, lines_table, places_table
+from specchat.bench.table import auto_table, categories_table, lines_table, places_table
 from tests.bench.samples import STATS, run, sample
 
 
@@ -106,6 +106,25 @@ def test_categories_stand_apart() -> None:
     ]
     table = categories_table(by_category(samples, {})).splitlines()
     assert [line.split() for line in table[1:]] == [["chat", "1.00"], ["copy", "3.00"]]
+
+
+def test_auto_is_held_against_each_other_way_of_drafting_within_a_prompt() -> None:
+    """Where it is faster on one prompt and slower on two, it is slower, whatever the medians of both."""
+    speeds = {"a": (10.0, 20.0), "b": (9.0, 10.0), "c": (44.0, 40.0)}
+    samples = [
+        sample(name, speed, prompt, category=category)
+        for category, factor in (("chat", 1.0), ("copy", 3.0))
+        for prompt, both in speeds.items()
+        for name, speed in zip(("auto x8", "draft x15"), (both[0] * factor, both[1]), strict=True)
+    ]
+    samples += [replace(s, contender="plain") for s in samples if s.contender == "draft x15"]
+    samples += [sample("theirs", 5.0, "a")]
+    lines = summarise(samples, {"theirs": "draft x15"})
+    assert [line.contender for line in lines if line.auto_over] == ["plain", "draft x15"]
+    table = auto_table(by_category(samples, {}), lines).splitlines()
+    assert table[0].split() == ["auto", "over", "draft", "x15"]
+    assert [line.split() for line in table[1:3]] == [["chat", "0.90"], ["copy", "2.70"]]
+    assert auto_table({}, lines[:1]) == ""
 
 
 def test_a_strategy_missing_on_some_prompts_is_compared_where_both_are() -> None:

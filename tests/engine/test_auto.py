@@ -542,6 +542,19 @@ def test_costs_that_are_measured_anew_count_at_once() -> None:
     assert simulation.step()[0] == "draft"
 
 
+def test_two_refusals_in_a_row_end_what_goes_on_unasked() -> None:
+    simulation = Simulation(World(agrees=1.0))
+    auto = simulation.auto
+    simulation.speed(100)
+    left = []
+    for agrees in (1.0, 0.0, 1.0, 0.0, 0.0):
+        auto._goes_on = 5
+        simulation.model.world = World(agrees=agrees)
+        simulation.step()
+        left.append(auto._goes_on)
+    assert left == [4, 4, 4, 4, 0]
+
+
 def test_where_another_strategy_wrote_all_is_weighed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = Simulation(World(agrees=1.0))
     simulation.speed(100)

@@ -100,6 +100,8 @@ class AutoDrafter:
         """Tokens of this reply, those that a draft of it may have far from its end, and steps at which the model that
         drafts goes on unasked."""
         self._chosen_for = None
+        self._refused = False
+        """Whether less than half of the last draft stayed."""
 
     def forget(self) -> None:
         """What steps cost and what drafts bring in general is kept: it belongs to machine and pair, not to a text."""
@@ -213,7 +215,8 @@ class AutoDrafter:
             self._judge(model, own)
             model.drafter.observe(text, own)
         self._fences.add(stepped.tokens)
-        if stepped.accepted < stepped.drafted / 2:
+        refused, self._refused = self._refused, stepped.accepted < stepped.drafted / 2
+        if refused and self._refused:
             self._goes_on = 0
         self._written += len(stepped.tokens)
 
