@@ -135,8 +135,9 @@ class Session:
         speculation, changes, cancelled = request.speculation, [], False
         for drafter in self.drafters.values():
             drafter.begin(prompt)
-        with ReadAhead(reader(self.drafters, speculation, prompt), prompt, self.runner.place != "cpu"):
-            while not cancelled and self.target.fill(prompt):
+        reads = reader(self.drafters, speculation, prompt, self.runner.spare)
+        with ReadAhead(reads, prompt, self.runner.spare) as ahead:
+            while not cancelled and (self.target.fill(prompt) or ahead.fill()):
                 cancelled, speculation, more = self._listen(request.id, control, speculation, 0)
                 changes += more
         yield Started(

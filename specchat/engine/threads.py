@@ -16,3 +16,8 @@ def leave_one_core() -> None:
     """
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, CORES - 1))
+
+
+def spare(threads: int) -> int:
+    """Cores that are free for other products while so many threads compute."""
+    return max(0, min(torch.get_num_threads(), CORES - threads))

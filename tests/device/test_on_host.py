@@ -50,6 +50,10 @@ def others(shallow: Folders, tmp_path_factory: pytest.TempPathFactory) -> Runner
     return device_runner(decoder(shallow.target), translated(Decoder(draft), dictionary, VOCAB), VOCAB, DEVICE)
 
 
+def test_cores_are_free_while_a_device_reads(often: Runner) -> None:
+    assert often.spare == torch.get_num_threads()
+
+
 class Passes:
     """Counts the passes of the draft model, those while the device verifies apart."""
 

@@ -242,7 +242,7 @@ def test_what_was_read_is_not_counted_any_more() -> None:
     while not 1 < promises._with_reading(record, promises.outlook("draft", 0).times, simulation.text) < MARGIN:
         model.unread += 5
     auto.begin(simulation.text)
-    assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH)
+    assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True)
     model.unread = 0
     assert simulation.step()[0] == "draft"
     model.unread = 400
@@ -370,7 +370,10 @@ def test_trials_of_many_models_cost_no_more_than_those_of_one() -> None:
 def test_only_what_promises_most_is_worth_reading_for() -> None:
     simulation = Simulation(World(agrees=0.6, draft_ms=0.4), heads=World(agrees=0.9, draft_ms=0.1))
     simulation.speed(100)
-    used = [simulation.auto.prepare(name, simulation.text, MAX_DRAFT_LENGTH) for name in ("draft", "eagle3", "swift")]
+    used = [
+        simulation.auto.prepare(name, simulation.text, MAX_DRAFT_LENGTH, beside=True)
+        for name in ("draft", "eagle3", "swift")
+    ]
     assert used == [False, True, False]
 
 
@@ -411,7 +414,7 @@ def test_it_is_tried_in_a_chat_of_short_replies_too() -> None:
     families: list[str] = []
     for _ in range(60):
         simulation.auto.begin(simulation.text)
-        simulation.auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH)
+        simulation.auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True)
         families += [simulation.step()[0] for _ in range(4)]
     assert 2 <= families.count("draft") <= len(families) / SOONEST
 
@@ -579,7 +582,7 @@ def test_who_drafts_first_is_found_out_before_the_first_step(monkeypatch: pytest
         (MAX_DRAFT_LENGTH, True, False),
     ):
         auto.begin(simulation.text)
-        assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH)
+        assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True)
         asked.clear()
         if another:
             auto.begin(simulation.text)
@@ -601,7 +604,33 @@ def test_who_drafts_first_has_read_the_prompt_if_that_is_worth_it(
     monkeypatch.setattr(auto._promises, "_ranked", lambda _: ranked)
     for model in auto._models.values():
         monkeypatch.setattr(model.drafter, "unread", 400)
-    assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH) == (family != "plain")
+    assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True) == (family != "plain")
+    assert simulation.step()[0] == family
+
+
+@pytest.mark.parametrize(
+    ("promised", "name", "copies", "family"),
+    [
+        ([(2.5, "draft")], "draft", 0.0, "draft"),
+        ([(4.0, "draft-tree"), (2.5, "draft")], "draft", 0.0, "draft-tree"),
+        ([(2.5, "draft")], "eagle3", 0.0, "draft"),
+        ([(1.2, "draft")], "draft", 0.0, "plain"),
+        ([(2.5, "draft")], "draft", 1.0, "lookup"),
+    ],
+)
+def test_what_is_not_read_beside_the_target_is_read_where_it_drafts_first(
+    promised: list[tuple[float, str]], name: str, copies: float, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40 tokens' time of a reply of 64 counts."""
+    simulation = Simulation(World(grows=0.9, read_ms=0.1, copies=copies))
+    auto = simulation.auto
+    simulation.speed(100)
+    auto.begin(simulation.text)
+    monkeypatch.setattr(auto._promises, "_ranked", lambda _: promised)
+    for model in auto._models.values():
+        monkeypatch.setattr(model.drafter, "unread", 400)
+    reads = auto.prepare(name, simulation.text, MAX_DRAFT_LENGTH, beside=False)
+    assert reads == (name == "draft" and family.startswith("draft"))
     assert simulation.step()[0] == family
 
 
@@ -616,5 +645,5 @@ def test_a_model_that_hardly_pays_is_not_taken_for_being_asked_about(monkeypatch
     ):
         monkeypatch.setattr(auto._promises, "_ranked", lambda _, gain=gain: [(gain, "draft")])
         auto.begin(simulation.text)
-        assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH) == used
+        assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True) == used
         assert simulation.step()[0] == family

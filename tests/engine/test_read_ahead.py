@@ -1,6 +1,8 @@
 """The draft model reads while the target does: the same cache, no longer than that, and nothing lost by a fault."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from threading import Event
 from time import perf_counter, sleep
 from typing import Any
@@ -8,16 +10,20 @@ from typing import Any
 import pytest
 import torch
 
-from specchat.engine.api import Generate, Message
+from specchat.engine import threads
+from specchat.engine.api import Cancel, Finished, Generate, Message, Started
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.costs import Mean
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.promises import Promises
 from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
-from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import Decoder
+from specchat.engine.options import Limits, Speculation
+from specchat.engine.pair import PairSpec
+from specchat.engine.runners.host import host_runner
 from specchat.engine.session import Session
-from tests.engine.test_lossless import reply
 
 PROMPT = list(range(30, 30 + 2 * WORTH))
 
@@ -38,7 +44,7 @@ def wait(draft: DraftModelDrafter) -> None:
 
 
 def test_what_was_read_ahead_is_what_is_read_otherwise(draft: DraftModelDrafter) -> None:
-    with ReadAhead(draft, PROMPT, alone=False):
+    with ReadAhead(draft, PROMPT, spare=1):
         wait(draft)
     assert draft.unread(PROMPT) == 0
     model = draft.draft.model
@@ -46,14 +52,14 @@ def test_what_was_read_ahead_is_what_is_read_otherwise(draft: DraftModelDrafter)
     ahead = model.cache.keys[:, :, : len(PROMPT) - 2].clone()
     draft.forget()
     model.cache.keys.zero_()
-    draft.read(PROMPT)
+    assert list(draft.reading(PROMPT)) == [None]
     assert torch.equal(ahead, model.cache.keys[:, :, : len(PROMPT) - 2])
 
 
 def test_it_ends_with_the_target(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the block that is being read."""
     fill, blocks, begun = draft.draft.fill, [], Event()
-    ahead = ReadAhead(draft, PROMPT, alone=False)
+    ahead = ReadAhead(draft, PROMPT, spare=1)
 
     def slow(text: list[int]) -> bool:
         begun.set()
@@ -69,9 +75,49 @@ def test_it_ends_with_the_target(draft: DraftModelDrafter, monkeypatch: pytest.M
 
 
 def test_short_prompts_are_not_worth_a_thread(draft: DraftModelDrafter) -> None:
-    with ReadAhead(draft, PROMPT[:WORTH], alone=False):
+    with ReadAhead(draft, PROMPT[:WORTH], spare=1):
         sleep(0.05)
     assert draft.unread(PROMPT[:WORTH]) == WORTH - 2
+
+
+def test_without_a_core_to_spare_it_reads_after_the_target(draft: DraftModelDrafter) -> None:
+    """A block at a time, so that a reply can be cancelled meanwhile."""
+    prompt = PROMPT * 4
+    draft.begin(prompt)
+    with ReadAhead(draft, prompt, spare=0) as ahead:
+        sleep(0.05)
+        assert draft.unread(prompt) == len(prompt) - 2
+        assert ahead.fill()
+        assert draft.unread(prompt) == len(prompt) - 2 - draft.draft.model.block
+        assert ahead.fill()
+        assert draft.unread(prompt) == 0
+        assert not ahead.fill()
+    with ReadAhead(None, prompt, spare=0) as ahead:
+        assert not ahead.fill()
+
+
+def test_what_a_thread_reads_nobody_else_does(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill, begun, go_on = draft.draft.fill, Event(), Event()
+
+    def slow(text: list[int]) -> bool:
+        begun.set()
+        assert go_on.wait(60)
+        return fill(text)
+
+    monkeypatch.setattr(draft.draft, "fill", slow)
+    with ReadAhead(draft, PROMPT, spare=1) as ahead:
+        assert begun.wait(60)
+        assert not ahead.fill()
+        go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("torchs", "busy", "free"), [(7, 0, 7), (7, 1, 7), (7, 7, 1), (7, 8, 0), (7, 16, 0), (1, 1, 1)]
+)
+def test_cores_to_spare(torchs: int, busy: int, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "CORES", 8)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: torchs)
+    assert threads.spare(busy) == free
 
 
 def test_a_fault_is_left_to_who_drafts(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,15 +128,15 @@ def test_a_fault_is_left_to_who_drafts(draft: DraftModelDrafter, monkeypatch: py
         raise MemoryError
 
     monkeypatch.setattr(draft.draft, "fill", failing)
-    with ReadAhead(draft, PROMPT, alone=False):
+    with ReadAhead(draft, PROMPT, spare=1):
         assert begun.wait(60)
     assert draft.unread(PROMPT) == len(PROMPT) - 2
 
 
-@pytest.mark.parametrize("alone", [False, True])
-def test_the_target_keeps_its_threads(draft: DraftModelDrafter, alone: bool) -> None:
+@pytest.mark.parametrize("cores", [1, 3])
+def test_the_target_keeps_its_threads(draft: DraftModelDrafter, cores: int) -> None:
     before = torch.get_num_threads()
-    with ReadAhead(draft, PROMPT, alone):
+    with ReadAhead(draft, PROMPT, cores):
         wait(draft)
     assert torch.get_num_threads() == before
 
@@ -105,10 +151,14 @@ def test_waiting_for_a_core_beside_the_target_does_not_count(
         return fill(text)
 
     monkeypatch.setattr(draft.draft, "fill", waiting)
-    for enough in (Event(), None):
+    for spare in (1, 0):
         draft.forget()
         monkeypatch.setattr(draft, "_read", Mean())
-        draft.read(PROMPT, enough)
+        with ReadAhead(draft, PROMPT, spare) as ahead:
+            if spare:
+                wait(draft)
+            assert ahead.fill() == (spare == 0)
+            assert not ahead.fill()
         took.append(draft._read.value * (len(PROMPT) - 2))
     assert took[0] < 1000 < took[1]
 
@@ -117,16 +167,36 @@ def test_only_what_will_be_needed_is_read(
     session: Session, draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drafters = session.drafters
-    used = {name for name in drafters if reader(drafters, Speculation.of(name), PROMPT)}
+    used = {name for name in drafters if reader(drafters, Speculation.of(name), PROMPT, 1)}
     assert used >= {"draft", "draft-tree", "cascade"}
     assert used.isdisjoint({"plain", "lookup", "suffix", "ngram", "swift"})
     for promise, read in ((0.0, None), (1e9, draft)):
         monkeypatch.setattr(Promises, "_ranked", lambda *_, promise=promise: [(promise, "draft")])
-        assert reader(drafters, Speculation.of("auto"), PROMPT) is read
         session.forget()
+        assert reader(drafters, Speculation.of("auto"), PROMPT, 1) is read
     monkeypatch.setattr(draft, "ahead", True)
-    assert reader(drafters, Speculation.of("draft"), PROMPT) is None
-    assert reader({"plain": drafters["plain"]}, Speculation(), PROMPT) is None
+    assert reader(drafters, Speculation.of("draft"), PROMPT, 1) is None
+    assert reader({"plain": drafters["plain"]}, Speculation(), PROMPT, 1) is None
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_auto_is_told_whether_there_is_a_core_for_it(
+    session: Session, spare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    monkeypatch.setattr(AutoDrafter, "prepare", lambda *_args: told.append(_args[-1]))
+    reader(session.drafters, Speculation.of("auto"), PROMPT, spare)
+    assert told == [spare == 1]
+
+
+@pytest.mark.parametrize(("cores", "free"), [(3, 0), (4, 1), (8, 3)])
+def test_a_target_on_the_processor_leaves_what_it_does_not_use(
+    tiny_pair: PairSpec, cores: int, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "CORES", cores)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    target = Decoder(Checkpoint.open(Path(tiny_pair.target.path or "")))
+    assert host_runner(target, None).spare == free
 
 
 def test_who_drafts_first_is_found_out_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,11 +213,46 @@ def test_who_drafts_first_is_found_out_once(session: Session, monkeypatch: pytes
     assert len(set(lengths)) == len(lengths)
 
 
+@pytest.mark.parametrize("spare", [0, 1])
 @pytest.mark.parametrize("strategy", ["draft", "plain"])
-def test_replies_read_ahead(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
-    enter = ReadAhead.__enter__
-    monkeypatch.setattr(ReadAhead, "__enter__", lambda self: (enter(self), started.append(self._thread is not None))[0])
+def test_replies_read_ahead(session: Session, strategy: str, spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, read = [], []
+    enter, draft = ReadAhead.__enter__, session.drafters["draft"]
+    assert isinstance(draft, DraftModelDrafter)
+
+    def seen(self: ReadAhead) -> ReadAhead:
+        enter(self)
+        started.append(self._thread is not None)
+        return self
+
+    monkeypatch.setattr(ReadAhead, "__enter__", seen)
+    monkeypatch.setattr(session, "runner", replace(session.runner, spare=spare))
     session.forget()
-    reply(session, "abc " * WORTH, Sampling(), Limits(3), Speculation.of(strategy))
-    assert started == [strategy == "draft"]
+    asked = Generate(1, (Message("user", "abc " * WORTH),), limits=Limits(3), speculation=Speculation.of(strategy))
+    for event in session.generate(asked):
+        if isinstance(event, Started):
+            read.append(len(draft.draft.tokens) > WORTH)
+    assert started == [strategy == "draft" and spare > 0]
+    assert read == [strategy == "draft"] or started == [True]
+
+
+def test_a_reply_that_is_cancelled_waits_for_no_more_than_a_block(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft = session.drafters["draft"]
+    assert isinstance(draft, DraftModelDrafter)
+    monkeypatch.setattr(session, "runner", replace(session.runner, spare=0))
+    monkeypatch.setattr(type(draft.draft.model), "block", 16)
+    session.forget()
+    blocks = []
+    fill = draft.draft.fill
+
+    class Cancels:
+        def poll(self) -> Cancel | None:
+            return Cancel(1) if len(blocks) == 2 else None
+
+    monkeypatch.setattr(draft.draft, "fill", lambda text: (blocks.append(1), fill(text))[1])
+    asked = Generate(1, (Message("user", "abc " * WORTH),), speculation=Speculation.of("draft"))
+    last = list(session.generate(asked, Cancels()))[-1]
+    assert isinstance(last, Finished)
+    assert (last.reason, len(blocks)) == ("cancelled", 2)

@@ -81,17 +81,18 @@ class AutoDrafter:
     def ahead(self) -> bool:
         return all(model.drafter.ahead for model in self._models.values())
 
-    def prepare(self, name: str, prompt: Sequence[int], limit: int) -> bool:
+    def prepare(self, name: str, prompt: Sequence[int], limit: int, beside: bool) -> bool:
         """Find out who drafts the first step of a reply to `prompt`, up to `limit` tokens: no token waits for it yet.
 
         Returns:
-            whether a model, by its name, is worth reading the prompt, so far as is known: none has more.
+            whether a model, by its name, is to read the prompt now. `beside` the target it is where none promises more,
+            so far as is known; else where it drafts that step.
         """
         self._look_again()
-        worth = self._promises.worth_reading(name, kind(0), prompt)
+        worth = beside and self._promises.worth_reading(name, kind(0), prompt)
         self._choose(prompt, limit, name if worth else "")
         self._chosen_for = len(prompt), limit
-        return worth
+        return worth or (self._drafted in self._models and self._models[self._drafted].reader == name)
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._fences.begin()

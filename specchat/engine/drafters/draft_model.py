@@ -1,8 +1,7 @@
 """A small model of the same family drafts token by token (Leviathan et al. 2023)."""
 
-from collections.abc import Sequence
-from threading import Event
-from time import perf_counter, thread_time
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
 
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.costs import Mean
@@ -35,20 +34,22 @@ class DraftModelDrafter:
         limit = min(limit, self.draft.model.context - len(text))
         if limit <= 0 or len(text) < 2:
             return self.name
-        self.read(text)
+        for _ in self.reading(text):
+            pass
         self._proposed = len(text)
         self._make(limit)
         return self.name
 
-    def read(self, text: Sequence[int], enough: Event | None = None) -> None:
-        """Let the model read what is `unread`, or a part of it until that is `enough`; any thread may call this."""
-        # Beside the target it waits for cores now and then: that takes time, and costs none.
-        clock = perf_counter if enough is None else thread_time
+    def reading(self, text: Sequence[int], clock: Callable[[], float] = perf_counter) -> Iterator[None]:
+        """Let the model read what is `unread`, a block at a time, in any thread; what it costs is told by `clock`."""
         started, unread = clock(), self.unread(text)
-        while self.unread(text) and not (enough is not None and enough.is_set()):
-            self.draft.fill(text[:-1])
-        if read := unread - self.unread(text):
-            self._read.add(1e3 * (clock() - started) / read)
+        try:
+            while self.unread(text):
+                self.draft.fill(text[:-1])
+                yield
+        finally:
+            if read := unread - self.unread(text):
+                self._read.add(1e3 * (clock() - started) / read)
 
     def unread(self, text: Sequence[int]) -> int:
         """Tokens of `text` that the model must read before it can draft.

@@ -37,6 +37,11 @@ class ModelRecord:
         """By kind of text, until they are thought over."""
         self.forget()
 
+    @property
+    def reader(self) -> str:
+        """The family that reads a text for this one: a tree is drafted by its chain's model."""
+        return self.drafter.name if self.chain is None else self.chain.drafter.name
+
     def forget(self) -> None:
         """Know of no text in particular."""
         self.rethink()

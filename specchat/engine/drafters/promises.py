@@ -114,7 +114,7 @@ class Promises:
             if times <= most:
                 break
             model = self._models[name]
-            if reads not in (name, model.chain.drafter.name if model.chain else name):
+            if reads != model.reader:
                 times = self._with_reading(model, times, text)
             if times > (most if name == before else max(most, MARGIN)):
                 chosen, most = name, times

@@ -1,11 +1,13 @@
-"""The draft model reads a prompt while the target does: in a thread, on the core that is left free.
+"""The draft model reads a prompt before a reply's first step: while the target does, where that leaves a core free.
 
-What it has not read when the target is done it reads before it first drafts, as without this.
+What it has not read then it reads before it first drafts, as without this.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Event, Thread
+from time import thread_time
 from types import TracebackType
+from typing import Self
 
 import torch
 
@@ -20,40 +22,48 @@ WORTH = 32
 
 
 def reader(
-    drafters: Mapping[str, Drafter], speculation: Speculation, prompt: Sequence[int]
+    drafters: Mapping[str, Drafter], speculation: Speculation, prompt: Sequence[int], spare: int
 ) -> DraftModelDrafter | None:
-    """The drafter whose model a reply to `prompt` will need, if it can read on the host meanwhile."""
+    """The drafter whose model is to read a `prompt` on the host before the reply, with so many cores to `spare`."""
     draft, auto = drafters.get("draft"), drafters.get("auto")
     if not isinstance(draft, DraftModelDrafter) or draft.ahead:
         return None
     if speculation.strategy == "auto" and isinstance(auto, AutoDrafter):
-        return draft if auto.prepare(draft.name, prompt, speculation.draft_length) else None
+        return draft if auto.prepare(draft.name, prompt, speculation.draft_length, spare > 0) else None
     return draft if STRATEGIES[speculation.strategy].needs_draft else None
 
 
 class ReadAhead:
-    """Reads from `with` to its end, at most."""
+    """Reads in a thread from `with` to its end, at most, or else a block at each `fill`."""
 
-    def __init__(self, draft: DraftModelDrafter | None, prompt: Sequence[int], alone: bool) -> None:
-        """Nothing is read where there is no `draft`; it keeps to one thread of computing unless it is `alone` there."""
-        self._draft, self._prompt, self._alone = draft, prompt, alone
+    def __init__(self, draft: DraftModelDrafter | None, prompt: Sequence[int], spare: int) -> None:
+        """Nothing is read where there is no `draft`; the thread computes with `spare` cores, and is none without."""
+        self._draft, self._prompt, self._spare = draft, prompt, spare
+        self._blocks: Iterator[None] = iter(()) if draft is None else draft.reading(prompt)
         self._enough = Event()
         self._thread: Thread | None = None
 
-    def __enter__(self) -> None:
-        if self._draft is not None and self._draft.unread(self._prompt) >= WORTH:
+    def __enter__(self) -> Self:
+        if self._draft is not None and self._spare and self._draft.unread(self._prompt) >= WORTH:
             self._thread = Thread(target=self._read, args=(self._draft,), daemon=True)
             self._thread.start()
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._thread is not None:
             self._enough.set()
             self._thread.join()
 
+    def fill(self) -> bool:
+        """Read a block where no thread does; False when all is read, or left to that."""
+        return self._thread is None and next(self._blocks, self) is None
+
     def _read(self, draft: DraftModelDrafter) -> None:
-        if not self._alone:
-            torch.set_num_threads(1)  # of this thread alone: the target has the other cores
+        torch.set_num_threads(self._spare)  # of this thread alone: the target has the other cores
         try:
-            draft.read(self._prompt, self._enough)
+            # It waits for cores now and then: that takes time, and costs none.
+            for _ in draft.reading(self._prompt, thread_time):
+                if self._enough.is_set():
+                    break
         except Exception:  # whatever it is, the drafter meets it again where it is told
             draft.forget()

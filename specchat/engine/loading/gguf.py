@@ -74,6 +74,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         eos=ends,
         device=f"llama.cpp, {'GPU' if on_gpu else 'CPU'}, {target.threads} thread{'s' * (target.threads != 1)}",
         exactness=proof.words,
+        threads=0 if on_gpu else target.threads,
         place="cuda" if on_gpu else "cpu",
         trees=False,
         refused=plain_only(RUNNING) if target.file.running else UNFIT[GGUF_BACKEND],

@@ -79,6 +79,7 @@ def about(target: HfModel, proof: Proof, place: Place) -> About:
         eos=_ends(target),
         device=f"transformers, {_device_name(place)}, {str(target.network.dtype).removeprefix('torch.')}",
         exactness=proof.words,
+        threads=torch.get_num_threads() if place == "cpu" else 0,
         place=place,
         trees=False,
         refused=plain_only(proof.unfit) if proof.unfit else UNFIT[HF_BACKEND],

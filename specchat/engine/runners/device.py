@@ -24,6 +24,7 @@ from specchat.engine.heads.families import Found, read
 from specchat.engine.kernels.products import as_with, processors
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.runner import Runner
+from specchat.engine.threads import spare
 from specchat.engine.translation.model import refused_by
 
 
@@ -95,6 +96,7 @@ def device_runner(
         vocab=target.config.vocab,
         eos=target.config.eos,
         place="cuda",
+        spare=spare(0),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "interpreted kernels",
         gpu=f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else "",
         exactness="row-invariant kernels" + (", captured graphs" if executor.graphs.captured else ""),

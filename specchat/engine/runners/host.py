@@ -23,6 +23,7 @@ from specchat.engine.model.plan import Place
 from specchat.engine.model.vectors import fits
 from specchat.engine.pair import Quant
 from specchat.engine.runners.runner import Runner
+from specchat.engine.threads import spare
 from specchat.engine.translation.model import refused_by
 
 NO_HEADS = Found()
@@ -51,7 +52,8 @@ class OwnModel(HostModel, Protocol):
 class About:
     """What is told of a target, as in `Runner`.
 
-    `layers` are those that may be left out; `trees` says whether it checks trees; `refused` why it cannot have a
+    `layers` are those that may be left out; `threads` are those of the processor that it
+    computes with; `trees` says whether it checks trees; `refused` why it cannot have a
     strategy; `guard` makes choices again that may be off; `config` is that of a model of our own, and `exit_layer` the
     number of its layers that are to draft.
     """
@@ -60,6 +62,7 @@ class About:
     eos: frozenset[int]
     device: str
     exactness: str
+    threads: int
     place: Place = "cpu"
     trees: bool = True
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -90,7 +93,7 @@ def host_runner(
     threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
     words = f"cpu, {threads}, {torch.backends.cpu.get_cpu_capability()}"
     c = target.config
-    about = About(c.layers, c.eos, words, target.exactness, config=c, exit_layer=exit_layer)
+    about = About(c.layers, c.eos, words, target.exactness, target.threads, config=c, exit_layer=exit_layer)
     return assembled(target, draft, about, found)
 
 
@@ -128,6 +131,7 @@ def assembled(target: HostModel, draft: HostModel | None, about: About, found: F
         vocab=target.vocab,
         eos=about.eos,
         place=about.place,
+        spare=spare(about.threads),
         device=about.device,
         gpu="",
         exactness=about.exactness,

@@ -23,6 +23,7 @@ class Runner:
         fences: which tokens fence code off, told by whoever has the tokenizer.
         vocab: columns of the target's logits.
         eos: end-of-text tokens that the checkpoint names.
+        spare: cores that are free while the target reads a prompt.
         device: in words.
         gpu: as in `PairInfo`.
         exactness: how equality with plain decoding is ensured here, in words.
@@ -40,6 +41,7 @@ class Runner:
     vocab: int
     eos: frozenset[int]
     place: Place
+    spare: int
     device: str
     gpu: str
     exactness: str
