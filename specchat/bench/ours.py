@@ -46,8 +46,7 @@ class Ours:
                         first = self._clock() - started
                     steps.append(event)
                 case Finished():
-                    last = event
-        seconds = self._clock() - started
+                    last, seconds = event, self._clock() - started
         tested = _reaching(step.tested for step in steps)
         accepted, drafted = _reaching(step.accepted for step in steps), _reaching(step.drafted for step in steps)
         kept = Counter(rank for step in steps for rank in ranks(step))

@@ -88,8 +88,9 @@ class Report:
             parts += ["\n", places]
         if len(self.categories) > 1:
             parts += ["\n", categories_table(self.categories)]
-        if table := auto_table(self.categories if len(self.categories) > 1 else {}, lines):
-            parts += ["\n", table]
+        for whole in (False, True):
+            if table := auto_table(self.categories if len(self.categories) > 1 else {}, lines, whole):
+                parts += ["\n", table]
         if self.verify_cost:
             parts += ["\nWhat a step costs that checks so many tokens:\n", cost_table(self.verify_cost)]
         parts += [f"\n{note}" for note in self.notes]

@@ -49,6 +49,7 @@ class Line:
     speedup_vs_plain: Spread | None
     whole_speedup_vs_plain: Spread | None
     auto_over: Spread | None
+    whole_auto_over: Spread | None
     ours_over: Spread | None
     whole_ours_over: Spread | None
     ttft_ms: Spread | None
@@ -111,6 +112,7 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
         speedup_vs_plain=ratio(name, PLAIN, _speed),
         whole_speedup_vs_plain=ratio(name, PLAIN, _whole_speed),
         auto_over=None if rival else ratio(auto, name, _speed),
+        whole_auto_over=None if rival else ratio(auto, name, _whole_speed),
         ours_over=ratio(rival, name, _later_speed),
         whole_ours_over=ratio(rival, name, _whole_speed),
         ttft_ms=each(lambda s: 1e3 * s.run.first_seconds),

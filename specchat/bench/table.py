@@ -1,6 +1,7 @@
 """Figures as text."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from specchat.bench.summary import PLAIN, Line, Spread
 from specchat.bench.verify_cost import VerifyCost
@@ -58,13 +59,17 @@ def categories_table(categories: dict[str, list[Line]]) -> str:
     return aligned(rows)
 
 
-def auto_table(categories: dict[str, list[Line]], everything: Sequence[Line]) -> str:
-    """How many times as fast as each other way of drafting `auto` is, by category; empty without any beside it."""
-    names = [line.contender for line in everything if line.auto_over and line.contender != PLAIN]
-    rows: list[tuple[str, ...]] = [("auto over", *names)]
+def auto_table(categories: dict[str, list[Line]], everything: Sequence[Line], whole: bool = False) -> str:
+    """How many times as fast as each other way of drafting `auto` is, by category; empty without any beside it.
+
+    It is of all steps, or of `whole` replies.
+    """
+    over = attrgetter("whole_auto_over" if whole else "auto_over")
+    names = [line.contender for line in everything if over(line) and line.contender != PLAIN]
+    rows: list[tuple[str, ...]] = [("auto over, whole" if whole else "auto over", *names)]
     for category, lines in (*categories.items(), ("all", everything)):
-        over = {line.contender: line.auto_over for line in lines}
-        rows.append((category, *(_number(over.get(name), 2) for name in names)))
+        by_name = {line.contender: over(line) for line in lines}
+        rows.append((category, *(_number(by_name.get(name), 2) for name in names)))
     return aligned(rows) if names else ""
 
 

@@ -24,6 +24,7 @@ from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
@@ -156,6 +157,8 @@ class Session:
             return
         yield from changes
         yield from self._reply(replace(request, speculation=speculation), prompt, reused, started, control)
+        if isinstance(auto := self.drafters.get("auto"), AutoDrafter):
+            auto.think()
 
     def forget(self) -> None:
         """Empty every cache and let the drafters begin anew; replies before are remembered."""

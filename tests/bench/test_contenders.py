@@ -62,6 +62,19 @@ def test_drafts_that_are_trees_are_counted_by_place(prompt: Prompt) -> None:
     assert run.first_draft_ms == Scripted().made[0].draft_ms
 
 
+def test_what_is_done_after_a_reply_does_not_count(prompt: Prompt) -> None:
+    now = 0.0
+
+    class Thinks(Scripted):
+        def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
+            nonlocal now
+            now += 2.0
+            yield from super().generate(request, control)
+            now += 3.0
+
+    assert Ours(Thinks(), Speculation(), Sampling(), lambda: now).run(prompt, MOST).seconds == 2.0
+
+
 @pytest.fixture(scope="module")
 def theirs(folders: tuple[Path, Path], session: Session) -> list[Transformers]:
     return list(contenders(Material(*folders, None, None, False, session.eos, Sampling(), session.info.context, 6)))

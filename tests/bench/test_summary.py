@@ -34,6 +34,9 @@ def test_the_whole_reply_has_the_prompt_in_it() -> None:
     (_, theirs) = summarise([replace(s, contender=s.contender.replace("draft x5", "theirs")) for s in samples],
                             {"theirs": "plain"})  # fmt: skip
     assert theirs.whole_ours_over == Spread(0.25, 0.25, 0.25, 1)
+    lines = summarise([replace(samples[0], contender="draft x5"), replace(samples[1], contender="auto x8")], {})
+    assert auto_table({}, lines) == ""
+    assert [row.split() for row in auto_table({}, lines, whole=True).splitlines()[1:]] == [["all", "4.00"]]
 
 
 def test_spreads() -> None:

@@ -11,7 +11,7 @@ from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.pace import Copies
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
-from specchat.engine.drafters.auto import ASKING, UNASKED, AutoDrafter
+from specchat.engine.drafters.auto import ASKING, REVIEW, STALE, UNASKED, AutoDrafter
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import NOTHING, Guess
 from specchat.engine.drafters.promises import MARGIN
@@ -438,7 +438,7 @@ def test_a_model_takes_the_place_of_plain_for_a_clear_gain_and_keeps_it_for_a_sm
     simulation = Simulation(World())
     auto = simulation.auto
     for gain, drafts in ((1.05, False), (1.1, True), (1.05, True), (0.98, False), (1.05, False)):
-        monkeypatch.setattr(auto._promises, "_ranked", lambda _, gain=gain: [(gain, "draft")])
+        monkeypatch.setattr(auto._promises, "ranked", lambda _, gain=gain: [(gain, "draft")])
         auto.begin(simulation.text)
         families = [simulation.step()[0] for _ in range(7)]
         assert (families.count("draft") > 4) == drafts
@@ -601,7 +601,7 @@ def test_who_drafts_first_has_read_the_prompt_if_that_is_worth_it(
     auto.forget()
     auto.begin(simulation.text)
     ranked = [(promised + 0.2, "draft-tree"), (promised, "draft")]
-    monkeypatch.setattr(auto._promises, "_ranked", lambda _: ranked)
+    monkeypatch.setattr(auto._promises, "ranked", lambda _: ranked)
     for model in auto._models.values():
         monkeypatch.setattr(model.drafter, "unread", 400)
     assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True) == (family != "plain")
@@ -626,12 +626,31 @@ def test_what_is_not_read_beside_the_target_is_read_where_it_drafts_first(
     auto = simulation.auto
     simulation.speed(100)
     auto.begin(simulation.text)
-    monkeypatch.setattr(auto._promises, "_ranked", lambda _: promised)
+    monkeypatch.setattr(auto._promises, "ranked", lambda _: promised)
     for model in auto._models.values():
         monkeypatch.setattr(model.drafter, "unread", 400)
     reads = auto.prepare(name, simulation.text, MAX_DRAFT_LENGTH, beside=False)
     assert reads == (name == "draft" and family.startswith("draft"))
     assert simulation.step()[0] == family
+
+
+def test_what_was_thought_between_replies_no_reply_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = Simulation(World(agrees=0.8))
+    auto = simulation.auto
+    simulation.speed(20 * STALE + REVIEW)
+    outlook, asked = auto._promises.outlook, list[str]()
+    monkeypatch.setattr(auto._promises, "outlook", lambda name, of: (asked.append(name), outlook(name, of))[1])
+    for thinks in (True, False):
+        simulation.speed(STALE)
+        auto._promises.rethink_all()
+        asked.clear()
+        if thinks:
+            auto.think()
+            assert asked == ["draft"]
+        asked.clear()
+        auto.begin(simulation.text)
+        auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=False)
+        assert asked == ["draft"] * (not thinks)
 
 
 def test_a_model_that_hardly_pays_is_not_taken_for_being_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -643,7 +662,7 @@ def test_a_model_that_hardly_pays_is_not_taken_for_being_asked_about(monkeypatch
         (1.1, True, "draft"),
         (1.05, True, "draft"),
     ):
-        monkeypatch.setattr(auto._promises, "_ranked", lambda _, gain=gain: [(gain, "draft")])
+        monkeypatch.setattr(auto._promises, "ranked", lambda _, gain=gain: [(gain, "draft")])
         auto.begin(simulation.text)
         assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True) == used
         assert simulation.step()[0] == family

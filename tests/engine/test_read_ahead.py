@@ -171,7 +171,7 @@ def test_only_what_will_be_needed_is_read(
     assert used >= {"draft", "draft-tree", "cascade"}
     assert used.isdisjoint({"plain", "lookup", "suffix", "ngram", "swift"})
     for promise, read in ((0.0, None), (1e9, draft)):
-        monkeypatch.setattr(Promises, "_ranked", lambda *_, promise=promise: [(promise, "draft")])
+        monkeypatch.setattr(Promises, "ranked", lambda *_, promise=promise: [(promise, "draft")])
         session.forget()
         assert reader(drafters, Speculation.of("auto"), PROMPT, 1) is read
     monkeypatch.setattr(draft, "ahead", True)
@@ -211,6 +211,16 @@ def test_who_drafts_first_is_found_out_once(session: Session, monkeypatch: pytes
     list(session.generate(Generate(1, story, limits=Limits(12), speculation=Speculation.of("auto", 5))))
     assert lengths
     assert len(set(lengths)) == len(lengths)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "plain"])
+def test_auto_thinks_when_a_reply_is_there(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    thought = []
+    monkeypatch.setattr(AutoDrafter, "think", lambda _: thought.append(True))
+    asked = Generate(1, (Message("user", "Hello."),), limits=Limits(3), speculation=Speculation.of(strategy))
+    for event in session.generate(asked):
+        assert not thought, event
+    assert thought
 
 
 @pytest.mark.parametrize("spare", [0, 1])

@@ -94,6 +94,11 @@ class AutoDrafter:
         self._chosen_for = len(prompt), limit
         return worth or (self._drafted in self._models and self._models[self._drafted].reader == name)
 
+    def think(self) -> None:
+        """Between replies: work out what the next one would wait for."""
+        self._look_again()
+        self._promises.ranked(kind(0))
+
     def begin(self, prompt: Sequence[int]) -> None:
         self._fences.begin()
         self._promises.begin(self._written)

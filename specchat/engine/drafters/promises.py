@@ -93,7 +93,7 @@ class Promises:
         """
         times = {
             one: self._with_reading(self._models[one], promised, prompt)
-            for promised, one in self._ranked(of)
+            for promised, one in self.ranked(of)
             if promised > 1 and self._models[one].chain is None
         }
         return name in times and times[name] >= max(1.0, *times.values())
@@ -110,7 +110,7 @@ class Promises:
     def _most(self, of: int, text: Sequence[int], reads: str) -> tuple[str, float]:
         """What `most` gives, by times plain's."""
         chosen, most, before = "", 1.0, self._taken.get(of)
-        for times, name in self._ranked(of):
+        for times, name in self.ranked(of):
             if times <= most:
                 break
             model = self._models[name]
@@ -121,7 +121,7 @@ class Promises:
         self._taken[of] = chosen
         return chosen, most
 
-    def _ranked(self, of: int) -> list[tuple[float, str]]:
+    def ranked(self, of: int) -> list[tuple[float, str]]:
         """Times plain's that models promise in a text of kind `of` which they have read, the most first."""
         known = self._ranks if of in self._judged else self._first
         if of not in known:
