@@ -96,6 +96,25 @@ def test_without_a_core_to_spare_it_reads_after_the_target(draft: DraftModelDraf
         assert not ahead.fill()
 
 
+def test_reading_costs_what_its_blocks_took(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a reply that is cancelled meanwhile, too; what is done between blocks belongs to nobody's reading."""
+    now, fill = 0.0, draft.draft.fill
+
+    def slow(text: list[int]) -> bool:
+        nonlocal now
+        now += 2.0
+        return fill(text[: len(draft.draft.tokens) + 9])
+
+    monkeypatch.setattr(draft.draft, "fill", slow)
+    monkeypatch.setattr(draft, "_read", Mean())
+    blocks = draft.reading(PROMPT, lambda: now)
+    for _ in range(3):
+        next(blocks)
+        now += 100.0
+    del blocks
+    assert draft._read.value == 3 * 2000.0 / len(draft.draft.tokens)
+
+
 def test_what_a_thread_reads_nobody_else_does(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
     fill, begun, go_on = draft.draft.fill, Event(), Event()
 

@@ -42,14 +42,16 @@ class DraftModelDrafter:
 
     def reading(self, text: Sequence[int], clock: Callable[[], float] = perf_counter) -> Iterator[None]:
         """Let the model read what is `unread`, a block at a time, in any thread; what it costs is told by `clock`."""
-        started, unread = clock(), self.unread(text)
+        unread, seconds = self.unread(text), 0.0
         try:
             while self.unread(text):
+                started = clock()
                 self.draft.fill(text[:-1])
+                seconds += clock() - started
                 yield
         finally:
             if read := unread - self.unread(text):
-                self._read.add(1e3 * (clock() - started) / read)
+                self._read.add(1e3 * seconds / read)
 
     def unread(self, text: Sequence[int]) -> int:
         """Tokens of `text` that the model must read before it can draft.
