@@ -17,7 +17,6 @@ from specchat.engine.cost_model import break_even, expected_tokens, mean_step_co
 from specchat.engine.decoding.costs import CheckCosts
 from specchat.engine.strategies import STRATEGIES
 
-"""Chooses among the others, and is measured beside them."""
 ALL = "all prompts"
 DEARER, CHEAPER, RARER = 2.0, 0.5, 0.8
 """What would change a decision: times what more rows add to a check, times what drafting takes, times the chance that
@@ -193,7 +192,7 @@ def _decision(category: str, samples: Sequence[Sample], costs: Costs) -> Decisio
 def _measured(samples: Sequence[Sample]) -> dict[str, float]:
     """Times as fast as plain by contender, over prompts, of each the median reply.
 
-    Of all steps, with what a draft model takes to read the prompt beside the target.
+    Of all steps, with what a draft model takes to read the prompt.
     """
     steps: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:

@@ -10,6 +10,7 @@ from specchat.bench.interleaved import Sample
 from specchat.engine.tally import mean_acceptance_length
 
 PLAIN, AUTO = "plain", "auto"
+"""What others are compared with, and what chooses among the others and is measured beside them."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,10 @@ class Line:
     """One contender on some prompts.
 
     A prompt's figure is the median over its repeats; a spread is over prompts. Ratios are of tokens per second within
-    a prompt: `speedup_vs_plain` to our plain decoding; `auto_over` of `auto` to
-    it, where it is another of ours; `ours_over`, of another program, of our same way of drafting to
-    it, both after the first delivery. The `whole_` ones are of the whole time of a reply. Milliseconds are of a step.
-    `by_place[i]`: how often a draft stayed in place i, of the times that place was judged.
+    a prompt: `speedup_vs_plain` to our plain decoding; `auto_over` of `auto` to it, where it is another of ours;
+    `ours_over`, of another program, of our same way of drafting to it, both after the first delivery. The `whole_` ones
+    are of the whole time of a reply. Milliseconds are of a step. `by_place[i]`: how often a draft stayed in place i, of
+    the times that place was judged.
     """
 
     contender: str

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from operator import attrgetter
 
-from specchat.bench.summary import PLAIN, Line, Spread
+from specchat.bench.summary import AUTO, PLAIN, Line, Spread, family_of
 from specchat.bench.verify_cost import VerifyCost
 
 HEAD = (
@@ -65,7 +65,7 @@ def auto_table(categories: dict[str, list[Line]], everything: Sequence[Line], wh
     It is of all steps, or of `whole` replies.
     """
     over = attrgetter("whole_auto_over" if whole else "auto_over")
-    names = [line.contender for line in everything if over(line) and line.contender != PLAIN]
+    names = [line.contender for line in everything if over(line) and family_of(line.contender) not in (PLAIN, AUTO)]
     rows: list[tuple[str, ...]] = [("auto over, whole" if whole else "auto over", *names)]
     for category, lines in (*categories.items(), ("all", everything)):
         by_name = {line.contender: over(line) for line in lines}

@@ -22,7 +22,7 @@ from specchat.engine.api import (
 from specchat.engine.context_policy import fit
 from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.decoding.meter import Meter
-from specchat.engine.decoding.step import Decoding
+from specchat.engine.decoding.step import Decoding, longest
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.fences import backquotes
@@ -133,12 +133,16 @@ class Session:
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
-        speculation, changes, cancelled = request.speculation, [], False
+        speculation, cancelled = request.speculation, False
+        changes: list[Changed] = []
         for drafter in self.drafters.values():
             drafter.begin(prompt)
-        reads = reader(self.drafters, speculation, prompt, self.runner.spare)
+        most = None if self.runner.executor.ahead else request.limits.max_tokens
+        limit = longest(_length(speculation), self.info.context - len(prompt), most)
+        reads = reader(self.drafters, speculation.strategy, prompt, limit, self.runner.spare)
         with ReadAhead(reads, prompt, self.runner.spare) as ahead:
-            while not cancelled and (self.target.fill(prompt) or ahead.fill()):
+            # Whoever drafts after a change reads what it needs, if anything.
+            while not cancelled and (self.target.fill(prompt) or (not changes and ahead.fill())):
                 cancelled, speculation, more = self._listen(request.id, control, speculation, 0)
                 changes += more
         yield Started(
@@ -197,9 +201,8 @@ class Session:
         begun = perf_counter()
         while reason is None:
             drafter = self.drafters[speculation.strategy]
-            length = min(speculation.draft_length, MAX_DRAFT_LENGTH)
             left = None if most is None else most - len(tokens)
-            stepped = decoding.step(drafter, length, speculation.acceptance, left)
+            stepped = decoding.step(drafter, _length(speculation), speculation.acceptance, left)
             taken, reason = self._take(stepped.tokens[:left], stepped, decoding.family, text)
             tokens += stepped.tokens[:taken]
             if reason is None and most is not None and len(tokens) >= most:
@@ -298,6 +301,11 @@ DRAWN = 0.7
 """The temperature at which plain speed is measured where tokens are drawn."""
 PLAIN_WEIGHT = 0.5
 """How much one plain reply moves the measured plain speed."""
+
+
+def _length(speculation: Speculation) -> int:
+    """Tokens that a draft may have."""
+    return min(speculation.draft_length, MAX_DRAFT_LENGTH)
 
 
 def source(stepped: Stepped, index: int, strategy: str) -> str:

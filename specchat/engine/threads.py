@@ -19,5 +19,5 @@ def leave_one_core() -> None:
 
 
 def spare(threads: int) -> int:
-    """Cores that are free for other products while so many threads compute."""
+    """Cores that are free for another model while so many threads compute."""
     return max(0, min(torch.get_num_threads(), CORES - threads))

@@ -602,8 +602,7 @@ def test_who_drafts_first_has_read_the_prompt_if_that_is_worth_it(
     auto.begin(simulation.text)
     ranked = [(promised + 0.2, "draft-tree"), (promised, "draft")]
     monkeypatch.setattr(auto._promises, "ranked", lambda _: ranked)
-    for model in auto._models.values():
-        monkeypatch.setattr(model.drafter, "unread", 400)
+    monkeypatch.setattr(simulation.model, "unread", 400)
     assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True) == (family != "plain")
     assert simulation.step()[0] == family
 
@@ -615,6 +614,7 @@ def test_who_drafts_first_has_read_the_prompt_if_that_is_worth_it(
         ([(4.0, "draft-tree"), (2.5, "draft")], "draft", 0.0, "draft-tree"),
         ([(2.5, "draft")], "eagle3", 0.0, "draft"),
         ([(1.2, "draft")], "draft", 0.0, "plain"),
+        ([(1.2, "draft-tree")], "draft", 0.0, "plain"),
         ([(2.5, "draft")], "draft", 1.0, "lookup"),
     ],
 )
@@ -627,8 +627,7 @@ def test_what_is_not_read_beside_the_target_is_read_where_it_drafts_first(
     simulation.speed(100)
     auto.begin(simulation.text)
     monkeypatch.setattr(auto._promises, "ranked", lambda _: promised)
-    for model in auto._models.values():
-        monkeypatch.setattr(model.drafter, "unread", 400)
+    monkeypatch.setattr(simulation.model, "unread", 400)
     reads = auto.prepare(name, simulation.text, MAX_DRAFT_LENGTH, beside=False)
     assert reads == (name == "draft" and family.startswith("draft"))
     assert simulation.step()[0] == family

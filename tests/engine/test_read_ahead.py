@@ -1,5 +1,6 @@
 """The draft model reads while the target does: the same cache, no longer than that, and nothing lost by a fault."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +12,21 @@ import pytest
 import torch
 
 from specchat.engine import threads
-from specchat.engine.api import Cancel, Finished, Generate, Message, Started
+from specchat.engine.api import Cancel, Change, Finished, Generate, Message, Started
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.costs import Mean
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.promises import Promises
 from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
+from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.host import host_runner
 from specchat.engine.session import Session
+from tests.engine.tiny import on_cpu, perturbed
 
 PROMPT = list(range(30, 30 + 2 * WORTH))
 
@@ -82,7 +85,7 @@ def test_short_prompts_are_not_worth_a_thread(draft: DraftModelDrafter) -> None:
 
 def test_without_a_core_to_spare_it_reads_after_the_target(draft: DraftModelDrafter) -> None:
     """A block at a time, so that a reply can be cancelled meanwhile."""
-    prompt = PROMPT * 4
+    prompt = PROMPT * 3
     draft.begin(prompt)
     with ReadAhead(draft, prompt, spare=0) as ahead:
         sleep(0.05)
@@ -186,16 +189,16 @@ def test_only_what_will_be_needed_is_read(
     session: Session, draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drafters = session.drafters
-    used = {name for name in drafters if reader(drafters, Speculation.of(name), PROMPT, 1)}
+    used = {name for name in drafters if reader(drafters, name, PROMPT, 15, 1)}
     assert used >= {"draft", "draft-tree", "cascade"}
     assert used.isdisjoint({"plain", "lookup", "suffix", "ngram", "swift"})
     for promise, read in ((0.0, None), (1e9, draft)):
         monkeypatch.setattr(Promises, "ranked", lambda *_, promise=promise: [(promise, "draft")])
         session.forget()
-        assert reader(drafters, Speculation.of("auto"), PROMPT, 1) is read
+        assert reader(drafters, "auto", PROMPT, 15, 1) is read
     monkeypatch.setattr(draft, "ahead", True)
-    assert reader(drafters, Speculation.of("draft"), PROMPT, 1) is None
-    assert reader({"plain": drafters["plain"]}, Speculation(), PROMPT, 1) is None
+    assert reader(drafters, "draft", PROMPT, 15, 1) is None
+    assert reader({"plain": drafters["plain"]}, "plain", PROMPT, 15, 1) is None
 
 
 @pytest.mark.parametrize("spare", [0, 1])
@@ -204,7 +207,7 @@ def test_auto_is_told_whether_there_is_a_core_for_it(
 ) -> None:
     told = []
     monkeypatch.setattr(AutoDrafter, "prepare", lambda *_args: told.append(_args[-1]))
-    reader(session.drafters, Speculation.of("auto"), PROMPT, spare)
+    reader(session.drafters, "auto", PROMPT, 15, spare)
     assert told == [spare == 1]
 
 
@@ -227,9 +230,70 @@ def test_who_drafts_first_is_found_out_once(session: Session, monkeypatch: pytes
 
     monkeypatch.setattr(AutoDrafter, "_choose", counted)
     story = (Message("user", "Tell me a story."),)
-    list(session.generate(Generate(1, story, limits=Limits(12), speculation=Speculation.of("auto", 5))))
-    assert lengths
-    assert len(set(lengths)) == len(lengths)
+    for most in (12, 3):
+        lengths.clear()
+        list(session.generate(Generate(1, story, limits=Limits(most), speculation=Speculation.of("auto", 5))))
+        assert lengths
+        assert len(set(lengths)) == len(lengths)
+
+
+@pytest.mark.parametrize("begun", ["draft", "plain"])
+def test_a_strategy_chosen_while_the_target_reads_reads_for_itself(
+    session: Session, begun: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was chosen before has its thread at most."""
+    draft = session.drafters["draft"]
+    assert isinstance(draft, DraftModelDrafter)
+    monkeypatch.setattr(session, "runner", replace(session.runner, spare=0))
+    monkeypatch.setattr(type(draft.draft.model), "block", 16)
+    session.forget()
+    changes = [Change(1, Speculation.of("plain" if begun == "draft" else "draft"))]
+
+    class Changes:
+        def poll(self) -> Change | None:
+            return changes.pop() if changes else None
+
+    asked = Generate(1, (Message("user", "abc " * WORTH),), limits=Limits(3), speculation=Speculation.of(begun))
+    events = session.generate(asked, Changes())
+    assert isinstance(next(events), Started)
+    assert not draft.draft.tokens
+    assert isinstance(list(events)[-1], Finished)
+    assert bool(draft.draft.tokens) == (begun == "plain")
+
+
+@pytest.fixture(scope="module")
+def forgetful(tiny_pair: PairSpec, tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """A pair whose draft holds half of what its target does."""
+    folder = perturbed(tmp_path_factory.mktemp("short") / "draft", Path(tiny_pair.target.path or ""), 0.05)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": SHORT}))
+    return load(replace(tiny_pair, draft=on_cpu(folder)), lambda _: None)
+
+
+SHORT = 64
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize("strategy", ["draft", "draft-tree", "cascade", "auto"])
+def test_what_the_draft_cannot_hold_it_does_not_read(
+    forgetful: Session, strategy: str, spare: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a chat that outgrows it, and in one that never fitted."""
+    monkeypatch.setattr(forgetful, "runner", replace(forgetful.runner, spare=spare))
+    draft = forgetful.drafters["draft"]
+    assert isinstance(draft, DraftModelDrafter)
+    for begins in (SHORT - 20, SHORT + 20):
+        forgetful.forget()
+        for length in (begins, SHORT + 30):
+            asked = Generate(
+                1, (Message("user", "a" * length),), limits=Limits(8), speculation=Speculation.of(strategy)
+            )
+            *_, last = forgetful.generate(asked)
+            *_, plain = forgetful.generate(replace(asked, speculation=Speculation()))
+            assert isinstance(last, Finished)
+            assert isinstance(plain, Finished)
+            assert last.token_ids == plain.token_ids
+            assert len(draft.draft.tokens) <= SHORT
 
 
 @pytest.mark.parametrize("strategy", ["auto", "plain"])

@@ -56,10 +56,8 @@ class Decoding:
         Where only so many more are `wanted` the draft is shorter, unless a device has the longer one under way: then
         there may be more than are wanted.
         """
-        limit = min(length, self.room - 1)
-        if wanted is not None and not self._executor.ahead:
-            limit = min(limit, wanted - 1)
-        plan = Plan(drafter, max(0, limit), acceptance)
+        limit = longest(length, self.room, None if self._executor.ahead else wanted)
+        plan = Plan(drafter, limit, acceptance)
         if self._under_way != plan:
             self.close()
             self._start(plan)
@@ -87,3 +85,8 @@ class Decoding:
         self._drafted_by = plan.drafter.propose(self.committed, plan.limit)
         self._executor.verify()
         self._under_way = plan
+
+
+def longest(length: int, room: int, wanted: int | None) -> int:
+    """Tokens that a draft may have where `length` is allowed, `room` is left and at most so many are `wanted`."""
+    return max(0, min(length, room - 1, length if wanted is None else wanted - 1))

@@ -73,7 +73,7 @@ class AutoDrafter:
         self._asking = Mean()
         """Milliseconds of finding out who drafts."""
         self._chosen_for: tuple[int, int] | None = None
-        """Length of the text and limit of the draft for which that was found out before a step."""
+        """Length of the text and limit of the draft of a step for which `prepare` found out who drafts."""
         self.forget()
         self.begin([])
 
@@ -85,14 +85,14 @@ class AutoDrafter:
         """Find out who drafts the first step of a reply to `prompt`, up to `limit` tokens: no token waits for it yet.
 
         Returns:
-            whether a model, by its name, is to read the prompt now. `beside` the target it is where none promises more,
-            so far as is known; else where it drafts that step.
+            whether the model of that name is to read the prompt now: `beside` the target where no model promises more,
+            and otherwise only where it drafts that step.
         """
         self._look_again()
         worth = beside and self._promises.worth_reading(name, kind(0), prompt)
         self._choose(prompt, limit, name if worth else "")
         self._chosen_for = len(prompt), limit
-        return worth or (self._drafted in self._models and self._models[self._drafted].reader == name)
+        return worth or (self._drafted in self._models and self._models[self._drafted].reads.name == name)
 
     def think(self) -> None:
         """Between replies: work out what the next one would wait for."""
@@ -184,7 +184,7 @@ class AutoDrafter:
     def _draft(self, text: Sequence[int]) -> str:
         """Let the model draft, and copy where that pays more than its next token; after heads nothing is copied."""
         model = self._models[self._drafted]
-        self._reads = model.drafter.behind(text) > 0
+        self._reads = model.reads.behind(text) > 0
         if STRATEGIES[self._drafted].kind == "heads":
             return model.drafter.propose(text, self._limit)
         self._copy_on.start(

@@ -41,7 +41,7 @@ class DraftModelDrafter:
         return self.name
 
     def reading(self, text: Sequence[int], clock: Callable[[], float] = perf_counter) -> Iterator[None]:
-        """Let the model read what is `unread`, a block at a time, in any thread; what it costs is told by `clock`."""
+        """Let the model read what is `unread`, a block at each `next`, in any thread; what it costs tells `clock`."""
         unread, seconds = self.unread(text), 0.0
         try:
             while self.unread(text):
@@ -50,15 +50,15 @@ class DraftModelDrafter:
                 seconds += clock() - started
                 yield
         finally:
-            if read := unread - self.unread(text):
+            if (read := unread - self.unread(text)) > 0:
                 self._read.add(1e3 * seconds / read)
 
     def unread(self, text: Sequence[int]) -> int:
-        """Tokens of `text` that the model must read before it can draft.
+        """Tokens of `text` that the model must read before it can draft; none where its context ends before.
 
         A device's first pass always runs over the last two tokens: after a full accept the cache lacks both.
         """
-        return max(0, len(text) - 2 - len(self.draft.tokens))
+        return max(0, len(text) - 2 - len(self.draft.tokens)) if len(text) < self.draft.model.context else 0
 
     def behind(self, text: Sequence[int]) -> float:
         return self.unread(text) * self._read.value

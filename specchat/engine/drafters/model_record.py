@@ -38,9 +38,9 @@ class ModelRecord:
         self.forget()
 
     @property
-    def reader(self) -> str:
-        """The family that reads a text for this one: a tree is drafted by its chain's model."""
-        return self.drafter.name if self.chain is None else self.chain.drafter.name
+    def reads(self) -> ModelDrafter:
+        """Who reads a text for this family: a tree is drafted by its chain's model."""
+        return self.drafter if self.chain is None else self.chain.drafter
 
     def forget(self) -> None:
         """Know of no text in particular."""

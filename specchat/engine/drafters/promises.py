@@ -114,7 +114,7 @@ class Promises:
             if times <= most:
                 break
             model = self._models[name]
-            if reads != model.reader:
+            if reads != model.reads.name:
                 times = self._with_reading(model, times, text)
             if times > (most if name == before else max(most, MARGIN)):
                 chosen, most = name, times
@@ -138,5 +138,5 @@ class Promises:
 
     def _with_reading(self, model: ModelRecord, times: float, text: Sequence[int]) -> float:
         """`times` less what the model must read of a `text` first, paid out of all that is still to be written."""
-        left, reading = self._length.value, model.drafter.behind(text) * self.plain
+        left, reading = self._length.value, model.reads.behind(text) * self.plain
         return left * times / (left + reading * times)

@@ -14,7 +14,6 @@ import torch
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.options import Speculation
 from specchat.engine.strategies import STRATEGIES
 
 WORTH = 32
@@ -22,22 +21,25 @@ WORTH = 32
 
 
 def reader(
-    drafters: Mapping[str, Drafter], speculation: Speculation, prompt: Sequence[int], spare: int
+    drafters: Mapping[str, Drafter], strategy: str, prompt: Sequence[int], limit: int, spare: int
 ) -> DraftModelDrafter | None:
-    """The drafter whose model is to read a `prompt` on the host before the reply, with so many cores to `spare`."""
+    """The drafter whose model is to read a `prompt` on the host before the reply, with so many cores to `spare`.
+
+    The first draft has `limit` tokens at most.
+    """
     draft, auto = drafters.get("draft"), drafters.get("auto")
     if not isinstance(draft, DraftModelDrafter) or draft.ahead:
         return None
-    if speculation.strategy == "auto" and isinstance(auto, AutoDrafter):
-        return draft if auto.prepare(draft.name, prompt, speculation.draft_length, spare > 0) else None
-    return draft if STRATEGIES[speculation.strategy].needs_draft else None
+    if strategy == "auto" and isinstance(auto, AutoDrafter):
+        return draft if auto.prepare(draft.name, prompt, limit, spare > 0) else None
+    return draft if STRATEGIES[strategy].needs_draft else None
 
 
 class ReadAhead:
     """Reads in a thread from `with` to its end, at most, or else a block at each `fill`."""
 
     def __init__(self, draft: DraftModelDrafter | None, prompt: Sequence[int], spare: int) -> None:
-        """Nothing is read where there is no `draft`; the thread computes with `spare` cores, and is none without."""
+        """Nothing is read where there is no `draft`; without cores to `spare` there is no thread."""
         self._draft, self._prompt, self._spare = draft, prompt, spare
         self._blocks: Iterator[None] = iter(()) if draft is None else draft.reading(prompt)
         self._enough = Event()
@@ -55,11 +57,15 @@ class ReadAhead:
             self._thread.join()
 
     def fill(self) -> bool:
-        """Read a block where no thread does; False when all is read, or left to that."""
-        return self._thread is None and next(self._blocks, self) is None
+        """Read a block where no thread does; False when nothing is left for that."""
+        if self._thread is not None:
+            return False
+        for _ in self._blocks:
+            return True
+        return False
 
     def _read(self, draft: DraftModelDrafter) -> None:
-        torch.set_num_threads(self._spare)  # of this thread alone: the target has the other cores
+        torch.set_num_threads(self._spare)  # of this thread alone, where torch computes: the target has the others
         try:
             # It waits for cores now and then: that takes time, and costs none.
             for _ in draft.reading(self._prompt, thread_time):

@@ -73,7 +73,7 @@ class Trials:
                 trial_ms = TRIED * self._costs.draft(name) + now.checks[1 + TRIED] + self._costs.other_ms
                 lost_ms = trial_ms - 1 / now.best
             patience = self._patience * min(max(SOONEST, lost_ms * now.plain / SHARE), LATEST)
-            reading = self._patience * model.drafter.behind(text) * now.plain / SHARE
+            reading = self._patience * model.reads.behind(text) * now.plain / SHARE
             if lost_ms < NEVER and (model.again or now.step - model.last >= max(patience, reading)):
                 return name, tried
         return None

@@ -52,10 +52,9 @@ class OwnModel(HostModel, Protocol):
 class About:
     """What is told of a target, as in `Runner`.
 
-    `layers` are those that may be left out; `threads` are those of the processor that it
-    computes with; `trees` says whether it checks trees; `refused` why it cannot have a
-    strategy; `guard` makes choices again that may be off; `config` is that of a model of our own, and `exit_layer` the
-    number of its layers that are to draft.
+    `layers` are those that may be left out; `threads` are those of the processor that it computes with; `trees` says
+    whether it checks trees; `refused` why it cannot have a strategy; `guard` makes choices again that may be off;
+    `config` is that of a model of our own, and `exit_layer` the number of its layers that are to draft.
     """
 
     layers: int
