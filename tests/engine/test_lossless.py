@@ -354,5 +354,24 @@ def test_where_plain_decoding_would_have_been_done_sooner_the_reply_was_slower()
     assert meter.stats(500.0, slowness=9.0).speedup_vs_plain == pytest.approx(1 / 4)
 
 
+def test_plain_steps_tell_what_plain_decoding_takes() -> None:
+    """Whatever it was taken for: 3 ms a token in all, and for finding out who drafts it would not have paid."""
+    meter = Meter(prompt_tokens=5, reused_tokens=0)
+    for _ in range(10):
+        meter.add(Step(1, (), 0, 0, 0, 1, 1.0, 2.0, 1.0, 6, "plain"), usual_ms=0.5)
+    for usual, slowness in ((100.0, 1.0), (9000.0, 7.0)):
+        assert meter.stats(usual, slowness).speedup_vs_plain == pytest.approx(3 / 4)
+    meter.add(Step(1, (), 3, 3, 3, 4, 2.0, 2.0, 0.0, 6, "lookup"), usual_ms=2.0)
+    # Two tokens while that one lasted, and two more in 4 ms.
+    assert meter.stats(500.0).speedup_vs_plain == pytest.approx((10 * 3 + 8) / (10 * 4 + 4))
+
+
+def test_a_check_that_came_at_once_does_not_make_plain_decoding_fast() -> None:
+    """Of a device whose step was over before it was asked for; at most twice as fast as usual."""
+    meter = Meter(prompt_tokens=5, reused_tokens=0)
+    meter.add(Step(1, (), 3, 3, 3, 4, 0.0, 0.01, 1.99, 6, "lookup"), usual_ms=2.0)
+    assert meter.stats(500.0).speedup_vs_plain == pytest.approx((2 + 2 * 2) / 2)
+
+
 def shown(events: list[Event]) -> str:
     return "".join(p.text for e in events if isinstance(e, Step) for p in e.pieces)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from specchat.engine.api import Stats, Step
+from specchat.engine.decoding.slowness import MOST
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.tally import Tally
 
@@ -17,16 +18,26 @@ class Meter:
     tally: Tally = field(default_factory=Tally)
     _checks: float = 0.0
     _usual: float = 0.0
-    _unslowed: float = 0.0
-    """What all steps would have taken where the machine is not slow."""
+    _plain: float = 0.0
+    """What steps without a draft took, but for finding out that there was to be none."""
+    _drafting: float = 0.0
+    _drafting_unslowed: float = 0.0
+    """What the other steps took, and would have taken where the machine is not slow."""
+    _by_drafting: int = 0
+    """Tokens of these."""
 
     def add(self, step: Step, usual_ms: float) -> None:
         """One more step, and what its check takes where the machine is not slow."""
         self.tally.add(step)
         self._checks += step.verify_ms
         self._usual += usual_ms
+        if not step.drafted:
+            self._plain += step.verify_ms + step.other_ms
+            return
         lasted = step.draft_ms + step.verify_ms + step.other_ms
-        self._unslowed += lasted * usual_ms / step.verify_ms if step.verify_ms else lasted
+        self._drafting += lasted
+        self._drafting_unslowed += lasted * (min(usual_ms / step.verify_ms, MOST) if step.verify_ms else 1.0)
+        self._by_drafting += step.emitted
 
     @property
     def slowness(self) -> float:
@@ -45,15 +56,19 @@ class Meter:
         """What plain decoding would have had instead, in tokens per second; `usual` is what it has where the machine is
         not slow.
 
-        As long as the reply lasted, plain decoding would have been as slow as the reply's steps were, and after that
-        `slowness` times: what slows the machine for a moment slows less of what takes longer.
+        What steps without a draft took it would have taken, too. As long as the others lasted it would have been as
+        slow as these were, and after that `slowness` times: what slows the machine for a moment slows less of what
+        takes longer.
         """
-        tokens, ms = self.tally.tokens, self.tally.milliseconds
-        if not (tokens and ms and usual):
+        if not (self.tally.tokens and usual):
             return 0.0
-        written = usual * self._unslowed / 1e3
-        left = max(0.0, tokens - written)
-        return 1e3 * (written + left) / (ms + 1e3 * left * slowness / usual)
+        ms, tokens = self._plain, self._by_drafting
+        written = usual * self._drafting_unslowed / 1e3
+        if written > tokens:
+            ms += self._drafting * tokens / written
+        elif tokens:
+            ms += self._drafting + 1e3 * (tokens - written) * slowness / usual
+        return 1e3 * self.tally.tokens / ms if ms else 0.0
 
     def stats(self, usual_plain_speed: float = 0.0, slowness: float = 1.0) -> Stats:
         """The figures so far. The speed-up is over `plain_speed`; None where no usual one is known."""
