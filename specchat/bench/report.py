@@ -86,8 +86,8 @@ class Report:
         parts = [f"{self.head}; medians over prompts\n\n", lines_table(lines, self.rivals)]
         if places := places_table(lines):
             parts += ["\n", places]
-        if len(self.categories) > 1:
-            parts += ["\n", categories_table(self.categories)]
+        if len(self.categories) > 1 and (table := categories_table(self.categories)):
+            parts += ["\n", table]
         for whole in (False, True):
             if table := auto_table(self.categories if len(self.categories) > 1 else {}, lines, whole):
                 parts += ["\n", table]

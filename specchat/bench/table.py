@@ -50,13 +50,13 @@ def places_table(lines: Sequence[Line]) -> str:
 
 
 def categories_table(categories: dict[str, list[Line]]) -> str:
-    """Speed-up over plain by category, a column a contender."""
+    """Speed-up over plain by category, a column a contender; empty without any beside plain."""
     names = [line.contender for line in next(iter(categories.values()), []) if line.contender != "plain"]
     rows: list[tuple[str, ...]] = [("x plain", *names)]
     for category, lines in categories.items():
         of = {line.contender: line.speedup_vs_plain for line in lines}
         rows.append((category, *(_number(of.get(name), 2) for name in names)))
-    return aligned(rows)
+    return aligned(rows) if names else ""
 
 
 def auto_table(categories: dict[str, list[Line]], everything: Sequence[Line], whole: bool = False) -> str:

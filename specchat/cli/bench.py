@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
@@ -42,25 +42,37 @@ MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", 
 """Spec-Bench reports these together, as one of its six categories."""
 
 
-class Case(click.ParamType[Speculation]):
+class Case(NamedTuple):
+    """What is to be measured; None: as many tokens as the pair says, or else as the strategy usually drafts."""
+
+    strategy: str
+    draft_length: int | None
+    acceptance: Acceptance
+
+    def of(self, lengths: Mapping[str, int]) -> Speculation:
+        """With the pair's `lengths` by strategy."""
+        return Speculation.of(self.strategy, self.draft_length or lengths.get(self.strategy), self.acceptance)
+
+
+class CaseType(click.ParamType[Case]):
     """A strategy, with a draft length and how drafts are judged if wanted: draft, draft:8, draft:8:block."""
 
     name = "strategy[:length[:acceptance]]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Speculation:
-        if isinstance(value, Speculation):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Case:
+        if isinstance(value, Case):
             return value
         strategy, *more = str(value).split(":", 2)
         Named(list(STRATEGIES)).convert(strategy, param, ctx)
         if more and not (more[0].isdigit() and 1 <= int(more[0]) <= MAX_DRAFT_LENGTH):
             self.fail(f'"{more[0]}" is not a draft length from 1 to {MAX_DRAFT_LENGTH}.', param, ctx)
         acceptance = Named(ACCEPTANCES).convert(more[1], param, ctx) if more[1:] else ACCEPTANCES[0]
-        return Speculation.of(strategy, int(more[0]) if more else None, cast(Acceptance, acceptance))
+        return Case(strategy, int(more[0]) if more else None, cast(Acceptance, acceptance))
 
 
 @click.group(cls=Passing, invoke_without_command=True)
 @with_options(PAIR_OPTIONS)
-@click.option("--strategy", "cases", type=Case(), multiple=True, help="Measure this one; may be given again.")
+@click.option("--strategy", "cases", type=CaseType(), multiple=True, help="Measure this one; may be given again.")
 @with_options(SAMPLING_OPTIONS)
 @click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
 @click.option("--general", is_flag=True, help="Prompts for a real model instead of those in the demo pair's reach.")
@@ -207,18 +219,18 @@ def _measure(
 
 
 def _ours(
-    session: "Session", cases: tuple[Speculation, ...], lengths: Mapping[str, int], sampling: Sampling
+    session: "Session", cases: tuple[Case, ...], lengths: Mapping[str, int], sampling: Sampling
 ) -> "list[Contender]":
     from specchat.bench.ours import Ours
 
     available = [s.name for s in session.info.strategies if s.available]
-    chosen = list(cases) or [Speculation.of(name, lengths.get(name)) for name in available]
-    for case in chosen:
+    cases = cases or tuple(Case(name, None, ACCEPTANCES[0]) for name in available)
+    for case in cases:
         if case.strategy not in available:
             status = session.info.strategy(case.strategy)
             raise Problem(f"{case.strategy} cannot be measured: {status.reason}.", ExitCode.USAGE)
     plain = Speculation()
-    return [Ours(session, case, sampling) for case in dict.fromkeys((plain, *chosen))]
+    return [Ours(session, case, sampling) for case in dict.fromkeys((plain, *(case.of(lengths) for case in cases)))]
 
 
 def _usable(session: "Session", prompts: list[ChatPrompt], tokens: int, progress: Progress) -> "list[Prompt]":

@@ -97,6 +97,10 @@ def _run(
             break
     same = sum(result.identical for result in seen)
     out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n")
+    if interrupt.asked:
+        begun = len({result.prompt for result in seen})
+        out.write(f"Interrupted: {begun} of {len(chats)} prompts were begun, and ratio and block were not checked.\n")
+        return same == len(seen)
 
     def going_on(acceptance: Acceptance, strategy: str, replies: int) -> bool:
         progress.show(f"{acceptance}, {strategy}: {replies} replies drawn")

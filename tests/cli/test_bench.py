@@ -56,6 +56,20 @@ def test_chosen_strategies_and_sampling(run: Run, quick: list[str], tmp_path: Pa
     assert names == ["plain", "draft x2", "lookup x3"]
 
 
+def test_a_strategy_drafts_as_many_tokens_as_the_pair_says(run: Run) -> None:
+    few = ("--limit", "1", "--repeats", "1", "--tokens", "4")
+    result = run("bench", *few, "--strategy", "draft", "--strategy", "draft:3", "--strategy", "lookup")
+    assert result.exit_code == 0, result.output
+    for words in ("draft x15", "draft x3", "lookup x8"):
+        assert words in result.stdout
+
+
+def test_plain_alone_has_no_table_of_what_is_faster(run: Run, quick: list[str]) -> None:
+    result = run(*quick, "--strategy", "plain")
+    assert result.exit_code == 0, result.output
+    assert "\nx plain" not in result.stdout
+
+
 def test_drafts_judged_otherwise_need_not_write_the_plain_text(run: Run, quick: list[str], tmp_path: Path) -> None:
     figures = tmp_path / "out.json"
     cases = ("--strategy", "draft:5:block", "--strategy", "draft:5:ratio", "--strategy", "draft:5")

@@ -1,6 +1,7 @@
 """`specchat check` on small random models."""
 
 import re
+import signal
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -37,6 +38,27 @@ def prompts(tmp_path: Path) -> str:
         '{"question_id": 81, "turns": ["write", "again"]}\n'
     )
     return str(path)
+
+
+def test_what_was_not_checked_is_said(
+    run: Run, folders: list[str], prompts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = check.run
+
+    def interrupted(session: Session, chats: Sequence[CheckPrompt], full: bool) -> Iterator[CheckResult]:
+        for count, result in enumerate(honest(session, chats, full)):
+            if count == 3:
+                signal.raise_signal(signal.SIGINT)
+            yield result
+
+    monkeypatch.setattr(check, "run", interrupted)
+    monkeypatch.setattr(check, "MAX_TOKENS", 12)
+    result = run("check", *folders, "--prompts", prompts)
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert result.stdout.splitlines()[-2:] == [
+        "4 of 4 replies are identical to plain decoding's.",
+        "Interrupted: 1 of 2 prompts were begun, and ratio and block were not checked.",
+    ]
 
 
 def test_every_prompt_is_reported(run: Run, folders: list[str], prompts: str, monkeypatch: pytest.MonkeyPatch) -> None:
