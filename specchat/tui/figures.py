@@ -6,7 +6,7 @@ _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _LEFT_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-EVEN = 0.02
+EVEN = 0.05
 """Speeds that differ by less are called alike."""
 AS_FAST = "as fast"
 

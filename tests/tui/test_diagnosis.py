@@ -42,6 +42,18 @@ def test_the_verdict(accepted: tuple[int, ...], strategy: str, words: str, pays:
     assert found.pays is pays
 
 
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [(1.06, "drafting pays"), (1.04, "drafting is even"), (0.96, "drafting is even"), (0.94, "slower")],
+)
+def test_the_verdict_is_even_where_the_figure_is(times: float, words: str) -> None:
+    reply = finished((4, 5), "draft")
+    speed = reply.tally.tokens_per_second / times
+    assert reply.stats is not None
+    reply.stats = replace(reply.stats, speedup_vs_plain=reply.stats.tokens_per_second / speed)
+    assert diagnose(reply).words.startswith(words)
+
+
 def test_nothing_is_said_to_be_drafted_or_not_of_a_reply_without_steps() -> None:
     imported = reply_of([], Speculation("plain"))
     assert diagnose(imported) == Diagnosis("not measured: no steps are recorded")
@@ -52,6 +64,8 @@ def test_auto_tells_who_drafted() -> None:
     found = diagnose(reply_of(steps_of, Speculation.of("auto")), strategies=INFO.strategies)
     assert found.words == "drafting pays, measured: auto took draft in 70 % of steps, lookup in 25 %, plain in 5 %"
     assert (found.pays, found.advice) == (True, None)
+    seldom = diagnose(reply_of([step_of(4, 5)] * 400 + [step_of(1, 1, strategy="medusa")], Speculation.of("auto")))
+    assert seldom.words.endswith("auto took draft in 100 % of steps")
     nothing = diagnose(reply_of([step_of(0, 0, strategy="plain")] * 8, Speculation.of("auto")))
     assert nothing.words == "auto: plain promises most"
 

@@ -195,9 +195,9 @@ def test_pastes_fold_and_unfold() -> None:
 
 def test_figures() -> None:
     assert [figures.per_second(value) for value in (9.44, 142.4, 1142.4)] == ["9.4", "142", "1,142"]
-    assert [figures.faster(value) for value in (2.4, 1.02, 1.01, 0.99, 0.8)] == [
+    assert [figures.faster(value) for value in (2.4, 1.06, 1.04, 0.96, 0.8)] == [
         ("2.4x", "faster"),
-        ("1.0x", "faster"),
+        ("1.1x", "faster"),
         ("1.0x", "as fast"),
         ("1.0x", "as fast"),
         ("1.2x", "slower"),

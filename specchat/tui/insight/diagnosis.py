@@ -23,6 +23,8 @@ Evidence = Literal["measured", "projected", "estimated"]
 _ENOUGH = 6
 """Speculative steps before a verdict is given."""
 _ENOUGH_TO_PROJECT = 16
+_SELDOM = 0.005
+"""Share of the steps below which a family is not named."""
 _ENOUGH_TOKENS = 64
 """Tokens that a strategy wrote in this run before its speed is held up as an example."""
 _ENOUGH_WORDS = 40
@@ -137,9 +139,9 @@ def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
     if not plain:
         return f"plain was not measured, so no verdict: {findings}", None
     times = tally.tokens_per_second / plain
-    if times >= 1.02:
+    if times >= 1 + figures.EVEN:
         return f"drafting pays, measured: {findings}", True
-    if times > 0.98:
+    if times > 1 - figures.EVEN:
         return f"drafting is even, measured: {findings}", None
     return f"slower than plain, measured: {findings}", False
 
@@ -147,7 +149,7 @@ def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
 def _chosen(tally: Tally, strategy: str) -> str:
     """`auto took draft in 71 % of steps, plain in 17 %, lookup in 12 %`; of `cascade`, joint drafts as "both"."""
     counted = (("both" if name == strategy else name, steps) for name, steps in tally.families.most_common())
-    shares = (f"{name} in {figures.percent(steps, tally.steps)}" for name, steps in counted)
+    shares = (f"{name} in {figures.percent(n, tally.steps)}" for name, n in counted if n >= _SELDOM * tally.steps)
     first, *others = shares
     return ", ".join((f"{strategy} took {first} of steps", *others))
 
