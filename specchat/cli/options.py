@@ -36,6 +36,10 @@ class Number(click.FloatRange):
     """A number in a range; click itself lets nan through."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            float(value)
+        except ValueError:
+            self.fail(f'"{value}" is not a number.', param, ctx)
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)

@@ -56,7 +56,10 @@ def load_themes(folders: Sequence[Path]) -> tuple[list[Theme], list[str]]:
 def unknown_theme(name: str, themes: Iterable[Theme]) -> str:
     """A sentence about the theme called `name`, which is neither of `themes` nor Textual's; empty where it is."""
     known = [*(theme.name for theme in themes), *OF_TEXTUAL]
-    return "" if name in known else f'There is no theme "{name}".{nearest(name, known)}'
+    if name in known:
+        return ""
+    there_are = f" There are {', '.join(sorted(known))}."
+    return f'There is no theme "{name}".{nearest(name, known) or there_are}'
 
 
 def read_theme(path: Path) -> Theme:

@@ -75,7 +75,7 @@ class Session(SessionState):
         if counted is not None and self.prompt_count.too_long(content):
             return (
                 f"too long: {counted.tokens:,} tokens, the context holds {counted.context:,}; your text is kept"
-                f"{self.way_out}"
+                f"{self.way_out or '. Shorten it'}"
             )
         return ""
 

@@ -251,6 +251,7 @@ def test_two_folders_make_a_pair(
         (["--seed", "-1"], 2, "--seed"),
         (["--seed", "9223372036854775808"], 2, "--seed"),
         (["--temperature", "nan"], 2, "not a finite number"),
+        (["--temperature", "abc"], 2, '"abc" is not a number.'),
         (["--temperature", "11"], 2, "0<=x<=10"),
         (["--top-p", "0"], 2, "0<x<=1"),
         (["--max-tokens", "0"], 2, "x>=1"),

@@ -9,7 +9,7 @@ import pytest
 from specchat.config.errors import ConfigError
 from specchat.config.paths import shipped
 from specchat.config.tables import SpecTable, ThemeFile
-from specchat.config.themes import Theme, load_themes, read_theme
+from specchat.config.themes import Theme, load_themes, read_theme, unknown_theme
 from specchat.tui.text.sources import LEGEND
 from tests.config.conftest import Write
 
@@ -18,6 +18,15 @@ SMALL = 'name = "mine"\ndark = true\nprimary = "#8ac"\n[spec]\ndraft = "#0000FF"
 
 def test_a_theme_is_read(write: Write) -> None:
     assert read_theme(write("t.toml", SMALL)) == Theme("mine", True, {"primary": "#8ac"}, {"draft": "#0000FF"})
+
+
+def test_what_is_no_theme_is_told_with_those_there_are() -> None:
+    themes = [Theme("mine", True, {}, {})]
+    assert unknown_theme("mine", themes) == ""
+    assert unknown_theme("min", themes) == 'There is no theme "min". Did you mean "mine"?'
+    there_are = unknown_theme("0", themes)
+    assert there_are.startswith('There is no theme "0". There are ')
+    assert " mine," in there_are
 
 
 def test_a_theme_may_use_the_terminals_palette(write: Write) -> None:

@@ -247,7 +247,7 @@ async def test_a_refusal_is_read_whole_beside_what_is_typed() -> None:
         app.chat.prompt.insert("word " * 30)
         await until_shown(pilot, app, "too long")
         await pilot.press("enter")
-        await until_shown(pilot, app, "the context holds 20; your text is kept")
+        await until_shown(pilot, app, "the context holds 20; your text is kept. Shorten it")
 
 
 async def test_the_theme_is_chosen_and_remembered() -> None:

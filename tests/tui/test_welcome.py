@@ -25,7 +25,7 @@ async def test_a_stranger_is_told_what_it_is_and_what_to_ask(size: tuple[int, in
         assert "Built-in demo model: tiny, for trying the app." in shown
         for number, words in enumerate(SUGGESTIONS, 1):
             assert f"{number} {words}" in shown
-        assert "Press 1, 2 or 3" in shown
+        assert "1, 2 or 3 takes one" in shown
         assert "exact" not in shown
 
 

@@ -17,6 +17,8 @@ KINDS: Mapping[Kind, str] = {
     "itself": "itself",
 }
 """Who drafts, in the list's order."""
+_BY_NAME = {"auto": "what pays most", "cascade": "a copy, or the draft"}
+"""In place of the most tokens that a step drafts."""
 _NARROW = 46
 """Cells below which a row leaves out who drafts, and words that go without saying."""
 
@@ -47,7 +49,7 @@ class Row:
             rows = hang(why, max(width, 20), kind + "  ", Content(" " * (kind.cell_length + 2)))
             return Content("\n").join(row.content for row in rows)
         words = f"{'drafts ' * (not narrow)}{lengths.get(info.name, info.draft_length)} tokens a step"
-        words = "what pays most" if info.kind == "auto" else words if info.draft_length else "one token a step"
+        words = _BY_NAME.get(info.name, words) if info.draft_length else "one token a step"
         title = Content.styled(f"{'●' if info.name == chosen else '○'} {info.title:<{14 if narrow else 15}}", "bold")
         return kind + title + Content.styled(words, "$quiet")
 

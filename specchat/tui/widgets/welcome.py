@@ -11,7 +11,7 @@ from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import Plain
 
 _BUILT_IN = "Built-in demo model: tiny, for trying the app. F3 gets a real one."
-_CHOOSE = "Press 1, 2 or 3, or write below and press enter."
+_CHOOSE = "1, 2 or 3 takes one, or write your own; enter sends it."
 _WATCH = "Worth watching: something cheap drafts ahead, the model checks it, and you see how much faster that is."
 
 
