@@ -57,5 +57,5 @@ def test_a_missing_repository_is_said_in_a_sentence(tmp_path: Path) -> None:
 
 def test_no_network_is_one_short_sentence_and_nothing_is_read(tmp_path: Path) -> None:
     answer = load(tmp_path / "home", "http://127.0.0.1:1")
-    assert answer["message"] == "No connection to 127.0.0.1:1."
+    assert answer["message"] == "No connection to 127.0.0.1:1, where someone/tiny was looked for."
     assert not [what for what, _ in answer["seen"] if "reading" in what]  # type: ignore[attr-defined]

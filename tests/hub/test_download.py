@@ -234,7 +234,7 @@ def test_a_disk_that_fills_up_leaves_nothing_registered(hub: Hub) -> None:
 def test_no_network_is_one_short_sentence(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as caught:
         look_up(Hub("http://127.0.0.1:1", tmp_path), REPO)
-    assert caught.value.message == "No connection to 127.0.0.1:1."
+    assert caught.value.message == "No connection to 127.0.0.1:1, where someone/tiny was looked for."
 
 
 def test_offline_is_told(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

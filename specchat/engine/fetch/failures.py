@@ -56,7 +56,7 @@ def _told(hub: Hub, repo: str, error: Exception) -> str:
     if numbered(*FULL):
         return f"The disk is full: {repo} could not be downloaded. What was fetched is kept in {hub.cache}."
     if among(gaierror, ConnectionError, TimeoutError) or numbered(*_UNREACHABLE) or _without_answer(error):
-        return f"No connection to {hub.host}."
+        return f"No connection to {hub.host}, where {repo} was looked for."
     if (local := numbered(*(c.errno for c in causes if isinstance(c, OSError) and c.errno))) is not None:
         return f"{repo} could not be downloaded to {local.filename or hub.cache} ({local.strerror})."
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
