@@ -218,8 +218,10 @@ async def test_words_are_found_in_all_of_a_long_chat() -> None:
         assert "nothing is looked for" in status(app)
         await pilot.press("escape", "ctrl+f", *"Answer")
         await until_shown(pilot, app, "no match")
-        await pilot.press("escape", "escape")
+        await pilot.press("escape")
         assert app.chat.prompt.has_focus
+        await pilot.press("ctrl+up", "slash", "ctrl+f", "escape")
+        assert transcript.has_focus
 
 
 async def test_matches_are_counted_again_when_the_reply_has_ended() -> None:

@@ -33,6 +33,8 @@ class Reader(Vertical):
         self._notice = notice
         self._prompt = prompt
         self._finder = Finder()
+        self._typing = False
+        """Whether a prompt was being written when words were looked for first."""
         self._from_prompt = False
         self._link = ("", 0)
         """A link and the number of the notice that shows it; opened when it is activated once more."""
@@ -117,6 +119,7 @@ class Reader(Vertical):
         if not self.conversation.turns:
             self._notice.say("there is nothing to find words in yet", bad=True)
             return
+        self._typing = self._prompt.has_focus or (self._typing and self.has_class("-finding"))
         self.add_class("-finding")
         self._bar.start(query)
         if self._bar.query_text:
@@ -171,7 +174,7 @@ class Reader(Vertical):
         self.transcript.mark(None)
         self._finder.look_for("")
         if self._bar.has_focus_within:
-            self._focus()
+            self.screen.set_focus(self._prompt if self._typing else self.transcript)
         self.remove_class("-finding")
 
     # Going elsewhere
