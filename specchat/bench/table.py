@@ -1,7 +1,10 @@
 """Figures as text."""
 
+import sys
 from collections.abc import Sequence
+from math import inf
 from operator import attrgetter
+from shutil import get_terminal_size
 
 from specchat.bench.summary import AUTO, PLAIN, Line, Spread, family_of
 from specchat.bench.verify_cost import VerifyCost
@@ -10,6 +13,7 @@ HEAD = (
     *("", "tok/s", "x plain", "quartiles", "whole", "AL", "kept", "of judged"),
     *("first ms", "draft ms", "verify ms", "other ms"),
 )
+GAP = "  "
 
 
 def lines_table(lines: Sequence[Line], names: dict[str, str]) -> str:
@@ -89,12 +93,26 @@ def _quartiles(spread: Spread | None) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows of cells as lines, the first column to the left, the others to the right; short rows are filled up."""
-    width = max(len(row) for row in rows)
-    full = [(*row, *[""] * (width - len(row))) for row in rows]
-    widths = [max(len(row[i]) for row in full) for i in range(width)]
-    made = []
-    for row in full:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
-        made.append("  ".join(cells).rstrip())
-    return "\n".join(made) + "\n"
+    """Rows of cells as lines, the first column to the left, the others to the right; short rows are filled up.
+
+    What is wider than the terminal goes on below, with the first column again.
+    """
+    columns = max(len(row) for row in rows)
+    full = [(*row, *[""] * (columns - len(row))) for row in rows]
+    widths = [max(len(row[i]) for row in full) for i in range(columns)]
+    parts: list[list[int]] = [[]]
+    for column in range(1, columns):
+        taken = widths[0] + sum(len(GAP) + widths[i] for i in (*parts[-1], column))
+        if parts[-1] and taken > _room():
+            parts.append([])
+        parts[-1].append(column)
+    return "\n".join("".join(f"{_line(row, part, widths)}\n" for row in full) for part in parts)
+
+
+def _line(row: Sequence[str], part: Sequence[int], widths: Sequence[int]) -> str:
+    return GAP.join((row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in part))).rstrip()
+
+
+def _room() -> float:
+    """Cells of a line, without bound where nobody reads it in a terminal."""
+    return get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else inf

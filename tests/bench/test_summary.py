@@ -1,12 +1,13 @@
 """Figures from replies: paired ratios, spreads, counts."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from specchat.bench.contender import Run
 from specchat.bench.summary import Spread, by_category, summarise
-from specchat.bench.table import auto_table, categories_table, lines_table, places_table
+from specchat.bench.table import aligned, auto_table, categories_table, lines_table, places_table
 from tests.bench.samples import STATS, run, sample
 
 
@@ -109,6 +110,25 @@ def test_categories_stand_apart() -> None:
     ]
     table = categories_table(by_category(samples, {})).splitlines()
     assert [line.split() for line in table[1:]] == [["chat", "1.00"], ["copy", "3.00"]]
+
+
+def test_what_is_wider_than_the_terminal_goes_on_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("x plain", "auto", "draft x15", "lookup x8"), ("chat", "2.00", "2.10", "0.99"), ("copy", "3.00")]
+    whole = aligned(rows).splitlines()
+    assert whole[0] == "x plain  auto  draft x15  lookup x8"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for columns, parts in (
+        ("35", [whole]),
+        ("34", [[line[:24] for line in whole], ["x plain  lookup x8"]]),
+        ("9", None),
+    ):
+        monkeypatch.setenv("COLUMNS", columns)
+        shown = [part.splitlines() for part in aligned(rows).split("\n\n")]
+        if parts is None:
+            assert [part[0].split()[2] for part in shown] == ["auto", "draft", "lookup"]
+        else:
+            assert shown[0] == [line.rstrip() for line in parts[0]]
+            assert [part[0] for part in shown] == [part[0].rstrip() for part in parts]
 
 
 def test_auto_is_held_against_each_other_way_of_drafting_within_a_prompt() -> None:
