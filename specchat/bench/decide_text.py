@@ -12,6 +12,8 @@ WORDS_AT = 8
 """The one that is put into words."""
 NEAR = 0.97
 """`auto` is as fast as another from this share of its speed on."""
+SURE = 32
+"""Prompts from which on another one is recommended: with 8 of the demo pair's, two runs contradicted each other."""
 
 
 def decided_text(decided: Decided, head: str, notes: Sequence[str]) -> str:
@@ -127,10 +129,10 @@ def _about_auto(overall: Decision) -> list[str]:
     fastest, times = _fastest(overall)
     if auto >= NEAR * times:
         return [f"auto, which chooses step by step, is {auto:.2f}x over {overall.category}: leave it."]
-    return [
-        f"auto, which chooses step by step, is {auto:.2f}x over {overall.category}, and {fastest} {times:.2f}x: "
-        f"for prompts like these, choose {family_of(fastest)}."
-    ]
+    said = f"auto, which chooses step by step, is {auto:.2f}x over {overall.category}, and {fastest} {times:.2f}x: "
+    if overall.prompts < SURE:
+        return [f"{said}so few prompts do not tell which is faster; --limit takes more."]
+    return [f"{said}for prompts like these, choose {family_of(fastest)}."]
 
 
 def _fastest(decision: Decision) -> tuple[str, float]:

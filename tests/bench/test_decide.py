@@ -19,7 +19,7 @@ from specchat.bench.decide import (
     promised,
     sooner_read,
 )
-from specchat.bench.decide_text import break_even_table, decided_text, decisions_table, in_words
+from specchat.bench.decide_text import SURE, break_even_table, decided_text, decisions_table, in_words
 from specchat.bench.interleaved import Sample
 from specchat.bench.summary import Spread
 from specchat.bench.verify_cost import VerifyCost
@@ -179,15 +179,21 @@ def test_categories_of_one_choice_are_told_together(decided: Decided) -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "words"),
+    ("prompts", "measured", "words"),
     [
-        ({"auto": 1.2, "draft x4": 1.5}, "and draft x4 1.50x: for prompts like these, choose draft."),
-        ({"auto": 1.47, "draft x4": 1.5}, "is 1.47x over all prompts: leave it."),
-        ({"auto": 0.9, "draft x4": 0.8}, "and plain 1.00x: for prompts like these, choose plain."),
+        (SURE, {"auto": 1.2, "draft x4": 1.5}, "and draft x4 1.50x: for prompts like these, choose draft."),
+        (
+            SURE - 1,
+            {"auto": 1.2, "draft x4": 1.5},
+            "draft x4 1.50x: so few prompts do not tell which is faster; --limit takes more.",
+        ),
+        (SURE, {"auto": 1.47, "draft x4": 1.5}, "is 1.47x over all prompts: leave it."),
+        (1, {"auto": 1.47, "draft x4": 1.5}, "is 1.47x over all prompts: leave it."),
+        (SURE, {"auto": 0.9, "draft x4": 0.8}, "and plain 1.00x: for prompts like these, choose plain."),
     ],
 )
-def test_whether_to_leave_it_to_auto(decided: Decided, measured: dict[str, float], words: str) -> None:
-    overall = replace(decided.decisions[-1], measured=measured)
+def test_whether_to_leave_it_to_auto(decided: Decided, prompts: int, measured: dict[str, float], words: str) -> None:
+    overall = replace(decided.decisions[-1], prompts=prompts, measured=measured)
     assert in_words(replace(decided, decisions=[*decided.decisions[:-1], overall]))[-1].endswith(words)
 
 
