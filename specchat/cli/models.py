@@ -65,6 +65,7 @@ def _as_text(catalog: "Catalog") -> str:
     notes = [
         "* is the default.",
         "runs: on a GPU or on the CPU, in the memory given; with nf4, fp4 or int8 the target's layers are quantised.",
+        "specchat models list tells which of them this machine has the memory for.",
         "gguf, hf: by llama.cpp or transformers; specchat models show ID tells which package that still needs.",
         *(f"not yet: {r}." for r in reasons),
     ]
