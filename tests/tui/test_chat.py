@@ -68,7 +68,7 @@ async def test_a_prompt_is_sent_and_answered() -> None:
     app = make_app(engine)
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
-        assert "write below and press enter." in screen_text(app)
+        assert "write your own; enter sends it." in screen_text(app)
         await pilot.press(*"hi", "ctrl+j", *"you", "enter")
         await wait_until(pilot, lambda: app.session.last_reply is not None and app.session.reply is None)
         await until_shown(pilot, app, "She kept a lamp.")
@@ -144,7 +144,7 @@ async def test_regenerate_shows_the_new_reply() -> None:
 async def test_a_new_chat_is_empty() -> None:
     async with answered(STORY, (120, 36)) as (app, pilot):
         await pilot.press("ctrl+n")
-        await until_shown(pilot, app, "write below and press enter.")
+        await until_shown(pilot, app, "write your own; enter sends it.")
         assert "small fox" not in screen_text(app)
         await ask(app, pilot, "again")
         await until_shown(pilot, app, "small fox")

@@ -136,7 +136,7 @@ def test_the_command_in_a_terminal(tmp_path: Path) -> None:
     run("new-session", "-d", "-s", "app", "-x", "110", "-y", "34", started)
     try:
         until("ask something")
-        until("write below and press enter.")
+        until("write your own; enter sends it.")
         run("send-keys", "-t", "app", "Hello there", "Enter")
         until("tok/s ·", "Hello there", "per step")
         run("resize-window", "-t", "app", "-x", "70", "-y", "20")

@@ -36,7 +36,7 @@ async def test_the_suggestions_have_a_row_each_in_the_smallest_window() -> None:
         await wait_until(pilot, lambda: "3 Write a Python" in screen_text(app))
         shown = screen_text(app)
         assert all(f"{number} {words[:30]}" in shown for number, words in enumerate(SUGGESTIONS, 1))
-        assert "write below" in shown
+        assert "enter sends it." in shown
 
 
 async def test_nothing_is_drawn_before_there_is_room() -> None:
