@@ -101,9 +101,10 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> str:
     full = [(*row, *[""] * (columns - len(row))) for row in rows]
     widths = [max(len(row[i]) for row in full) for i in range(columns)]
     parts: list[list[int]] = [[]]
+    room = _room()
     for column in range(1, columns):
         taken = widths[0] + sum(len(GAP) + widths[i] for i in (*parts[-1], column))
-        if parts[-1] and taken > _room():
+        if parts[-1] and taken > room:
             parts.append([])
         parts[-1].append(column)
     return "\n".join("".join(f"{_line(row, part, widths)}\n" for row in full) for part in parts)

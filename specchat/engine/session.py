@@ -137,8 +137,8 @@ class Session:
         changes: list[Changed] = []
         for drafter in self.drafters.values():
             drafter.begin(prompt)
-        most = None if self.runner.executor.ahead else request.limits.max_tokens
-        limit = longest(_length(speculation), self.info.context - len(prompt), most)
+        room, most = self.info.context - len(prompt), request.limits.max_tokens
+        limit = longest(self.runner.executor, _length(speculation), room, most)
         reads = reader(self.drafters, speculation.strategy, prompt, limit, self.runner.spare)
         with ReadAhead(reads, prompt, self.runner.spare) as ahead:
             # Whoever drafts after a change reads what it needs, if anything.

@@ -237,16 +237,20 @@ def test_who_drafts_first_is_found_out_once(session: Session, monkeypatch: pytes
         assert len(set(lengths)) == len(lengths)
 
 
-@pytest.mark.parametrize("begun", ["draft", "plain"])
-def test_a_strategy_chosen_while_the_target_reads_reads_for_itself(
-    session: Session, begun: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was chosen before has its thread at most."""
-    draft = session.drafters["draft"]
-    assert isinstance(draft, DraftModelDrafter)
+@pytest.fixture
+def in_blocks(session: Session, draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> DraftModelDrafter:
+    """Target and draft read 16 tokens at a time, one after the other."""
     monkeypatch.setattr(session, "runner", replace(session.runner, spare=0))
     monkeypatch.setattr(type(draft.draft.model), "block", 16)
     session.forget()
+    return draft
+
+
+@pytest.mark.parametrize("begun", ["draft", "plain"])
+def test_a_strategy_chosen_while_the_target_reads_reads_for_itself(
+    session: Session, in_blocks: DraftModelDrafter, begun: str
+) -> None:
+    """What was chosen before has its thread at most."""
     changes = [Change(1, Speculation.of("plain" if begun == "draft" else "draft"))]
 
     class Changes:
@@ -256,21 +260,22 @@ def test_a_strategy_chosen_while_the_target_reads_reads_for_itself(
     asked = Generate(1, (Message("user", "abc " * WORTH),), limits=Limits(3), speculation=Speculation.of(begun))
     events = session.generate(asked, Changes())
     assert isinstance(next(events), Started)
-    assert not draft.draft.tokens
+    assert not in_blocks.draft.tokens
     assert isinstance(list(events)[-1], Finished)
-    assert bool(draft.draft.tokens) == (begun == "plain")
+    assert bool(in_blocks.draft.tokens) == (begun == "plain")
+
+
+SHORT = 64
+"""Tokens that the draft of `forgetful` holds."""
 
 
 @pytest.fixture(scope="module")
 def forgetful(tiny_pair: PairSpec, tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """A pair whose draft holds half of what its target does."""
+    """A pair whose draft holds a quarter of what its target does."""
     folder = perturbed(tmp_path_factory.mktemp("short") / "draft", Path(tiny_pair.target.path or ""), 0.05)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": SHORT}))
     return load(replace(tiny_pair, draft=on_cpu(folder)), lambda _: None)
-
-
-SHORT = 64
 
 
 @pytest.mark.parametrize("spare", [0, 1])
@@ -326,25 +331,21 @@ def test_replies_read_ahead(session: Session, strategy: str, spare: int, monkeyp
         if isinstance(event, Started):
             read.append(len(draft.draft.tokens) > WORTH)
     assert started == [strategy == "draft" and spare > 0]
-    assert read == [strategy == "draft"] or started == [True]
+    if not spare:  # a thread may still be at it
+        assert read == [strategy == "draft"]
 
 
 def test_a_reply_that_is_cancelled_waits_for_no_more_than_a_block(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    session: Session, in_blocks: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draft = session.drafters["draft"]
-    assert isinstance(draft, DraftModelDrafter)
-    monkeypatch.setattr(session, "runner", replace(session.runner, spare=0))
-    monkeypatch.setattr(type(draft.draft.model), "block", 16)
-    session.forget()
     blocks = []
-    fill = draft.draft.fill
+    fill = in_blocks.draft.fill
 
     class Cancels:
         def poll(self) -> Cancel | None:
             return Cancel(1) if len(blocks) == 2 else None
 
-    monkeypatch.setattr(draft.draft, "fill", lambda text: (blocks.append(1), fill(text))[1])
+    monkeypatch.setattr(in_blocks.draft, "fill", lambda text: (blocks.append(1), fill(text))[1])
     asked = Generate(1, (Message("user", "abc " * WORTH),), speculation=Speculation.of("draft"))
     last = list(session.generate(asked, Cancels()))[-1]
     assert isinstance(last, Finished)

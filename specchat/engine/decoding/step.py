@@ -56,8 +56,7 @@ class Decoding:
         Where only so many more are `wanted` the draft is shorter, unless a device has the longer one under way: then
         there may be more than are wanted.
         """
-        limit = longest(length, self.room, None if self._executor.ahead else wanted)
-        plan = Plan(drafter, limit, acceptance)
+        plan = Plan(drafter, longest(self._executor, length, self.room, wanted), acceptance)
         if self._under_way != plan:
             self.close()
             self._start(plan)
@@ -87,6 +86,11 @@ class Decoding:
         self._under_way = plan
 
 
-def longest(length: int, room: int, wanted: int | None) -> int:
-    """Tokens that a draft may have where `length` is allowed, `room` is left and at most so many are `wanted`."""
-    return max(0, min(length, room - 1, length if wanted is None else wanted - 1))
+def longest(executor: Executor, length: int, room: int, wanted: int | None) -> int:
+    """Tokens that a draft may have where `length` is allowed, `room` is left and at most so many are `wanted`.
+
+    Steps of a device are begun before it is known how many still are.
+    """
+    if wanted is not None and not executor.ahead:
+        length = min(length, wanted - 1)
+    return max(0, min(length, room - 1))
