@@ -141,9 +141,10 @@ def test_auto_is_held_against_each_other_way_of_drafting_within_a_prompt() -> No
         for name, speed in zip(("auto x8", "draft x15"), (both[0] * factor, both[1]), strict=True)
     ]
     samples += [replace(s, contender="plain") for s in samples if s.contender == "draft x15"]
+    samples += [replace(s, contender="auto x4") for s in samples if s.contender == "auto x8"]
     samples += [sample("theirs", 5.0, "a")]
     lines = summarise(samples, {"theirs": "draft x15"})
-    assert [line.contender for line in lines if line.auto_over] == ["plain", "draft x15"]
+    assert [line.contender for line in lines if line.auto_over] == ["plain", "draft x15", "auto x4"]
     table = auto_table(by_category(samples, {}), lines).splitlines()
     assert table[0].split() == ["auto", "over", "draft", "x15"]
     assert [line.split() for line in table[1:3]] == [["chat", "0.90"], ["copy", "2.70"]]

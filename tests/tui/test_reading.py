@@ -220,6 +220,8 @@ async def test_words_are_found_in_all_of_a_long_chat() -> None:
         await until_shown(pilot, app, "no match")
         await pilot.press("escape")
         assert app.chat.prompt.has_focus
+        await pilot.press("ctrl+f", "ctrl+f", "escape")
+        assert app.chat.prompt.has_focus
         await pilot.press("ctrl+up", "slash", "ctrl+f", "escape")
         assert transcript.has_focus
 
