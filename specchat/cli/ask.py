@@ -19,10 +19,11 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, Progress, told
-from specchat.cli.reply import answer, load
+from specchat.cli.output import Output, Problem, Progress, on_terminal, told
+from specchat.cli.reply import Outlet, answer, load
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Finished, Generate
+from specchat.engine.pair import NO_SYSTEM_ROLE
 
 
 @click.command()
@@ -53,6 +54,8 @@ def ask(
 
     What is piped in is added to TEXT, and so is each FILE, in a fence headed by its name. The answer goes to standard
     output as it is written; figures go to standard error if that is a terminal.
+
+    A model's reasoning goes to standard error if that is a terminal; --json has it as "reasoning".
 
     Nothing is kept, unless --save begins a chat or --continue and --chat add to one.
     """
@@ -89,18 +92,21 @@ def _answer(
             engine.start()
             info = load(engine, pair.spec, progress.show, interrupt)
             progress.clear()
-            for warning in (info.warning, transcript.sent(question, attached)):
-                if warning:
-                    click.echo(clean(warning), err=True)
+            warnings = [info.warning, transcript.sent(question, attached)]
+            messages = transcript.messages(prepared.system)
+            if messages[0].role == "system" and not info.system_role:
+                warnings.append(NO_SYSTEM_ROLE)
+            for warning in filter(None, warnings):
+                click.echo(clean(warning), err=True)
             request = Generate(
                 id=1,
-                messages=transcript.messages(prepared.system),
+                messages=messages,
                 sampling=prepared.seeded_sampling(),
                 limits=prepared.limits,
                 speculation=prepared.speculation(),
             )
-            write = _drop if as_json else out.write
-            finished = answer(engine, request, interrupt, write, transcript, pair.spec, info)
+            outlet = Outlet(_drop) if as_json else Outlet(out.write, on_terminal)
+            finished = answer(engine, request, interrupt, outlet, transcript, pair.spec, info)
         finally:
             progress.clear()
             engine.close()
@@ -135,7 +141,8 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
 
 def _as_json(finished: Finished, pair: str, request: Generate, chat: str | None) -> str:
     found = {
-        "text": finished.text,
+        "text": finished.written.answer,
+        "reasoning": finished.written.thoughts or None,
         "token_ids": finished.token_ids,
         "finish_reason": finished.reason,
         "pair": pair,

@@ -17,7 +17,7 @@ from specchat.cli.asked import Asked
 from specchat.cli.chat_store import LAST, find_chat
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Changed, Event, Failed, Finished, Generate, Started, Stats, Step
-from specchat.engine.options import Message
+from specchat.engine.options import Message, Written
 from specchat.engine.pair import PairInfo, PairSpec
 
 if TYPE_CHECKING:
@@ -77,12 +77,12 @@ class KeptTranscript(Transcript):
             case Failed():
                 reply.failed(event)
 
-    def answered(self, text: str, finished: Finished | None) -> None:
+    def answered(self, written: Written) -> None:
         reply, self._reply = self._reply, None
         if reply is None or reply.turn is None:
             return
         if not reply.ended:
-            reply.finished(Finished(reply.id, "cancelled", reply.raw, (), Stats()))
+            reply.finished(Finished.of(reply.id, "cancelled", reply.written, (), Stats()))
         if not reply.raw and len(reply.turn.replies) > 1:
             self._chat.drop(reply.turn, reply)
             self._saving.dropped(reply)

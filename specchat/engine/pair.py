@@ -107,6 +107,9 @@ class StrategyStatus:
     reason: str = ""
 
 
+NO_SYSTEM_ROLE = "This model's chat template has no system role: the system prompt goes before the first message."
+
+
 @dataclass(frozen=True)
 class PairInfo:
     """The loaded pair. `memory` in bytes; plain speeds were measured at load on this machine."""
@@ -136,6 +139,10 @@ class PairInfo:
     """How many tokens the draft may propose, where a draft vocabulary leaves some out."""
     warning: str = ""
     """What the pair asks for and does not get, in sentences; empty otherwise."""
+    template: tuple[tuple[str, str], ...] = ()
+    """The habits of the target's chat template, as names and words."""
+    system_role: bool = True
+    """Whether that template takes a system prompt as one; otherwise it goes before the first message."""
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed that a reply with these options is compared with, in tokens per second."""

@@ -10,7 +10,7 @@ from specchat.engine.pair import PairInfo
 from specchat.tui.racing import Racing
 from specchat.tui.session_state import SessionState
 
-UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted"]
+UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted", "told"]
 _CUT = {
     "length": "the reply reached the token limit: /continue goes on",
     "context": "the context is full, so the reply ends here: ctrl+n starts a new chat",
@@ -83,6 +83,8 @@ class EngineEvents:
             answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
             yield Update("ended", _CUT.get(event.reason, "")) if shown else Update("answered", answered)
         elif shown:
+            if isinstance(event, Started) and running.chat.system and (words := self._session.loaded.about_system()):
+                yield Update("told", words)
             yield Update("reply")
 
     def _loaded(self, info: PairInfo) -> Update:

@@ -96,8 +96,18 @@ def test_other_encodings_are_refused(run: Run, engines: list[FakeEngine]) -> Non
 def test_json_is_one_object_with_the_fields_names(run: Run) -> None:
     result = run("ask", "--json", "--seed", "7", "--strategy", "lookup", "hello")
     answer = json.loads(result.stdout)
-    assert set(answer) == {"text", "token_ids", "finish_reason", "pair", "strategy", "seed", "chat", "stats"}
-    assert answer["text"] == REPLIES[0]
+    assert set(answer) == {
+        "text",
+        "reasoning",
+        "token_ids",
+        "finish_reason",
+        "pair",
+        "strategy",
+        "seed",
+        "chat",
+        "stats",
+    }
+    assert (answer["text"], answer["reasoning"]) == (REPLIES[0], None)
     assert (answer["finish_reason"], answer["pair"]) == ("stop", "demo")
     assert (answer["strategy"], answer["seed"]) == ("lookup", 7)
     assert len(answer["token_ids"]) == answer["stats"]["completion_tokens"] > 0

@@ -72,7 +72,7 @@ class Vocabulary:
             merges=[merge if isinstance(merge, str) else " ".join(merge) for merge in merges],
             special=numbered,
             begins=tokenizer.backend.encode("", add_special_tokens=True).ids == [numbered.get("bos_token")],
-            template=template_source(folder, read_json(folder / "tokenizer_config.json") if found_config else {}),
+            template=template_source(folder, read_json(folder / "tokenizer_config.json") if found_config else {}).text,
         )
 
 

@@ -1,7 +1,6 @@
 """Pairs whose target llama.cpp runs; the draft is a GGUF file too, or a checkpoint that our own decoder runs."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -82,8 +81,9 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     )
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, about), started, words_of(dictionary))
-    warning = "" if pair.draft_vocabulary is None else f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair."
-    session.info = replace(session.info, warning=warning)
+    session.warn(
+        "" if pair.draft_vocabulary is None else f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair."
+    )
     return session
 
 

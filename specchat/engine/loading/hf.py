@@ -1,7 +1,6 @@
 """Pairs whose target transformers runs; the draft is run by it too, or on the CPU by our own decoder where it can."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from time import perf_counter
 
 import torch
@@ -67,8 +66,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, about(target, proof, place)), started, note)
     if pair.draft_vocabulary is not None:
-        warning = f"{pair.id} drafts with its whole vocabulary: transformers runs it."
-        session.info = replace(session.info, warning=warning)
+        session.warn(f"{pair.id} drafts with its whole vocabulary: transformers runs it.")
     return session
 
 

@@ -80,8 +80,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         session = Session(pair, tokenizer, runner, started, noted(note, words_of(dictionary)))
         drafts = draft.drafts if draft is not None else None
         session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None)
-        lacks = " ".join(words for words in (warning, heads.told(pair, runner.statuses)) if words)
-        session.info = replace(session.info, warning=lacks)
+        session.warn(warning, heads.told(pair, runner.statuses))
         return session
 
     try:
