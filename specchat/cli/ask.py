@@ -142,7 +142,7 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
 def _as_json(finished: Finished, pair: str, request: Generate, chat: str | None) -> str:
     found = {
         "text": finished.written.answer,
-        "reasoning": finished.written.thoughts or None,
+        "reasoning": finished.written.thoughts.strip("\n") or None,
         "token_ids": finished.token_ids,
         "finish_reason": finished.reason,
         "pair": pair,
