@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,9 @@ from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.reply import answer, load
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Finished, Generate
+
+if TYPE_CHECKING:
+    from specchat.cli.prepare import Prepared
 
 
 @click.command()
@@ -73,15 +76,15 @@ def _answer(
     attached: tuple[Attachment, ...],
     as_json: bool,
     asked: Asked,
-    begin: Callable[[str], Transcript],
+    begin: "Callable[[Prepared], Transcript]",
 ) -> None:
-    """Ask the engine; `begin` gives the chat that the question belongs to, by the system prompt of a new one."""
+    """Ask the engine; `begin` gives the chat that the question belongs to."""
     from specchat.cli.prepare import keeps_state, prepare
     from specchat.engine.client import EngineClient
 
     prepared = prepare(asked)
     pair = ready(prepared.pair, asked.models)
-    transcript = begin(prepared.system)
+    transcript = begin(prepared)
     engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
     out, progress = Output(), Progress()
     with Interrupt() as interrupt:
@@ -105,7 +108,7 @@ def _answer(
             progress.clear()
             engine.close()
         if as_json:
-            out.write(_as_json(finished, pair.id, request, transcript.key) + "\n")
+            out.write(_as_json(finished, pair.id, request, transcript.saved()) + "\n")
         _report(finished, request.sampling.seed)
         if interrupt.asked:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
