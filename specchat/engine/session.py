@@ -123,6 +123,7 @@ class Session:
         prompt, dropped = self._prompt(request.messages, request.limits, request.prefill)
         if not prompt:
             raise EngineError("request", "There is nothing to answer: the chat is empty.")
+        self.tokenizer.check(prompt)
         if len(prompt) >= self.info.context:
             what = f"Even without {dropped} of its messages this chat" if dropped else "This chat"
             raise ContextError(

@@ -102,16 +102,9 @@ class HfFiles:
         """The tokenizer beside the weights.
 
         Raises:
-            ModelError: it is missing or damaged, or has more tokens than the model has embeddings.
+            ModelError: it is missing or damaged.
         """
-        tokenizer = Tokenizer.read(self.folder)
-        vocab = self.config.get_text_config(decoder=True).vocab_size
-        if tokenizer.size > vocab:
-            raise ModelError(
-                f"{self.folder}: the tokenizer has {tokenizer.size} tokens, the model only {vocab} "
-                "(vocab_size in config.json). Download the checkpoint again."
-            )
-        return tokenizer
+        return Tokenizer.read(self.folder, self.config.get_text_config(decoder=True).vocab_size)
 
     @property
     def longest(self) -> int | None:

@@ -64,15 +64,9 @@ class Checkpoint:
         """The tokenizer beside the weights.
 
         Raises:
-            ModelError: it is missing or damaged, or has more tokens than the model has embeddings.
+            ModelError: it is missing or damaged.
         """
-        tokenizer = Tokenizer.read(self.folder)
-        if tokenizer.size > self.config.vocab:
-            raise ModelError(
-                f"{self.folder}: the tokenizer has {tokenizer.size} tokens, the model only {self.config.vocab} "
-                "(vocab_size in config.json). Download the checkpoint again."
-            )
-        return tokenizer
+        return Tokenizer.read(self.folder, self.config.vocab)
 
     def kept(self, asked: Wanted | None) -> Quant | None:
         """How the layers' matrices will be kept: as they are stored, or quantised at load as `asked`.

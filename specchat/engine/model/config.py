@@ -110,7 +110,7 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     if not found(generation):
         return config
     try:
-        return replace(config, eos=config.eos | _eos(read_json(generation)))
+        return replace(config, eos=config.eos | _with_rows(_eos(read_json(generation)), config.vocab))
     except ValueError as error:
         raise ModelError(f"{generation}: {error}.") from None
 
@@ -154,7 +154,7 @@ def _parse(raw: dict[str, Any], family: str, eos: frozenset[int]) -> ModelConfig
         out_bias=bias and family not in BIASED,
         mlp_bias=bool(raw.get("mlp_bias", False)),
         qk_norm=family == "qwen3",
-        eos=eos,
+        eos=_with_rows(eos, _positive(raw, "vocab_size")),
         stretched=stretched,
     )
 
@@ -227,6 +227,11 @@ def _rope(raw: dict[str, Any]) -> Rope:
     if kind == "yarn" and theta <= 1:
         raise ValueError(f"rope_theta is {theta}, and yarn needs more than 1")
     return Rope(theta, kind, options)
+
+
+def _with_rows(tokens: frozenset[int], vocab: int) -> frozenset[int]:
+    """Those that the model can say."""
+    return frozenset(token for token in tokens if 0 <= token < vocab)
 
 
 def _eos(raw: dict[str, Any]) -> frozenset[int]:

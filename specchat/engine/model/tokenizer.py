@@ -1,5 +1,6 @@
 """Text to tokens and back: the checkpoint's own tokenizer.json and chat template."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
 from specchat.clean import one_line
-from specchat.engine.errors import ModelError
+from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.model.files import found, read_json
 from specchat.engine.model.template import compile_template, render, template_source
 from specchat.engine.options import Message, Role
@@ -51,16 +52,23 @@ class Tokenizer:
     Tokens that were added only to spell words or spaces are no markers.
     """
 
-    def __init__(self, backend: Backend, file: Path, special: Mapping[str, str], template: str | None) -> None:
+    def __init__(
+        self, backend: Backend, file: Path, special: Mapping[str, str], template: str | None, rows: int = sys.maxsize
+    ) -> None:
         """`special` are the texts of SPECIAL_TOKEN_KEYS, as far as there are any; `file` is named in messages.
+
+        `rows` are those of the model's table: tokens beyond have no embedding.
 
         Raises:
             ModelError: a template that does not parse.
         """
         self.backend = backend
         self.file = file
+        self.rows = rows
         self.special = dict(special)
-        self.eos = frozenset(i for i in [backend.token_to_id(special.get("eos_token", ""))] if i is not None)
+        self.eos = frozenset(
+            i for i in [backend.token_to_id(special.get("eos_token", ""))] if i is not None and i < rows
+        )
         added = sorted(backend.get_added_tokens_decoder().values(), key=lambda t: len(t.content), reverse=True)
         self.special_markers = [t.content for t in added if t.special]
         self.markers = [t.content for t in added if t.special or _marks(t)]
@@ -71,8 +79,8 @@ class Tokenizer:
         """Of single tokens, with and without the names of special ones."""
 
     @classmethod
-    def read(cls, folder: Path) -> "Tokenizer":
-        """Load tokenizer.json, tokenizer_config.json and the chat template of a checkpoint.
+    def read(cls, folder: Path, rows: int = sys.maxsize) -> "Tokenizer":
+        """Load tokenizer.json, tokenizer_config.json and the chat template of a checkpoint with so many `rows`.
 
         Raises:
             ModelError: missing or damaged tokenizer, or a template that does not parse.
@@ -87,12 +95,19 @@ class Tokenizer:
             backend.no_padding()
         config_file = folder / "tokenizer_config.json"
         config = read_json(config_file) if found(config_file) else {}
-        return cls(backend, file, _special_texts(config), template_source(folder, config))
+        return cls(backend, file, _special_texts(config), template_source(folder, config), rows)
 
     @property
     def vocabulary(self) -> dict[str, int]:
-        """Ids by token as the tokenizer writes them, added ones included."""
-        return dict(self.backend.get_vocab(with_added_tokens=True))
+        """Ids by token as the tokenizer writes them, added ones included, as far as the model has rows for them."""
+        known = self.backend.get_vocab(with_added_tokens=True)
+        return {text: token for text, token in known.items() if token < self.rows}
+
+    @property
+    def added(self) -> dict[int, AddedToken]:
+        """The added tokens by id, as far as the model has rows for them."""
+        known = self.backend.get_added_tokens_decoder()
+        return {token: one for token, one in known.items() if token < self.rows}
 
     @property
     def size(self) -> int:
@@ -120,7 +135,22 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of what an assistant said, with no markers in it."""
-        return self._encoded(self._inert(text, "assistant"))
+        return [token for token in self._encoded(self._inert(text, "assistant")) if token < self.rows]
+
+    def check(self, prompt: Sequence[int]) -> None:
+        """Pass where the model has a row for each token of a prompt.
+
+        Raises:
+            EngineError: "model": it has none for a token, which the message names.
+        """
+        lacking = next((token for token in prompt if token >= self.rows), None)
+        if lacking is not None:
+            raise EngineError(
+                "model",
+                f"This prompt holds {one_line(self.text_of(lacking), 40)!r}, token {lacking}, for which the model has "
+                f"no row: {self.file} names more tokens than the {self.rows} of the model. Leave it out, or take a "
+                "checkpoint whose tokenizer fits.",
+            )
 
     def _encoded(self, text: str, add_special_tokens: bool = False) -> list[int]:
         text = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text for the library
@@ -197,8 +227,8 @@ class TextStream:
 
 
 def same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether all ids mean the same to both; padding means nothing."""
-    return one.backend.get_vocab() == other.backend.get_vocab()
+    """Whether all ids mean the same to both; padding, and tokens that a model has no row for, mean nothing."""
+    return one.backend.get_vocab() == other.backend.get_vocab() or one.vocabulary == other.vocabulary
 
 
 @contextmanager
