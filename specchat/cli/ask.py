@@ -23,6 +23,7 @@ from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.reply import answer, load
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Finished, Generate
+from specchat.engine.pair import PairInfo
 
 if TYPE_CHECKING:
     from specchat.cli.prepare import Prepared
@@ -109,7 +110,7 @@ def _answer(
             engine.close()
         if as_json:
             out.write(_as_json(finished, pair.id, request, transcript.saved()) + "\n")
-        _report(finished, request.sampling.seed)
+        _report(finished, request, info)
         if interrupt.asked:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
@@ -150,8 +151,10 @@ def _as_json(finished: Finished, pair: str, request: Generate, chat: str | None)
     return json.dumps(found)
 
 
-def _report(finished: Finished, seed: int) -> None:
-    """Figures for people, and a warning that nobody should miss."""
+def _report(finished: Finished, request: Generate, info: PairInfo) -> None:
+    """Figures for people, and warnings that nobody should miss."""
     if finished.reason == "context":
         click.echo("The context is full: the reply ends here.", err=True)
-    Progress().line(" · ".join(figures(finished.stats, seed)))
+    if short := info.undrafted(request.speculation.strategy, finished.stats.length):
+        click.echo(f"{short[0].upper()}{short[1:]}.", err=True)
+    Progress().line(" · ".join(figures(finished.stats, request.sampling.seed)))

@@ -67,6 +67,7 @@ class Session:
             exactness=runner.exactness,
             note=note,
             gpu=runner.gpu,
+            draft_context=runner.draft_context,
         )
         self._measure()
         self.info = replace(self.info, load_seconds=perf_counter() - started)
