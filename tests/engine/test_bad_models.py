@@ -72,14 +72,11 @@ def integers(folder: Path) -> None:
 
 
 def missing_shard(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    named_shards({"model.norm.weight": "model-00001-of-00002.safetensors"})(folder)
 
 
 def escaping_shard(folder: Path) -> None:
-    index = {"weight_map": {"model.norm.weight": "../model.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    named_shards({"model.norm.weight": "../model.safetensors"})(folder)
 
 
 def config_text(text: str) -> Callable[[Path], object]:
@@ -112,7 +109,11 @@ def weight(name: str, value: float) -> Callable[[Path], None]:
 
 
 def named_shards(map_: object) -> Callable[[Path], object]:
-    return lambda folder: (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": map_}))
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "part.safetensors")
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": map_}))
+
+    return change
 
 
 def other_kind(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
@@ -208,6 +209,10 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "tensor missing": (no_norm, "model.norm.weight is missing"),
     "shape wrong": (lambda f: edit(f, intermediate_size=113), "has shape [112, 64]"),
     "quantised": (integers, "quantised in a way that specchat does not know"),
+    "no index": (
+        lambda f: (f / "model.safetensors").rename(f / "model-00001-of-00001.safetensors"),
+        "holds neither model.safetensors nor model.safetensors.index.json",
+    ),
     "shard missing": (missing_shard, "model-00001-of-00002.safetensors is named"),
     "shard outside the folder": (escaping_shard, "is named in"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),
@@ -232,6 +237,8 @@ KINDS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", FILES)
 def test_only_regular_files_are_read(name: str, kind: str, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model")
+    if name.endswith("index.json"):  # which is not looked at beside one whole file
+        (folder / "model.safetensors").unlink()
     other_kind(name, KINDS[kind])(folder)
     assert f"{folder / name} is not a regular file" in refusal(pair(folder))
 

@@ -96,12 +96,14 @@ def _stored_quant(path: Path, settings: Any) -> Quant:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a checkpoint.
+    """The safetensors files of a checkpoint: one before those of an index, as transformers takes them.
 
     Raises:
         ModelError: some are missing, or its weights are pickled.
     """
-    index = folder / "model.safetensors.index.json"
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if found(single):
+        return (single,)
     if found(index):
         named = read_json(index).get("weight_map")
         if not isinstance(named, dict):
@@ -111,13 +113,14 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
             if shard.parent != folder or not found(shard):
                 raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
         return tuple(shards)
-    single = folder / "model.safetensors"
-    if found(single):
-        return (single,)
     pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
     if pickled is not None:
         raise ModelError(
             f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with "
             f'model.safetensors, or write one: specchat convert "{folder}" --to safetensors.'
+        )
+    if any(folder.glob("*.safetensors")):
+        raise ModelError(
+            f"{folder} holds neither model.safetensors nor {index.name}, which says what its parts hold. Download it."
         )
     raise ModelError(f"{folder} holds no model.safetensors. Give the folder of a complete checkpoint.")
