@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.attachments import Attachment, read_attachment
+from specchat.attachments import Attachment, read_attachment, with_newlines
 from specchat.clean import clean
 from specchat.cli.asked import Asked
 from specchat.cli.chat_store import opened_store
@@ -125,7 +125,7 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
         try:
-            piped = sys.stdin.buffer.read().decode("utf-8-sig").rstrip("\n")
+            piped = with_newlines(sys.stdin.buffer.read().decode("utf-8-sig")).rstrip("\n")
         except UnicodeDecodeError as error:
             raise Problem(
                 f"Standard input is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv.",
