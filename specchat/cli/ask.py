@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.attachments import Attachment, read_attachment
+from specchat.attachments import Attachment, read_attachment, with_newlines
 from specchat.clean import clean
 from specchat.cli.asked import Asked
 from specchat.cli.chat_store import opened_store
@@ -23,7 +23,10 @@ from specchat.cli.output import Output, Problem, Progress, on_terminal, told
 from specchat.cli.reply import Outlet, answer, load
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Finished, Generate
-from specchat.engine.pair import NO_SYSTEM_ROLE
+from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo
+
+if TYPE_CHECKING:
+    from specchat.cli.prepare import Prepared
 
 
 @click.command()
@@ -76,15 +79,15 @@ def _answer(
     attached: tuple[Attachment, ...],
     as_json: bool,
     asked: Asked,
-    begin: Callable[[str], Transcript],
+    begin: "Callable[[Prepared], Transcript]",
 ) -> None:
-    """Ask the engine; `begin` gives the chat that the question belongs to, by the system prompt of a new one."""
+    """Ask the engine; `begin` gives the chat that the question belongs to."""
     from specchat.cli.prepare import keeps_state, prepare
     from specchat.engine.client import EngineClient
 
     prepared = prepare(asked)
     pair = ready(prepared.pair, asked.models)
-    transcript = begin(prepared.system)
+    transcript = begin(prepared)
     engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
     out, progress = Output(), Progress()
     with Interrupt() as interrupt:
@@ -111,8 +114,8 @@ def _answer(
             progress.clear()
             engine.close()
         if as_json:
-            out.write(_as_json(finished, pair.id, request, transcript.key) + "\n")
-        _report(finished, request.sampling.seed)
+            out.write(_as_json(finished, pair.id, request, transcript.saved()) + "\n")
+        _report(finished, request, info)
         if interrupt.asked:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
@@ -127,7 +130,7 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
         try:
-            piped = sys.stdin.buffer.read().decode("utf-8-sig").rstrip("\n")
+            piped = with_newlines(sys.stdin.buffer.read().decode("utf-8-sig")).rstrip("\n")
         except UnicodeDecodeError as error:
             raise Problem(
                 f"Standard input is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv.",
@@ -154,8 +157,10 @@ def _as_json(finished: Finished, pair: str, request: Generate, chat: str | None)
     return json.dumps(found)
 
 
-def _report(finished: Finished, seed: int) -> None:
-    """Figures for people, and a warning that nobody should miss."""
+def _report(finished: Finished, request: Generate, info: PairInfo) -> None:
+    """Figures for people, and warnings that nobody should miss."""
     if finished.reason == "context":
         click.echo("The context is full: the reply ends here.", err=True)
-    Progress().line(" · ".join(figures(finished.stats, seed)))
+    if short := info.undrafted(request.speculation.strategy, finished.stats.length):
+        click.echo(f"{short[0].upper()}{short[1:]}.", err=True)
+    Progress().line(" · ".join(figures(finished.stats, request.sampling.seed)))

@@ -39,6 +39,8 @@ class PlainChat:
         self.info: PairInfo | None = None
         self.last: tuple[Generate, Finished] | None = None
         """The last reply that ended well."""
+        self._short: PairInfo | None = None
+        """The pair of which it was said that its draft is too short."""
         self._engine = engine
         self.lines = Lines()
         self._out = Output()
@@ -105,6 +107,10 @@ class PlainChat:
         self.last = (request, finished)
         if finished.reason == "context":
             self.say("The context is full: the reply ends here. /new starts an empty chat.")
+        short = self.info.undrafted(request.speculation.strategy, finished.stats.length)
+        if short and self._short is not self.info:
+            self._short = self.info
+            self.say(f"{short[0].upper()}{short[1:]}.")
         self.hint(", ".join(figures(finished.stats, request.sampling.seed)) + ".")
         if interrupt.asked and not self.lines.is_terminal:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)

@@ -12,9 +12,8 @@ class Transcript:
     def __init__(self) -> None:
         self._turns: list[tuple[str, Written]] = []
 
-    @property
-    def key(self) -> str | None:
-        """The key of the saved chat; None where it is not saved."""
+    def saved(self) -> str | None:
+        """The key of the chat once all of it is saved; None where it is not."""
         return None
 
     def messages(self, system: str) -> tuple[Message, ...]:

@@ -237,6 +237,11 @@ class Stats:
     other_ms: float = 0.0
 
     @property
+    def length(self) -> int:
+        """Tokens of prompt and reply."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
     def milliseconds(self) -> float:
         """Of all steps: a draft model's reading of the prompt is in it, the target's is not."""
         return self.draft_ms + self.verify_ms + self.other_ms

@@ -71,6 +71,7 @@ class Session:
             warning=_without_template(tokenizer),
             template=habits(tokenizer),
             system_role=tokenizer.format.system,
+            draft_context=runner.draft_context,
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
         self._measure()
@@ -133,6 +134,7 @@ class Session:
         prompt, dropped, text = made.tokens, made.dropped, self._prompts.text(request, made)
         if not prompt:
             raise EngineError("request", "There is nothing to answer: the chat is empty.")
+        self.tokenizer.check(prompt)
         if len(prompt) >= self.info.context:
             what = f"Even without {dropped} of its messages this chat" if dropped else "This chat"
             raise ContextError(

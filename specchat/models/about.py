@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.fetch.cached import INDEX, whole
+from specchat.engine.fetch.cached import INDEX, weights, whole
 from specchat.engine.fetch.listing import PART, parts_of
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, read_json, stored_values
@@ -52,10 +52,14 @@ def about_folder(folder: Path, name: str) -> About:
     if not found(path):
         raise ModelError(f"{folder} has no config.json: it is not a complete checkpoint.")
     if not whole(folder):
-        what = "not all weights that its index names" if found(folder / INDEX) else "no safetensors"
+        what = (
+            "not all weights that its index names"
+            if found(folder / INDEX)
+            else "no model.safetensors, nor an index of its parts"
+        )
         raise ModelError(f"{folder} has {what}. Download the rest of it.")
     raw = read_json(path)
-    weights = sorted(path for path in folder.glob("*.safetensors") if found(path))
+    files = weights(folder)
     config, why_not, foreign = None, "", False
     try:
         config = parse_config(folder, raw)
@@ -68,9 +72,9 @@ def about_folder(folder: Path, name: str) -> About:
         name=name,
         place=folder,
         format="safetensors",
-        size=sum(path.stat().st_size for path in weights),
+        size=sum(path.stat().st_size for path in files),
         architecture=one_line(str(raw.get("model_type", "")), 40),
-        parameters=config.parameters() if config else sum(map(stored_values, weights)),
+        parameters=config.parameters() if config else sum(map(stored_values, files)),
         quant=_method(quantised) if quantised else _dtype(raw),
         context=config.context if config else _whole(raw, "max_position_embeddings"),
         layers=config.layers if config else _whole(raw, "num_hidden_layers"),

@@ -1,6 +1,7 @@
 """The app: puts session, screens and themes together."""
 
 import gc
+import os
 import sys
 from collections.abc import Iterable
 from functools import partial
@@ -45,7 +46,8 @@ class SpecchatApp(App[None]):
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(self, engine: EnginePort, catalog: Catalog, launch: Launch) -> None:
-        super().__init__()
+        # Without colours of its own an app looks as in those of a terminal: Textual would send shades of grey.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.engine = engine
         self.launch = launch
         self.session = Session(engine, launch)

@@ -364,3 +364,13 @@ def test_a_reply_cut_by_the_context_is_told(run: Run, monkeypatch: pytest.Monkey
     result = run("ask", "hello")
     assert (result.exit_code, result.stdout) == (0, "One.\n")
     assert "The context is full" in result.stderr
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_line_ends_of_other_systems_are_newlines(run: Run, engines: list[FakeEngine], tmp_path: Path, end: str) -> None:
+    (tmp_path / "a.txt").write_bytes(f"three{end}four{end}".encode())
+    run("ask", "--file", str(tmp_path / "a.txt"), input=f"one{end}two{end}".encode())
+    content = asked(engines).messages[-1].content
+    assert "\r" not in content
+    assert "one\ntwo\n\n" in content
+    assert "three\nfour\n" in content

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from torch import Tensor
@@ -24,7 +25,7 @@ from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.tally import Tally
 from tests.engine.test_lossless import HEADLESS, Script, finished, shown
-from tests.engine.tiny import byte_fallback, checkpoint
+from tests.engine.tiny import byte_fallback, checkpoint, on_cpu
 
 STORY = (Message("user", "Tell me a story about a fox and a lamp."),)
 OPENING = "Once there was a crab who"
@@ -348,3 +349,18 @@ def test_tokens_that_do_not_say_what_the_text_does_are_another_models(demo: Sess
         begun = Written(whole.text, token_ids=tokens)
         prompt = demo.tokenizer.prompt(STORY, begun=Written(whole.text))
         assert started(list(demo.generate(Generate(1, STORY, begun=begun)))).prompt_tokens == len(prompt)
+
+
+def test_a_draft_of_a_shorter_context_drafts_until_its_end_and_is_told_of(tmp_path: Path) -> None:
+    target = checkpoint(tmp_path / "target", tie_word_embeddings=False)
+    draft = checkpoint(tmp_path / "draft", tie_word_embeddings=False, max_position_embeddings=64)
+    session = load(PairSpec("p", "P", on_cpu(target), on_cpu(draft)), lambda _: None)
+    assert session.info.draft_context == 64
+    request = Generate(1, (Message("user", "x" * 30),), Sampling(), Limits(60), Speculation("draft", 4))
+    steps = [event for event in session.generate(request) if isinstance(event, Step)]
+    beyond = [step for step in steps if step.context_used - step.emitted >= 64]
+    assert beyond
+    assert not any(step.drafted for step in beyond)
+    assert any(step.drafted for step in steps)
+    assert session.info.undrafted("draft", steps[-1].context_used).startswith("the draft model holds 64 tokens")
+    assert session.info.undrafted("draft", 63) == session.info.undrafted("plain", 99) == ""

@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from specchat.engine.errors import ModelError
-from specchat.engine.fetch.listing import first_files, parts_of
+from specchat.engine.fetch.listing import WHOLE, first_files, parts_of
 from specchat.engine.fetch.source import Hub
 from specchat.engine.model.files import found, read_json
 
@@ -36,14 +36,22 @@ def ggufs_kept(hub: Hub, repo: str, revision: str | None = None) -> list[str]:
 def whole(folder: Path) -> bool:
     """Whether a folder has config.json and all weights that it names."""
     try:
-        if not found(folder / "config.json"):
-            return False
-        if not found(folder / INDEX):
-            return any(found(path) for path in folder.glob("*.safetensors"))
-        weights = read_json(folder / INDEX).get("weight_map")
-        return isinstance(weights, dict) and all(found(folder / str(name)) for name in set(weights.values()))
+        return found(folder / "config.json") and bool(weights(folder))
     except ModelError:
         return True  # it is there, and reading it tells what is wrong
+
+
+def weights(folder: Path) -> list[Path]:
+    """The files that a model's weights are read from; none where some are missing.
+
+    Raises:
+        ModelError: the index of its parts cannot be read.
+    """
+    if single := [folder / name for name in WHOLE if found(folder / name)]:
+        return single[:1]
+    named = read_json(folder / INDEX).get("weight_map") if found(folder / INDEX) else None
+    parts = sorted({folder / str(name) for name in named.values()}) if isinstance(named, dict) else []
+    return parts if all(part.parent == folder and found(part) for part in parts) else []
 
 
 def _kept(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:

@@ -17,8 +17,6 @@ SETTINGS = re.compile(
 )
 """Files beside the weights that say how a model is built and talks; none of them is code."""
 WHOLE = ("model.safetensors", "medusa_lm_head.safetensors")
-"""Weights in one file; Medusa's heads have their own name."""
-WHOLE = ("model.safetensors", "medusa_lm_head.safetensors")
 """Names of weights in one file; the second is that of Medusa's heads."""
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
@@ -111,10 +109,9 @@ def parts_of(file: str, names: Iterable[str]) -> list[str]:
 
 
 def _tensors(names: Sequence[str]) -> list[str]:
-    shards = [name for name in names if SHARD.fullmatch(name)]
-    if shards and "model.safetensors.index.json" in names:
-        return shards
-    return [name for name in WHOLE if name in names][:1]
+    if single := [name for name in WHOLE if name in names]:
+        return single[:1]
+    return [name for name in names if SHARD.fullmatch(name)] if "model.safetensors.index.json" in names else []
 
 
 def first_files(names: Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """config.json of a Llama-family checkpoint as the decoder needs it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "
 """What is known, by its model_type: the names that people know it by."""
 BIASED = ("qwen2", "mimo")
 """Families with biases of query, key and value alone. MiMo is Qwen2 but for a layer that drafts."""
+SILU = ("silu", "swish")
 LARGEST = 1 << 31
 """No count in a checkpoint reaches it."""
 LEAST_CONTEXT = 16
@@ -36,7 +38,7 @@ class Rope:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shapes and switches of one checkpoint. `context` is the longest sequence in tokens."""
+    """Shapes and switches of one checkpoint. `context` is the longest sequence in tokens, unless more is asked for."""
 
     family: str
     hidden: int
@@ -55,6 +57,13 @@ class ModelConfig:
     mlp_bias: bool
     qk_norm: bool
     eos: frozenset[int]
+    stretched: int = 0
+    """The longest sequence that the scaling of positions allows where it is asked for; 0: no longer than `context`."""
+
+    @property
+    def longest(self) -> int:
+        """The longest sequence that can be asked for, in tokens."""
+        return max(self.context, self.stretched)
 
     def parameters(self) -> int:
         """Number of weights, biases and head norms left out, a tied head counted once."""
@@ -73,6 +82,10 @@ class ModelConfig:
         return attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
 
 
+class _Lacking(ValueError):
+    """A setting that transformers may know and this decoder does not."""
+
+
 def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     """The model that `raw`, the JSON of `folder`/config.json, describes; generation_config.json may name more ends.
 
@@ -89,20 +102,22 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
         config = _parse(raw, family, _eos(raw))
     except KeyError as error:
         raise ModelError(f"{path}: key {error} is missing.") from None
+    except _Lacking as lacking:
+        raise ForeignModel(path, str(lacking)) from None
     except ValueError as error:
         raise ModelError(f"{path}: {error}.") from None
     generation = folder / "generation_config.json"
     if not found(generation):
         return config
     try:
-        return replace(config, eos=config.eos | _eos(read_json(generation)))
+        return replace(config, eos=config.eos | _with_rows(_eos(read_json(generation)), config.vocab))
     except ValueError as error:
         raise ModelError(f"{generation}: {error}.") from None
 
 
 def _parse(raw: dict[str, Any], family: str, eos: frozenset[int]) -> ModelConfig:
-    if raw.get("hidden_act", "silu") != "silu":
-        raise ValueError(f"hidden_act {_shown(raw['hidden_act'])} is not supported, only silu")
+    if raw.get("hidden_act", "silu") not in SILU:
+        raise _Lacking(f"specchat's decoder has no hidden_act {_shown(raw['hidden_act'])}, only silu")
     heads = _positive(raw, "num_attention_heads")
     kv_heads = _positive(raw, "num_key_value_heads") if raw.get("num_key_value_heads") else heads
     if heads % kv_heads:
@@ -112,10 +127,13 @@ def _parse(raw: dict[str, Any], family: str, eos: frozenset[int]) -> ModelConfig
     if head_dim < 2 or head_dim % 2:
         raise ValueError(f"attention heads have {head_dim} values (head_dim), not an even number of them")
     context = _positive(raw, "max_position_embeddings")
+    rope = _rope(raw)
+    context, stretched = reach(rope.kind, rope.options, context)
     window = raw.get("sliding_window")
     if window and (family == "mistral" or raw.get("use_sliding_window")):
         # Within the window sliding attention is full attention; beyond it this decoder would be wrong.
         context = min(context, _positive(raw, "sliding_window"))
+        stretched = 0
     if context < LEAST_CONTEXT:
         raise ValueError(f"max_position_embeddings or sliding_window is {context}, and a chat needs {LEAST_CONTEXT}")
     bias = bool(raw.get("attention_bias", False))
@@ -130,14 +148,40 @@ def _parse(raw: dict[str, Any], family: str, eos: frozenset[int]) -> ModelConfig
         vocab=_positive(raw, "vocab_size"),
         context=context,
         norm_eps=_number(raw, "rms_norm_eps", 1e-6),
-        rope=_rope(raw),
+        rope=rope,
         tied=bool(raw.get("tie_word_embeddings", False)),
         qkv_bias=bias or family in BIASED,
         out_bias=bias and family not in BIASED,
         mlp_bias=bool(raw.get("mlp_bias", False)),
         qk_norm=family == "qwen3",
-        eos=eos,
+        eos=_with_rows(eos, _positive(raw, "vocab_size")),
+        stretched=stretched,
     )
+
+
+def reach(kind: str, options: Mapping[str, Any], context: int) -> tuple[int, int]:
+    """How many tokens a model of `context` positions holds by itself, and how many where they are asked for.
+
+    `kind` and `options` say how its rotary embeddings are scaled. YaRN's product is what a model was made for. Of other
+    scalings max_position_embeddings may be the length before or after, and some change what is said of short texts.
+    """
+    original = _sound(options.get("original_max_position_embeddings")) or context
+    factor = _sound(options.get("factor")) or max(1.0, context / original)
+    stretched = max(context, int(min(original * factor, LARGEST - 1)))
+    match kind:
+        case "yarn":
+            return stretched, stretched
+        case "longrope":
+            return min(context, int(original)), stretched
+        case "linear" | "llama3" | "dynamic":
+            return context, stretched
+        case _:
+            return context, context
+
+
+def _sound(value: object) -> float | None:
+    """A number that may count tokens, None where it is none."""
+    return float(value) if isinstance(value, int | float) and 0 < value < LARGEST else None
 
 
 def _positive(raw: dict[str, Any], key: str) -> int:
@@ -170,8 +214,10 @@ def _rope(raw: dict[str, Any]) -> Rope:
     options = dict(given)
     theta = _number(options if "rope_theta" in options else raw, "rope_theta", 10000.0)
     kind = options.get("rope_type", options.get("type", "default"))
-    if not isinstance(kind, str) or kind not in ROPE_NEEDS:
-        raise ValueError(f"rope scaling {_shown(kind)} is not supported ({', '.join(ROPE_NEEDS)})")
+    if not isinstance(kind, str):
+        raise ValueError(f"rope_type is {_shown(kind)}, not a text")
+    if kind not in ROPE_NEEDS:
+        raise _Lacking(f"specchat's decoder has no rope scaling {_shown(kind)} ({', '.join(ROPE_NEEDS)})")
     options.setdefault("max_position_embeddings", raw["max_position_embeddings"])
     optional = [key for key in (*ROPE_NEEDS["llama3"], *ROPE_OPTIONS) if options.get(key)]
     for key in {*ROPE_NEEDS[kind], *optional, "max_position_embeddings"}:
@@ -181,6 +227,11 @@ def _rope(raw: dict[str, Any]) -> Rope:
     if kind == "yarn" and theta <= 1:
         raise ValueError(f"rope_theta is {theta}, and yarn needs more than 1")
     return Rope(theta, kind, options)
+
+
+def _with_rows(tokens: frozenset[int], vocab: int) -> frozenset[int]:
+    """Those that the model can say."""
+    return frozenset(token for token in tokens if 0 <= token < vocab)
 
 
 def _eos(raw: dict[str, Any]) -> frozenset[int]:

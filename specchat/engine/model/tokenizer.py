@@ -1,5 +1,6 @@
 """Text to tokens and back: the checkpoint's own tokenizer.json and chat template."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -8,6 +9,8 @@ from typing import Any, Protocol
 
 from tokenizers import AddedToken
 
+from specchat.clean import one_line
+from specchat.engine.errors import EngineError
 from specchat.engine.model.chat_format import ChatFormat
 from specchat.engine.model.chat_template import ChatTemplate
 from specchat.engine.model.marks import TOOL_MARKS, ReplyMarks
@@ -52,20 +55,29 @@ class Tokenizer:
     Tokens that were added only to spell words, spaces or HTML are no marks.
     """
 
-    def __init__(self, backend: Backend, file: Path, special: Mapping[str, str], template: TemplateSource) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        file: Path,
+        special: Mapping[str, str],
+        template: TemplateSource,
+        rows: int = sys.maxsize,
+    ) -> None:
         """`special` are the texts of special tokens by their names; `file` is named in messages.
+
+        `rows` are those of the model's table: tokens beyond have no embedding.
 
         Raises:
             ModelError: a template that does not parse.
         """
         self.backend = backend
         self.file = file
+        self.rows = rows
         self.special = dict(special)
         self.source = template
-        self._added = backend.get_added_tokens_decoder()
         self.template = None
         if (source := template.text) is not None:
-            texts = [token.content for token in self._added.values() if token.special or _marks(token, source)]
+            texts = [token.content for token in self.added.values() if token.special or _marks(token, source)]
             self.template = ChatTemplate(source, str(template.file), self.special, texts)
         self._before = self._encoded("a")
         self._before_text = self.decode(self._before)
@@ -73,14 +85,14 @@ class Tokenizer:
         """Of single tokens, with and without the names of special ones."""
 
     @classmethod
-    def read(cls, folder: Path) -> "Tokenizer":
-        """Load the tokenizer and the chat template of a checkpoint, from all files that have a part in them.
+    def read(cls, folder: Path, rows: int = sys.maxsize) -> "Tokenizer":
+        """Load the tokenizer and the chat template of a checkpoint with so many `rows`, from all files that matter.
 
         Raises:
             ModelError: missing or damaged files, or a template that does not parse.
         """
         files = read_files(folder)
-        return cls(files.backend, files.file, files.special, files.template)
+        return cls(files.backend, files.file, files.special, files.template, rows)
 
     @property
     def format(self) -> ChatFormat:
@@ -99,14 +111,16 @@ class Tokenizer:
             ModelError: the template leaves out what is asked.
         """
         texts = (self.special.get("eos_token", ""), self.format.turn_end)
-        return frozenset(i for text in texts if text and (i := self.backend.token_to_id(text)) is not None)
+        found = [self.backend.token_to_id(text) for text in texts if text]
+        return frozenset(token for token in found if token is not None and token < self.rows)
 
     @cached_property
     def markers(self) -> list[str]:
         """Added tokens that mark parts of a chat, the longest first."""
         source = self.source.text or ""
         known = TOOL_MARKS | {mark for marks in self.format.marks for mark in (marks.opening, marks.closing)}
-        texts = [t.content for t in self._added.values() if t.special or t.content in known or _marks(t, source)]
+        every = self.backend.get_added_tokens_decoder().values()
+        texts = [t.content for t in every if t.special or t.content in known or _marks(t, source)]
         return sorted(texts, key=len, reverse=True)
 
     @cached_property
@@ -115,19 +129,26 @@ class Tokenizer:
         channels = self.format.channels
         texts = {mark for marks in self.format.marks for mark in (marks.opening, marks.closing)}
         texts |= {channels.start, channels.channel, channels.content, channels.end} if channels else set()
-        tokens = {number: t.content for number, t in self._added.items() if t.content in texts}
-        special = frozenset(self._added[number].content for number in tokens if self._added[number].special)
+        tokens = {number: t.content for number, t in self.added.items() if t.content in texts}
+        special = frozenset(self.added[number].content for number in tokens if self.added[number].special)
         return ReplyMarks(self.format.marks, channels, tokens, special)
 
     @cached_property
     def hidden(self) -> frozenset[int]:
         """The tokens that no text of a reply shows."""
-        return frozenset(number for number, t in self._added.items() if t.special) | self.reply_marks.tokens.keys()
+        return frozenset(number for number, t in self.added.items() if t.special) | self.reply_marks.tokens.keys()
 
     @property
     def vocabulary(self) -> dict[str, int]:
-        """Ids by token as the tokenizer writes them, added ones included."""
-        return dict(self.backend.get_vocab(with_added_tokens=True))
+        """Ids by token as the tokenizer writes them, added ones included, as far as the model has rows for them."""
+        known = self.backend.get_vocab(with_added_tokens=True)
+        return {text: token for text, token in known.items() if token < self.rows}
+
+    @property
+    def added(self) -> dict[int, AddedToken]:
+        """The added tokens by id, as far as the model has rows for them."""
+        known = self.backend.get_added_tokens_decoder()
+        return {token: one for token, one in known.items() if token < self.rows}
 
     @property
     def size(self) -> int:
@@ -183,7 +204,22 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of what an assistant said, with no marks in it."""
-        return self._encoded(self._inert(text))
+        return [token for token in self._encoded(self._inert(text)) if token < self.rows]
+
+    def check(self, prompt: Sequence[int]) -> None:
+        """Pass where the model has a row for each token of a prompt.
+
+        Raises:
+            EngineError: "model": it has none for a token, which the message names.
+        """
+        lacking = next((token for token in prompt if token >= self.rows), None)
+        if lacking is not None:
+            raise EngineError(
+                "model",
+                f"This prompt holds {one_line(self.text_of(lacking), 40)!r}, token {lacking}, for which the model has "
+                f"no row: {self.file} names more tokens than the {self.rows} of the model. Leave it out, or take a "
+                "checkpoint whose tokenizer fits.",
+            )
 
     def _encoded(self, text: str, add_special_tokens: bool = False) -> list[int]:
         text = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text for the library
@@ -258,8 +294,8 @@ class TextStream:
 
 
 def same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether all ids mean the same to both; padding means nothing."""
-    return one.backend.get_vocab() == other.backend.get_vocab()
+    """Whether all ids mean the same to both; padding, and tokens that a model has no row for, mean nothing."""
+    return one.backend.get_vocab() == other.backend.get_vocab() or one.vocabulary == other.vocabulary
 
 
 def _marks(token: AddedToken, template: str) -> bool:
