@@ -13,10 +13,9 @@ import pytest
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.engine.errors import EngineError
-from specchat.engine.fetch.listing import PATIENCE_S
 from specchat.engine.fetch.source import Hub
 from specchat.models import machine
-from specchat.models.search import search
+from specchat.models.search import PATIENCE_S, search
 from tests.cli.conftest import BIG, OTHER, SMALL, Run, configure, own
 from tests.engine.tiny import SPECIAL, checkpoint
 from tests.hub.server import LoopbackHub, sha256

@@ -1,10 +1,11 @@
 """What the cache holds of a repository."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
 from specchat.engine.errors import ModelError
-from specchat.engine.fetch.listing import first_files, parts_of
+from specchat.engine.fetch.listing import DIGEST, first_files, parts_of
 from specchat.engine.fetch.source import Hub
 from specchat.engine.model.files import found, read_json
 
@@ -56,4 +57,4 @@ def _commit(hub: Hub, repo: str, revision: str | None) -> Path:
     folder, commit = hub.folder(repo), revision or "main"
     with suppress(OSError, UnicodeDecodeError):
         commit = (folder / "refs" / commit).read_text(encoding="utf-8").strip()
-    return folder / "snapshots" / commit
+    return hub.snapshot(repo, commit if re.fullmatch(DIGEST, commit) else "unknown")
