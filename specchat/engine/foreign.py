@@ -20,13 +20,15 @@ class Foreign(BaseModel):
 
 Schema = TypeVar("Schema", bound=Foreign)
 POSITIVE = "a positive whole number below 2^31"
-_or_none = BeforeValidator(lambda value: value or None)
+A_NUMBER = "a positive number"
+_OR_EMPTY = BeforeValidator(lambda value: value or {})
+OR_NONE = BeforeValidator(lambda value: value or None)
 Count = Annotated[int, Field(gt=0, lt=LARGEST, description=POSITIVE)]
-MaybeCount = Annotated[Count | None, _or_none, Field(description=POSITIVE)]
+MaybeCount = Annotated[Count | None, OR_NONE, Field(description=POSITIVE)]
 """None where it is left out, null or 0."""
-Number = Annotated[float, Field(gt=0, lt=1e30, description="a positive number")]
+Number = Annotated[float, Field(gt=0, lt=1e30, description=A_NUMBER)]
 Switch = Annotated[bool, BeforeValidator(lambda value: value or False), Field(description="true or false")]
-Table = Annotated[dict[str, Any], BeforeValidator(lambda value: value or {}), Field(description="an object")]
+Table = Annotated[dict[str, Any], _OR_EMPTY, Field(default_factory=dict, description="an object")]
 """Empty where it is left out, null or false."""
 
 

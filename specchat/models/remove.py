@@ -1,5 +1,6 @@
 """Models taken off the disk. Only what came from the hub is: other programs' files are theirs, the user's are his."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +74,7 @@ def remove(hub: Hub, removal: Removal) -> int:
 def _repos(hub: Hub) -> dict[str, Any]:
     from huggingface_hub import scan_cache_dir
 
-    if not hub.cache.is_dir():
+    if not os.path.isdir(hub.cache):
         return {}
     try:
         cache = scan_cache_dir(hub.cache)

@@ -120,7 +120,9 @@ def test_a_manifest_of_another_version_is_told(places: Places, tmp_path: Path) -
         ("{", "cannot be read as JSON"),
         ("[]", "does not hold a JSON object"),
         ('{"schemaVersion": 2}', "names no weights"),
-        ('{"schemaVersion": 2, "layers": [{"mediaType": 3, "digest": "sha256:../../x"}, 7]}', "names no weights"),
+        ('{"schemaVersion": 2, "layers": [{"mediaType": "m", "digest": "sha256:../../x"}]}', "names no weights"),
+        ('{"schemaVersion": 2, "layers": [{"mediaType": 3}, 7]}', "not a list of layers"),
+        ('{"schemaVersion": [2], "layers": []}', "schemaVersion is [2], not a whole number"),
         (
             json.dumps(
                 {

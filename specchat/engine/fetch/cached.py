@@ -7,7 +7,7 @@ from pathlib import Path
 from specchat.engine.errors import ModelError
 from specchat.engine.fetch.listing import DIGEST, first_files, parts_of
 from specchat.engine.fetch.source import Hub
-from specchat.engine.model.files import found, read_json
+from specchat.engine.model.files import found, indexed
 
 INDEX = "model.safetensors.index.json"
 
@@ -41,8 +41,7 @@ def whole(folder: Path) -> bool:
             return False
         if not found(folder / INDEX):
             return any(found(path) for path in folder.glob("*.safetensors"))
-        weights = read_json(folder / INDEX).get("weight_map")
-        return isinstance(weights, dict) and all(found(folder / str(name)) for name in set(weights.values()))
+        return all(map(found, indexed(folder / INDEX)))
     except ModelError:
         return True  # it is there, and reading it tells what is wrong
 
