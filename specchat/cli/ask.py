@@ -23,6 +23,7 @@ from specchat.cli.output import Output, Problem, Progress, told
 from specchat.cli.reply import answer, load
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Finished, Generate
+from specchat.reading import TOO_LONG, read_typed
 
 
 @click.command()
@@ -121,7 +122,9 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
         try:
-            piped = sys.stdin.buffer.read().decode("utf-8-sig").rstrip("\n")
+            piped = read_typed(sys.stdin.buffer).decode("utf-8-sig").rstrip("\n")
+        except OverflowError:
+            raise Problem(TOO_LONG, ExitCode.USAGE) from None
         except UnicodeDecodeError as error:
             raise Problem(
                 f"Standard input is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv.",

@@ -8,6 +8,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.fetch.listing import DIGEST, first_files, parts_of
 from specchat.engine.fetch.source import Hub
 from specchat.engine.model.files import found, indexed
+from specchat.reading import read_text
 
 INDEX = "model.safetensors.index.json"
 
@@ -55,5 +56,5 @@ def _kept(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:
 def _commit(hub: Hub, repo: str, revision: str | None) -> Path:
     folder, commit = hub.folder(repo), revision or "main"
     with suppress(OSError, UnicodeDecodeError):
-        commit = (folder / "refs" / commit).read_text(encoding="utf-8").strip()
+        commit = read_text(folder / "refs" / commit, 1000).strip()
     return hub.snapshot(repo, commit if re.fullmatch(DIGEST, commit) else "unknown")
