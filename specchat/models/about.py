@@ -12,10 +12,10 @@ from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import INDEX, whole
 from specchat.engine.fetch.listing import PART, parts_of
 from specchat.engine.foreign import Foreign, MaybeCount, checked
+from specchat.engine.gguf.header import Header, read_header
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, read_json, stored_values
 from specchat.engine.model.settings import Quantised, Written
-from specchat.models.gguf import Header, read_header
 
 Format = Literal["safetensors", "GGUF"]
 
