@@ -94,8 +94,10 @@ def _hub_models(hub: Hub) -> Iterator[Found | str]:
     except OSError as error:
         yield f"{hub.cache} cannot be read ({error.strerror})."
         return
+    yield from _stopped(hub)
     for warning in cache.warnings:
-        yield f"In the Hugging Face cache: {one_line(str(warning), 200)}"
+        if "Snapshots dir doesn't exist" not in str(warning):  # of a download that was stopped
+            yield f"In the Hugging Face cache: {one_line(str(warning), 200)}"
     for repo in sorted(cache.repos, key=lambda repo: repo.repo_id):
         if repo.repo_type != "model":
             continue
@@ -109,6 +111,14 @@ def _hub_models(hub: Hub) -> Iterator[Found | str]:
                     yield _found(
                         revision.snapshot_path / name, shown, "Hugging Face", repo.repo_id, revision.commit_hash
                     )
+
+
+def _stopped(hub: Hub) -> Iterator[str]:
+    """Downloads that were stopped before anything was whole."""
+    for folder in sorted(hub.cache.glob("models--*")):
+        if not os.path.isdir(folder / "snapshots"):
+            repo = one_line(folder.name.removeprefix("models--").replace("--", "/"), 100)
+            yield f"{repo} is here in part: models pull {repo} goes on with it, models rm {repo} deletes it."
 
 
 def _in_folder(root: Path, origin: str) -> Iterator[Found | str]:

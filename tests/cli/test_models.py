@@ -257,3 +257,19 @@ def test_ctrl_c_stops_a_pull_and_the_same_command_goes_on(hub: LoopbackHub, tmp_
     assert "in all; the rest is here" in told
     assert (Path(folder.strip()) / "model.safetensors").read_bytes() == weights
     assert hub.sent["model.safetensors"] < len(weights) - 100_000
+
+
+def test_a_first_download_that_was_stopped_is_told_and_can_be_deleted(
+    run: Run, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    cache = Hub(hub.endpoint, tmp_path / "cache")
+    part = cache.partial("someone/large", "a" * 64)
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(5_000_000))
+    listed = run("models", "list")
+    assert "someone/large is here in part: models pull someone/large goes on with it" in listed.stderr
+    assert "Snapshots dir" not in listed.stderr
+    removed = run("models", "rm", "someone/large", "--yes")
+    assert removed.exit_code == 0, removed.stderr
+    assert "5.0 MB are free again" in removed.stdout
+    assert not cache.folder("someone/large").exists()
