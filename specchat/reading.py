@@ -20,18 +20,23 @@ def read_whole(path: Path, most: int = MOST_BYTES, *, pipes: bool = False) -> by
     Raises:
         OSError: it cannot be read, is not regular, or has more than `most` bytes.
     """
-    with open(path, "rb", opener=_at_once) as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if not (pipes or stat.S_ISREG(mode)) or stat.S_ISDIR(mode):
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-        if hasattr(os, "set_blocking"):
-            os.set_blocking(file.fileno(), True)
-        data = file.read(most + 1)
+    with _regular(path, pipes=pipes) as file:
+        mode, data = os.fstat(file.fileno()).st_mode, file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most >> 10} KiB", str(path))
     if not data and stat.S_ISFIFO(mode):
         raise OSError(errno.EPIPE, "nobody writes to this pipe", str(path))
     return data
+
+
+def read_head(path: Path, size: int) -> bytes:
+    """The first bytes of a regular file.
+
+    Raises:
+        OSError: it cannot be read, or is not regular.
+    """
+    with _regular(path) as file:
+        return file.read(size)
 
 
 def read_text(path: Path, most: int = MOST_BYTES, *, pipes: bool = False) -> str:
@@ -55,6 +60,17 @@ def read_typed(stream: BinaryIO) -> bytes:
     if len(data) > TYPED_BYTES:
         raise OverflowError
     return data
+
+
+def _regular(path: Path, *, pipes: bool = False) -> BinaryIO:
+    file = open(path, "rb", opener=_at_once)  # noqa: SIM115 (for the caller to close)
+    mode = os.fstat(file.fileno()).st_mode
+    if not (pipes or stat.S_ISREG(mode)) or stat.S_ISDIR(mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if hasattr(os, "set_blocking"):
+        os.set_blocking(file.fileno(), True)
+    return file
 
 
 def _at_once(path: str, flags: int) -> int:

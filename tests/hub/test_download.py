@@ -214,7 +214,7 @@ def test_no_room_is_told_before_anything_is_fetched(hub: Hub, monkeypatch: pytes
     monkeypatch.setattr(download, "free_room", lambda _: 1000)
     with pytest.raises(EngineError) as caught:
         pull(hub)
-    assert "The disk is too full for someone/tiny: 0.0 GB are missing" in caught.value.message
+    assert "The disk is too full for someone/tiny: 0.3 MB are missing, 1,000 bytes are free" in caught.value.message
     assert not hub.folder(REPO).exists()
 
 

@@ -221,13 +221,13 @@ WEIGHT_ANSWERS: dict[str, tuple[Words, str]] = {
     ),
     "less than announced": (lambda *_: whole(WEIGHTS[:-1]), "only in part"),
     "a longer Content-Length": (lambda *_: [head(Content_Length=1 << 50) + WEIGHTS + b"xx"], "sent more of"),
-    "a negative Content-Length": (lambda *_: [head(Content_Length=-5) + WEIGHTS], "No connection"),
+    "a negative Content-Length": (lambda *_: [head(Content_Length=-5) + WEIGHTS], "onnection to 127.0.0.1"),
     "compressed": (lambda *_: whole(gzip.compress(WEIGHTS), Content_Encoding="gzip"), "plain bytes"),
     "a bomb": (lambda *_: whole(gzip.compress(bytes(1 << 24)), Content_Encoding="gzip"), "plain bytes"),
-    "chunks of no size": (lambda *_: _chunked([b"zz\r\nxx\r\n"]), "No connection"),
+    "chunks of no size": (lambda *_: _chunked([b"zz\r\nxx\r\n"]), "onnection to 127.0.0.1"),
     "nothing at all, again and again": (lambda *_: whole(b""), "only in part"),
     "a path as the file's status": (lambda *_: [head("404 ../../x")], "has no someone/tiny"),
-    "sent on to a file": (lambda *_: [head("307 On", Location="file:///etc/passwd")], "No connection"),
+    "sent on to a file": (lambda *_: [head("307 On", Location="file:///etc/passwd")], "onnection to 127.0.0.1"),
 }
 
 

@@ -78,7 +78,7 @@ class Download:
         except Cancelled:
             raise
         except Exception as error:
-            raise failure(self._hub, self._listing.repo, error) from None
+            raise failure(self._hub, self._listing.repo, error, self._done > 0) from None
 
     def _fetch(self) -> None:
         halted = Event()  # by the user, or by the first file that fails
@@ -200,6 +200,10 @@ def check_room(hub: Hub, listing: Listing, files: Sequence[RemoteFile]) -> None:
     if needs > free:
         raise EngineError(
             "download",
-            f"The disk is too full for {listing.repo}: {needs / 1e9:.1f} GB are missing, {free / 1e9:.1f} GB are free "
+            f"The disk is too full for {listing.repo}: {_bytes(needs)} are missing, {_bytes(free)} are free "
             f"at {hub.cache}. Free some, or set HF_HOME to a roomier place.",
         )
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count:,} bytes"

@@ -13,18 +13,21 @@ FULL = (ENOSPC, EDQUOT, EFBIG)
 _UNREACHABLE = (ENETUNREACH, EHOSTUNREACH)
 
 
-def failure(hub: Hub, repo: str, error: Exception) -> EngineError:
-    """`error`, met while `repo` was looked up or fetched, as what the user is told; one that tells itself stays."""
+def failure(hub: Hub, repo: str, error: Exception, had: bool = False) -> EngineError:
+    """`error`, met while `repo` was looked up or fetched, as what the user is told; one that tells itself stays.
+
+    `had` says that some of it had come before.
+    """
     from huggingface_hub.errors import HFValidationError
 
     if isinstance(error, EngineError):
         return error
     if isinstance(error, HFValidationError):
         return ModelError(f'repo = "{repo}" is no repository\'s name, which is owner/name.')
-    return EngineError("download", _told(hub, repo, error))
+    return EngineError("download", _told(hub, repo, error, had))
 
 
-def _told(hub: Hub, repo: str, error: Exception) -> str:
+def _told(hub: Hub, repo: str, error: Exception, had: bool) -> str:
     from huggingface_hub.errors import OfflineModeIsEnabled
 
     causes = list(_causes(error))
@@ -54,6 +57,8 @@ def _told(hub: Hub, repo: str, error: Exception) -> str:
         return f"The disk is full: {repo} could not be downloaded. What was fetched is kept in {hub.cache}."
     if type(error) is TimeoutError:  # ours: something came, but not enough
         return f"{hub.host} answers too slowly where {repo} is asked for: try again later."
+    if type(error).__name__ in ("RemoteProtocolError", "ReadError", "ReadTimeout") and had:
+        return f"The connection to {hub.host} broke off, and what came of {repo} is kept: the same goes on with it."
     if among(gaierror, ConnectionError, TimeoutError) or numbered(*_UNREACHABLE) or _without_answer(error):
         return f"No connection to {hub.host}, where {repo} was looked for."
     if (local := numbered(*(c.errno for c in causes if isinstance(c, OSError) and c.errno))) is not None:
