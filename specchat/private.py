@@ -1,5 +1,6 @@
 """Files and folders that only this user may read, also those that were made otherwise."""
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -9,8 +10,15 @@ FOLDER, FILE = 0o700, 0o600
 
 
 def opener(path: str, flags: int) -> int:
-    """For `open`. A file that is made is private, and one that is there becomes so."""
-    descriptor = os.open(path, flags, FILE)
+    """For `open`. A file that is made is private, and one that is there becomes so. A pipe is not waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is a pipe.
+    """
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), FILE)
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is a pipe", path)
     tighten(descriptor)
     return descriptor
 

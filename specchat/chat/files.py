@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from specchat.clean import one_line
+from specchat.reading import read_whole
 
 MAX_BYTES = 1 << 30
 """The largest file that is read, also unpacked."""
@@ -52,7 +53,7 @@ def read(path: Path) -> bytes:
             raise ChatFileError(f"{name} is not a regular file.")
         if os.stat(path).st_size > MAX_BYTES:
             raise ChatFileError(f"{name} is over {MAX_BYTES >> 30} GiB. Split it.")
-        return path.read_bytes()
+        return read_whole(path, MAX_BYTES)
     except (OSError, ValueError) as error:
         raise ChatFileError(f"{name} cannot be read ({_reason(error)}). Check the path.") from None
 

@@ -50,7 +50,6 @@ def import_file(store: Store, path: Path, format: Format | None = None) -> Impor
         StoreError: the chats cannot be saved, or those that are there not be read.
     """
     chats, notes = read_chats(path, format)
-    chats = [_titled(chat) for chat in chats]
     name = one_line(str(path))
     imported = Imported(notes=notes)
     try:
@@ -107,7 +106,7 @@ def _of_chatgpt(parts: Iterable[bytes], name: str) -> tuple[list[WholeChat], tup
 def _usable(read: chatgpt.Read) -> tuple[list[WholeChat], tuple[str, ...]]:
     if read.problem and not read.chats:
         raise ChatFileError(read.problem)
-    return read.chats, read.notes
+    return [_titled(chat) for chat in read.chats], read.notes
 
 
 def _titled(chat: WholeChat) -> WholeChat:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.private import opener, tighten
+from specchat.reading import read_head
 
 APPLICATION_ID = 0x53504543
 """Marks the file as ours in its header."""
@@ -80,8 +81,18 @@ MIGRATIONS = (
 """Script number n brings a database of schema n to n + 1. Words of a reply are indexed once it has ended."""
 
 
+MAGIC = b"SQLite format 3\0"
+
+
 class StoreError(Exception):
-    """The database cannot be used; the message is a sentence that names the file and says what to do."""
+    """The database cannot be used; the message is a sentence that names the file and says what to do.
+
+    It may be read all the same where there is no room beside it (`full`).
+    """
+
+    def __init__(self, message: str, full: bool = False) -> None:
+        super().__init__(message)
+        self.full = full
 
 
 class Connection(sqlite3.Connection):
@@ -94,8 +105,8 @@ class Connection(sqlite3.Connection):
             raise sqlite3.DatabaseError(str(error)) from None
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Open a database.
+def connect(path: Path, alone: bool = False) -> sqlite3.Connection:
+    """Open a database; `alone` for nobody else meanwhile, which needs no file beside it.
 
     Raises:
         sqlite3.Error: it cannot be used.
@@ -103,9 +114,45 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=BUSY_S, isolation_level=None, check_same_thread=False, factory=Connection
     )
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        if alone:  # before anything else: only the first access decides it
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except sqlite3.Error:
+        connection.close()  # or its locks stay
+        raise
     return connection
+
+
+def opened(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    """Connections that read and write a database, which is made where there is none. On a full disk they are one.
+
+    Raises:
+        StoreError: as `prepare`.
+    """
+    try:
+        prepare(path)
+    except StoreError as error:
+        if not error.full or (alone := _alone(path)) is None:
+            raise
+        return alone, alone
+    return connect(path), connect(path)
+
+
+def _alone(path: Path) -> sqlite3.Connection | None:
+    """A connection to a database of the newest schema that needs no room; None where there can be none."""
+    connection = None
+    try:
+        connection = connect(path, alone=True)
+        if check(connection, path) == len(MIGRATIONS):
+            connection.execute("SELECT count(*) FROM chat").fetchone()
+            return connection
+    except (sqlite3.Error, StoreError):
+        pass
+    if connection is not None:
+        connection.close()
+    return None
 
 
 def prepare(path: Path) -> None:
@@ -123,7 +170,8 @@ def prepare(path: Path) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             _migrate(connection, path)
     except sqlite3.Error as error:
-        raise StoreError(in_words(error, path)) from None
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        raise StoreError(in_words(error, path), code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)) from None
     except OSError as error:
         raise StoreError(
             f"{path} cannot be opened ({error.strerror}). Check the permissions of the file and its folder."
@@ -187,7 +235,18 @@ def _statements(script: str) -> list[str]:
 
 
 def _make(path: Path) -> None:
-    """Make the file where there is none; what SQLite puts beside it gets its mode."""
+    """Make the file where there is none; what SQLite puts beside it gets its mode.
+
+    Raises:
+        sqlite3.Error: there is something else, which stays as it is.
+        OSError: it cannot be opened.
+    """
+    try:
+        head = read_head(path, len(MAGIC))
+    except FileNotFoundError:
+        head = b""
+    if head and head != MAGIC:
+        raise sqlite3.DatabaseError("could not decode it")
     os.close(opener(str(path), os.O_CREAT | os.O_RDWR))
 
 

@@ -14,7 +14,7 @@ from specchat.chat import rows, sql
 from specchat.chat.fork import new_key
 from specchat.chat.record import Record
 from specchat.chat.rows import ChatRow, MessageRow, WholeChat
-from specchat.chat.schema import connect, prepare, prepare_memory
+from specchat.chat.schema import opened, prepare_memory
 from specchat.chat.trace import columns, pack, record_of, unpack
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
@@ -64,8 +64,7 @@ class Store:
             prepare_memory(self._reader)
             writing = self._reader
         else:
-            prepare(path)
-            self._reader, writing = connect(path), connect(path)
+            self._reader, writing = opened(path)
         self._writer = Writer(writing, path, lambda db: sql.tidy(db, time.time() - FORGET_AFTER_S))
 
     @property

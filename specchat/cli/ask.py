@@ -24,6 +24,7 @@ from specchat.cli.reply import Outlet, answer, load
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Finished, Generate
 from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo
+from specchat.reading import TOO_LONG, read_typed
 
 if TYPE_CHECKING:
     from specchat.cli.prepare import Prepared
@@ -130,7 +131,9 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
         try:
-            piped = with_newlines(sys.stdin.buffer.read().decode("utf-8-sig")).rstrip("\n")
+            piped = with_newlines(read_typed(sys.stdin.buffer).decode("utf-8-sig")).rstrip("\n")
+        except OverflowError:
+            raise Problem(TOO_LONG, ExitCode.USAGE) from None
         except UnicodeDecodeError as error:
             raise Problem(
                 f"Standard input is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv.",

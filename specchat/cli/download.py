@@ -56,7 +56,7 @@ def fetch(ordered: "Order") -> tuple[Path, ...]:
         Problem: interrupted.
         EngineError: "download": why it failed. What was fetched is kept.
     """
-    from specchat.engine.fetch.transfer import Cancelled
+    from specchat.engine.fetch.answer import Cancelled
     from specchat.models import words
     from specchat.models.pull import Pull
 

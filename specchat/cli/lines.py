@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
+from specchat.reading import TOO_LONG, TYPED_BYTES
 
 PROMPT = "> "
 QUOTES = '"""'
@@ -33,25 +34,28 @@ class Lines:
     def __init__(self) -> None:
         self.is_terminal = sys.stdin is not None and sys.stdin.isatty()
         self._is_cut = False
+        self._read = 0
+        """Bytes of the entry so far."""
         self._screen = sys.stdout if sys.stdout is not None and sys.stdout.isatty() else sys.stderr
 
     def entries(self) -> Iterator[Entry]:
         """Until the input ends.
 
         Raises:
-            Problem: what is piped in is not UTF-8 text.
+            Problem: what is piped in is not UTF-8 text, or an entry is over TYPED_BYTES.
         """
         while (line := self._line()) is not None:
             if line.startswith(QUOTES):
                 text = self._quoted(line.removeprefix(QUOTES))
             elif line.startswith("/"):
                 yield Entry(line.strip(), is_command=True)
+                self._read = 0
                 continue
             else:
                 text = self._continued(line)
             if text.strip():
                 yield Entry(text, is_cut=self._is_cut)
-            self._is_cut = False
+            self._is_cut, self._read = False, 0
 
     def _continued(self, line: str) -> str:
         lines = [line]
@@ -76,13 +80,16 @@ class Lines:
         self._show(PROMPT)
         try:
             self._wait()
-            data = sys.stdin.buffer.readline()
+            data = sys.stdin.buffer.readline(TYPED_BYTES - self._read + 1)
         except KeyboardInterrupt:
             self._show("\n")
             raise
         if not data:
             self._show("\n")
             return None
+        self._read += len(data)
+        if self._read > TYPED_BYTES:
+            raise Problem(TOO_LONG, ExitCode.USAGE)
         if self.is_terminal and sys.platform != "win32" and len(data.rstrip(b"\n")) >= LONGEST:
             self._is_cut = True
         try:

@@ -1,5 +1,6 @@
 """What the `models` commands share: the pairs, the models of this machine, and questions."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ def source_named(name: str, library: "Library") -> "ModelSource":
     from specchat.models.drafts import source_of
 
     path = Path(name).expanduser()
-    if path.exists():
+    if os.path.exists(path):
         return ModelSource(path=str(path.absolute()))
     for found in library.models:
         if name == found.about.name:

@@ -7,6 +7,7 @@ from pathlib import Path
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
 from specchat.engine.options import Message
+from specchat.reading import read_text
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def read_prompts(path: Path) -> list[ChatPrompt]:
         Problem: the file cannot be read or holds something else, with the line.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise Problem(f"{path} cannot be read ({reason}). Check the path.", ExitCode.USAGE) from None
@@ -50,7 +51,7 @@ def read_prompts(path: Path) -> list[ChatPrompt]:
             turns = data.get("messages") or [{"role": "user", "content": data["turns"][0]}]
             name = str(data.get("id") or data.get("question_id") or number)
             messages = tuple(Message(turn["role"], str(turn["content"])) for turn in turns)
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise Problem(
                 f'{path}, line {number}: expected a JSON object with "messages" or "turns".', ExitCode.USAGE
             ) from None

@@ -139,6 +139,9 @@ def _run() -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
+    except MemoryError:
+        click.echo("Error: Memory ran out. Close other programs, or choose a smaller pair.", err=True)
+        return ExitCode.MEMORY
     except Exception as error:
         click.echo(f"Error: {_unexpected(error)}", err=True)
         return ExitCode.ERROR

@@ -1,5 +1,6 @@
 """Files that commands write."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ class Writable(click.ParamType[Path]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(value)
-        if path.is_dir():
+        if os.path.isdir(path):
             self.fail(f"{path} is a folder. Give a file.", param, ctx)
-        if not path.absolute().parent.is_dir():
+        if not os.path.isdir(path.absolute().parent):
             self.fail(f"{path} cannot be written: there is no folder {path.absolute().parent}.", param, ctx)
         return path
 

@@ -7,7 +7,12 @@ from typing import Any, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
+from specchat.clean import one_line
 from specchat.config.errors import ConfigError, nearest
+from specchat.engine.foreign import shown
+
+MOST_TOLD = 10
+"""Mistakes of a file that are told at once."""
 
 
 class Table(BaseModel):
@@ -37,14 +42,14 @@ def checked(model: type[Table], data: Mapping[str, Any], path: Path) -> dict[str
     try:
         return model.model_validate(data).model_dump(by_alias=True, exclude_unset=True)
     except ValidationError as error:
-        mistakes = " ".join(_mistake(model, data, dict(mistake)) for mistake in error.errors(include_url=False))
+        mistakes = " ".join(_mistake(model, data, dict(one)) for one in error.errors(include_url=False)[:MOST_TOLD])
         raise ConfigError(f"{path}: {mistakes}") from None
 
 
 def _mistake(model: type[Table], data: Mapping[str, Any], error: dict[str, Any]) -> str:
     location = tuple(part for part in error["loc"] if part != "[key]")
     where = _key(location) + _owner(data, location)
-    word, message = str(error["input"]), error["msg"]
+    word, message = shown(error["input"]).strip("'"), error["msg"]
     match error["type"]:
         case "extra_forbidden":
             return f"{where} is not a known key.{nearest(str(location[-1]), _keys(model, location[:-1]))}"
@@ -54,11 +59,11 @@ def _mistake(model: type[Table], data: Mapping[str, Any], error: dict[str, Any])
             text = str(error["ctx"]["error"])
             return f"{where}{' ' if text.startswith('should') else ': '}{text}"
         case "literal_error" if known := re.findall("'([^']*)'", message):
-            return f"{where} must be {_either(known)}, not {error['input']!r}.{nearest(word, known)}"
+            return f"{where} must be {_either(known)}, not {shown(error['input'])}.{nearest(word, known)}"
         case _:
             expected = message.removeprefix("Input should be ").removeprefix("String should ")
             expected = re.sub("a valid dictionary.*", "a table", expected)
-            return f"{where} should be {expected}, not {error['input']!r}."
+            return f"{where} should be {expected}, not {shown(error['input'])}."
 
 
 def _key(location: tuple[str | int, ...]) -> str:
@@ -66,7 +71,7 @@ def _key(location: tuple[str | int, ...]) -> str:
     path = ""
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
-    return path
+    return one_line(path, 120)
 
 
 def _owner(data: Any, location: tuple[str | int, ...]) -> str:
@@ -78,7 +83,7 @@ def _owner(data: Any, location: tuple[str | int, ...]) -> str:
         except (LookupError, TypeError):
             break
         if isinstance(part, int) and isinstance(data, dict) and isinstance(data.get("id"), str):
-            owner = f" (pair {data['id']})"
+            owner = f" (pair {one_line(data['id'], 60)})"
     return owner
 
 

@@ -13,8 +13,11 @@ class ConfigError(EngineError):
         super().__init__("config", message)
 
 
+LONGEST_WORD = 100
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A question that offers the known word closest to `word`, with a space before it; empty when none is close."""
     by_folded = {option.casefold(): option for option in known}
-    close = get_close_matches(word.casefold(), by_folded, n=1)
+    close = get_close_matches(word[:LONGEST_WORD].casefold(), by_folded, n=1)
     return f' Did you mean "{by_folded[close[0]]}"?' if close else ""

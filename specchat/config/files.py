@@ -1,8 +1,6 @@
 """TOML files, read; a user's file is checked, whatever ships with specchat was by its tests."""
 
-import errno
-import os
-import stat
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,12 @@ from typing import Any
 from specchat.config.errors import ConfigError
 from specchat.config.kinds import Kind
 from specchat.config.paths import is_shipped
+from specchat.reading import read_text
+
+MOST_BYTES = 1 << 18
+"""Of a configuration file; it has room for some 1,000 pairs."""
+_DEEP = re.compile(r"""^[ \t\[]*(?:[\w"'-]+[.]){100}""", re.MULTILINE)
+"""A key of so many parts that reading it would take minutes: the time grows with the square of their number."""
 
 
 def read_tables(path: Path, kind: Kind, *, optional: bool = False) -> dict[str, Any]:
@@ -34,7 +38,10 @@ def read_toml(path: Path, *, optional: bool = False) -> dict[str, Any]:
         ConfigError: the file is missing, unreadable or not TOML; a syntax error is told with its line.
     """
     try:
-        return tomllib.loads(_read(path))
+        text = read_text(path, MOST_BYTES, pipes=True)
+        if _DEEP.search(text):
+            raise RecursionError
+        return tomllib.loads(text)
     except (FileNotFoundError, NotADirectoryError):
         if optional:
             return {}
@@ -49,18 +56,3 @@ def read_toml(path: Path, *, optional: bool = False) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: it holds a number that is too long.") from None
     except RecursionError:
         raise ConfigError(f"{path} is not valid TOML: it is nested too deeply.") from None
-
-
-def _read(path: Path) -> str:
-    """All of a file; a pipe is read as well, but not waited for where nobody writes to it."""
-    with open(path, encoding="utf-8-sig", opener=_open) as file:
-        if hasattr(os, "set_blocking"):
-            os.set_blocking(file.fileno(), True)
-        text = file.read()
-        if not text and stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EPIPE, "nobody writes to this pipe")
-        return text
-
-
-def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

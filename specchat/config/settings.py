@@ -13,6 +13,7 @@ from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
 from specchat.config.paths import made_folder
 from specchat.engine.options import Acceptance, ContextPolicy
+from specchat.reading import read_text
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def save_setting(path: Path, key: str, value: str | bool) -> None:
     from specchat.config.tables import SettingsTable
 
     before = read_tables(path, "settings", optional=True)
-    text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+    text = read_text(path) if path.exists() else ""
     line = f"{key} = {json.dumps(value, ensure_ascii=False)}"
     pattern = re.compile(rf"^{re.escape(key)}\s*=.*$", re.MULTILINE)
     text = pattern.sub(lambda _: line, text, count=1) if pattern.search(text) else f"{line}\n{text}"

@@ -1,5 +1,6 @@
 """Where a model's files are: a local folder, the Hugging Face cache, or a download into it."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def locate(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
     """
     if source.path is not None:
         folder = Path(source.path).expanduser()
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
         return folder
     if source.repo is None:

@@ -1,5 +1,7 @@
 """When memory ran out: how that is recognised without torch, and what to tell."""
 
+from errno import ENOMEM
+
 from specchat.engine.api import Count, Generate, Load
 from specchat.engine.pair import PairSpec
 
@@ -8,12 +10,17 @@ LEAST_CONTEXT = 1024
 SAYINGS = ("out of memory", "not enough memory", "can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED")
 """Words of torch's allocators, the system, CUDA, cuBLAS and Triton, all in plain RuntimeErrors."""
 
+UNMAPPED = "failed to map segment"
+"""The system's words where a library finds no room."""
+
 
 def ran_out(error: Exception) -> bool:
     """Whether `error` says that main memory or a GPU's ran out."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, OSError) and error.errno == ENOMEM)
+        or (isinstance(error, ImportError) and UNMAPPED in str(error))
         or (isinstance(error, RuntimeError) and any(saying in str(error) for saying in SAYINGS))
     )
 

@@ -1,18 +1,21 @@
 """What a model is, told from its headers alone."""
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import Field
 
 from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.fetch.cached import INDEX, weights, whole
 from specchat.engine.fetch.listing import PART, parts_of
+from specchat.engine.foreign import Foreign, MaybeCount, checked
+from specchat.engine.gguf.header import Header, read_header
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, read_json, stored_values
-from specchat.models.gguf import Header, read_header
+from specchat.engine.model.settings import Quantised, Written
 
 Format = Literal["safetensors", "GGUF"]
 
@@ -67,17 +70,18 @@ def about_folder(folder: Path, name: str) -> About:
         foreign = True
     except ModelError as error:
         why_not = error.message.removeprefix(f"{path}: ")
-    quantised = raw.get("quantization_config")
+    told = checked(_Told, raw, str(path))
+    method, inner = told.quantization_config, told.text_config or told
     return About(
         name=name,
         place=folder,
         format="safetensors",
         size=sum(path.stat().st_size for path in files),
-        architecture=one_line(str(raw.get("model_type", "")), 40),
+        architecture=one_line(told.model_type or "", 40),
         parameters=config.parameters() if config else sum(map(stored_values, files)),
-        quant=_method(quantised) if quantised else _dtype(raw),
-        context=config.context if config else _whole(raw, "max_position_embeddings"),
-        layers=config.layers if config else _whole(raw, "num_hidden_layers"),
+        quant=_method(method) if method else one_line(told.dtype or told.torch_dtype or "", 20),
+        context=config.context if config else told.max_position_embeddings or inner.max_position_embeddings or 0,
+        layers=config.layers if config else told.num_hidden_layers or inner.num_hidden_layers or 0,
         config=config,
         foreign=foreign,
         why_not=why_not,
@@ -128,21 +132,19 @@ def _header(path: Path, changed: int, size: int) -> Header:
     return read_header(path)
 
 
-def _method(settings: Any) -> str:
-    if not isinstance(settings, dict):
-        return one_line(json.dumps(settings), 20)
-    if settings.get("load_in_8bit"):
+def _method(settings: Quantised) -> str:
+    if settings.load_in_8bit:
         return "int8"
-    if settings.get("load_in_4bit"):
-        return one_line(str(settings.get("bnb_4bit_quant_type", "fp4")), 20)
-    return one_line(str(settings.get("quant_method", "quantised")), 20)
+    return one_line(settings.bnb_4bit_quant_type if settings.load_in_4bit else settings.quant_method, 20)
 
 
-def _dtype(raw: dict[str, Any]) -> str:
-    return one_line(str(raw.get("dtype") or raw.get("torch_dtype") or ""), 20)
+class _Sizes(Foreign):
+    max_position_embeddings: MaybeCount = None
+    num_hidden_layers: MaybeCount = None
 
 
-def _whole(raw: dict[str, Any], key: str) -> int:
-    inner = raw.get("text_config")
-    value = raw.get(key, inner.get(key) if isinstance(inner, dict) else None)
-    return value if isinstance(value, int) and 0 < value < 1 << 31 else 0
+class _Told(Written, _Sizes):
+    """What is told of a checkpoint that our own decoder may not run."""
+
+    model_type: str | None = Field(None, description="a text")
+    text_config: _Sizes | None = Field(None, description="an object")

@@ -1,5 +1,6 @@
 """A pair for the user's models.toml, from a target and a draft: looked at, named and written."""
 
+import os
 from pathlib import Path
 
 from specchat.config.catalog import Catalog
@@ -29,6 +30,6 @@ def add(
 
 def _title(source: ModelSource, named: str) -> str:
     """A model's name for people: of its folder or file, or as it was `named` where that is neither."""
-    label = source.label if source.repo or Path(named).expanduser().exists() else named
+    label = source.label if source.repo or os.path.exists(Path(named).expanduser()) else named
     name = Path(label).name
     return Path(PART.sub(r"\1.gguf", name)).stem if name.endswith(".gguf") else name

@@ -1,5 +1,6 @@
 """Whether a target and a draft can run and fit together, from their settings alone: the weights need not be here."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from specchat.engine.fetch.cached import cached
 from specchat.engine.fetch.download import Download
 from specchat.engine.fetch.listing import Listing, look_up, needed
 from specchat.engine.fetch.source import Hub
+from specchat.engine.foreign import checked
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.files import read_json
+from specchat.engine.model.settings import Written
 from specchat.engine.model.tokenizer import Tokenizer, same_tokens
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.models.about import About, about_folder, about_gguf
@@ -72,7 +75,8 @@ def _about(folder: Path) -> About:
     try:
         return about_folder(folder, folder.name)
     except ModelError:
-        dtype = str(raw.get("dtype") or raw.get("torch_dtype") or "")
+        told = checked(Written, raw, str(folder / "config.json"))
+        dtype = told.dtype or told.torch_dtype or ""
         return About(folder.name, folder, "safetensors", 0, config=config, quant=dtype, layers=config.layers)
 
 
@@ -80,7 +84,7 @@ def _settings(hub: Hub, source: ModelSource) -> tuple[Path, str]:
     """A folder with the settings and the tokenizer, and the licence where the hub was asked."""
     if source.repo is None:
         folder = Path(source.path or "").expanduser()
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
         return folder, ""
     there = cached(hub, source.repo, source.revision)

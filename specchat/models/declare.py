@@ -17,6 +17,7 @@ from specchat.config.files import read_toml
 from specchat.config.paths import made_folder, shipped
 from specchat.engine.pair import ModelSource
 from specchat.engine.strategies import Head
+from specchat.reading import read_text
 
 Table = Mapping[str, Any]
 Named = tuple[ModelSource, str]
@@ -143,8 +144,8 @@ def _read(path: Path) -> tomlkit.TOMLDocument:
         return tomlkit.parse("schema = 1\n\n")
     load_catalog(path)  # says what is wrong with it
     try:
-        return tomlkit.parse(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
+        return tomlkit.parse(read_text(path))
+    except (OSError, UnicodeDecodeError, TOMLKitError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be changed ({error}). Change it by hand.") from None
 
 

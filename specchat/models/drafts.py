@@ -7,9 +7,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from pydantic import Field
 
 from specchat.engine.errors import ModelError
-from specchat.engine.model.files import parsed, read_text
+from specchat.engine.foreign import Foreign
+from specchat.engine.model.files import LONGEST_TOKENIZER, read
 from specchat.engine.pair import ModelSource
 from specchat.models.about import About
 from specchat.models.library import Found, Library
@@ -112,6 +116,17 @@ def _to_fetch(target: About) -> Iterator[Proposal]:
             yield Proposal(repo, ModelSource(repo=repo), parameters, None)
 
 
+class _Model(Foreign):
+    vocab: dict[str, int] | list[Any] | None = Field(None, description="an object of numbers, or a list")
+
+
+class _Tokenizer(Foreign):
+    """Of a tokenizer.json what gives tokens their numbers."""
+
+    model: _Model = Field(description="an object")
+    added_tokens: list[Any] | None = Field(None, description="a list")
+
+
 _vocabularies: dict[tuple[Path, int], int] = {}
 
 
@@ -123,9 +138,6 @@ def _vocabulary(folder: Path) -> int:
     except OSError:
         raise ModelError("it has no tokenizer.json") from None
     if (path, changed) not in _vocabularies:
-        data = parsed(read_text(path), str(path))
-        model = data.get("model") if isinstance(data, dict) else None
-        tokens = model.get("vocab") if isinstance(model, dict) else None
-        added = data.get("added_tokens") if isinstance(data, dict) else None
-        _vocabularies[path, changed] = hash(json.dumps([tokens, added], sort_keys=True))
+        told = read(path, _Tokenizer, LONGEST_TOKENIZER)
+        _vocabularies[path, changed] = hash(json.dumps([told.model.vocab, told.added_tokens], sort_keys=True))
     return _vocabularies[path, changed]

@@ -72,13 +72,13 @@ def look(places: Places) -> Library:
 def _all(places: Places) -> Iterator[Found | str]:
     yield from _hub_models(places.hub)
     for folder in places.lm_studio:
-        if folder.is_dir():
+        if os.path.isdir(folder):
             yield from _in_folder(folder, "LM Studio")
-    if places.ollama is not None and places.ollama.is_dir():
+    if places.ollama is not None and os.path.isdir(places.ollama):
         for about in ollama_models(places.ollama):
             yield about if isinstance(about, str) else Found(about, "Ollama")
     for folder in places.own:
-        if folder.is_dir():
+        if os.path.isdir(folder):
             yield from _in_folder(folder, "your folder")
         else:
             yield f"{folder}, of model_folders, is not a folder."
@@ -87,15 +87,17 @@ def _all(places: Places) -> Iterator[Found | str]:
 def _hub_models(hub: Hub) -> Iterator[Found | str]:
     from huggingface_hub import scan_cache_dir
 
-    if not hub.cache.is_dir():
+    if not os.path.isdir(hub.cache):
         return
     try:
         cache = scan_cache_dir(hub.cache)
     except OSError as error:
         yield f"{hub.cache} cannot be read ({error.strerror})."
         return
+    yield from _stopped(hub)
     for warning in cache.warnings:
-        yield f"In the Hugging Face cache: {one_line(str(warning), 200)}"
+        if "Snapshots dir doesn't exist" not in str(warning):  # of a download that was stopped
+            yield f"In the Hugging Face cache: {one_line(str(warning), 200)}"
     for repo in sorted(cache.repos, key=lambda repo: repo.repo_id):
         if repo.repo_type != "model":
             continue
@@ -109,6 +111,14 @@ def _hub_models(hub: Hub) -> Iterator[Found | str]:
                     yield _found(
                         revision.snapshot_path / name, shown, "Hugging Face", repo.repo_id, revision.commit_hash
                     )
+
+
+def _stopped(hub: Hub) -> Iterator[str]:
+    """Downloads that were stopped before anything was whole."""
+    for folder in sorted(hub.cache.glob("models--*")):
+        if not os.path.isdir(folder / "snapshots"):
+            repo = one_line(folder.name.removeprefix("models--").replace("--", "/"), 100)
+            yield f"{repo} is here in part: models pull {repo} goes on with it, models rm {repo} deletes it."
 
 
 def _in_folder(root: Path, origin: str) -> Iterator[Found | str]:
@@ -149,4 +159,6 @@ def _found(place: Path, name: str, origin: str, repo: str = "", revision: str = 
         return error.message
     except OSError as error:
         return f"{place} cannot be read ({error.strerror})."
+    except Exception as error:  # whatever it is, it does not hide the other models
+        return f"{place} cannot be read: {one_line(f'{type(error).__name__}: {error}')}."
     return Found(about, origin, repo, revision)

@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+from pydantic import Field
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
-from specchat.engine.model.files import read_json
+from specchat.engine.foreign import Foreign
+from specchat.engine.model.files import found, read
 from specchat.models.about import About, about_gguf
 
 VERSION = 2
@@ -19,6 +21,17 @@ VERSION = 2
 KIND = "application/vnd.ollama.image."
 _DIGEST = re.compile("sha256:([0-9a-f]{64})")
 _LICENCE_LETTERS = 4000
+LONGEST_MANIFEST = 1 << 20
+
+
+class _Layer(Foreign):
+    mediaType: str = ""
+    digest: str = ""
+
+
+class _Manifest(Foreign):
+    schemaVersion: int = Field(description="a whole number")
+    layers: list[_Layer] = Field([], max_length=1024, description="a list of layers")
 
 
 def ollama_models(folder: Path) -> Iterator[About | str]:
@@ -37,6 +50,8 @@ def ollama_models(folder: Path) -> Iterator[About | str]:
             yield f"Ollama's {name}: {error.message}"
         except OSError as error:
             yield f"Ollama's {name}: {path} cannot be read ({error.strerror})."
+        except Exception as error:  # whatever it is, it does not hide the other models
+            yield f"Ollama's {name}: {path} cannot be read: {one_line(f'{type(error).__name__}: {error}')}."
 
 
 def _name(path: Path) -> str:
@@ -47,11 +62,14 @@ def _name(path: Path) -> str:
 
 
 def _model(folder: Path, path: Path, name: str) -> About:
-    manifest = read_json(path)
-    version = manifest.get("schemaVersion")
-    if version != VERSION:
-        raise ModelError(f"{path} is a manifest of version {one_line(repr(version), 20)}, and only {VERSION} is read.")
-    layers = {kind: blob for layer in _layers(manifest) if (blob := _blob(folder, layer)) and (kind := _kind(layer))}
+    manifest = read(path, _Manifest, LONGEST_MANIFEST)
+    if manifest.schemaVersion != VERSION:
+        raise ModelError(f"{path} is a manifest of version {manifest.schemaVersion}, and only {VERSION} is read.")
+    layers = {
+        layer.mediaType.removeprefix(KIND): folder / "blobs" / f"sha256-{digest[1]}"
+        for layer in manifest.layers
+        if (digest := _DIGEST.fullmatch(layer.digest))
+    }
     if "model" not in layers:
         raise ModelError(f"{path} names no weights. Pull the model again.")
     if "adapter" in layers:
@@ -61,25 +79,13 @@ def _model(folder: Path, path: Path, name: str) -> About:
     return replace(about, licence=licence)
 
 
-def _layers(manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    layers = manifest.get("layers")
-    yield from (layer for layer in layers if isinstance(layer, dict)) if isinstance(layers, list) else ()
-
-
-def _kind(layer: dict[str, Any]) -> str:
-    return str(layer.get("mediaType", "")).removeprefix(KIND)
-
-
-def _blob(folder: Path, layer: dict[str, Any]) -> Path | None:
-    digest = _DIGEST.fullmatch(str(layer.get("digest", "")))
-    return folder / "blobs" / f"sha256-{digest[1]}" if digest else None
-
-
 def _licence(blob: Path) -> str:
     """The title of a licence's text."""
     try:
+        if not found(blob):
+            return ""
         with open(blob, encoding="utf-8", errors="replace") as file:
             lines = file.read(_LICENCE_LETTERS).splitlines()
-    except OSError:
+    except (OSError, ModelError):  # the model runs without it
         return ""
     return one_line(next((line for line in lines if line.strip()), ""), 40)

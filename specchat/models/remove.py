@@ -1,8 +1,11 @@
 """Models taken off the disk. Only what came from the hub is: other programs' files are theirs, the user's are his."""
 
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 from specchat.config.catalog import Catalog
 from specchat.engine.errors import EngineError
@@ -21,13 +24,11 @@ class Removal:
 def removal(hub: Hub, repos: Sequence[str], catalog: Catalog, but: str = "") -> Removal:
     """What removing `repos` would free; one that a pair other than `but` drafts with, and has its target for, stays.
 
-    Raises:
-        EngineError: "download": the cache cannot be read.
+    A download that was stopped counts as the rest does.
     """
-    held = _repos(hub)
     going, kept = [], []
     for repo in dict.fromkeys(repos):
-        if repo not in held:
+        if not _is_here(hub, repo):
             kept.append(f"{repo} is not here.")
             continue
         users = [
@@ -35,13 +36,13 @@ def removal(hub: Hub, repos: Sequence[str], catalog: Catalog, but: str = "") -> 
             for pair in catalog.pairs
             if pair.id != but
             and repo in [source.repo for source in pair.spec.sources]
-            and (pair.spec.target.repo in held or pair.spec.target.path is not None)
+            and (pair.spec.target.path is not None or _is_here(hub, pair.spec.target.repo or ""))
         ]
         if but and users:
             kept.append(f"{repo} stays: {users[0]} uses it.")
         else:
             going.append(repo)
-    return Removal(tuple(going), sum(held[repo].size_on_disk for repo in going), tuple(kept))
+    return Removal(tuple(going), sum(_size(hub.folder(repo)) for repo in going), tuple(kept))
 
 
 def remove(hub: Hub, removal: Removal) -> int:
@@ -50,33 +51,32 @@ def remove(hub: Hub, removal: Removal) -> int:
     Raises:
         EngineError: "download": a file cannot be deleted.
     """
-    from huggingface_hub import scan_cache_dir
-
-    held = _repos(hub)
-    size: int = sum(held[repo].size_on_disk for repo in removal.repos if repo in held)
-    commits = [revision.commit_hash for repo in removal.repos if repo in held for revision in held[repo].revisions]
-    try:
-        scan_cache_dir(hub.cache).delete_revisions(*commits).execute()
-        for repo in removal.repos:
-            for part in (hub.folder(repo) / "blobs").glob("*.incomplete"):
-                size += part.stat().st_size
-                part.unlink()
-    except OSError as error:
-        raise EngineError("download", f"{error.filename} cannot be deleted ({error.strerror}).") from None
-    if left := [repo for repo in removal.repos if repo in _repos(hub)]:
-        raise EngineError(
-            "download", f"{left[0]} could not be deleted from {hub.cache}. Check that you may write there."
-        )
-    return size
+    freed = 0
+    for repo in removal.repos:
+        folder = hub.folder(repo)
+        size = _size(folder)
+        try:
+            shutil.rmtree(folder)
+            shutil.rmtree(hub.lock(repo, "").parent, ignore_errors=True)
+        except OSError as error:
+            raise EngineError(
+                "download", f"{error.filename or folder} cannot be deleted ({error.strerror or error})."
+            ) from None
+        freed += size
+    return freed
 
 
-def _repos(hub: Hub) -> dict[str, Any]:
-    from huggingface_hub import scan_cache_dir
+def _is_here(hub: Hub, repo: str) -> bool:
+    return bool(repo) and os.path.isdir(hub.folder(repo))
 
-    if not hub.cache.is_dir():
-        return {}
-    try:
-        cache = scan_cache_dir(hub.cache)
-    except OSError as error:
-        raise EngineError("download", f"{hub.cache} cannot be read ({error.strerror}).") from None
-    return {repo.repo_id: repo for repo in cache.repos if repo.repo_type == "model"}
+
+def _size(folder: Path) -> int:
+    """Bytes of the files in a folder; links take none."""
+    return sum(_sizes(folder))
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    for here, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                yield 0 if os.path.islink(path := os.path.join(here, name)) else os.stat(path).st_size

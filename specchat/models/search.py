@@ -3,13 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import Field
+
 from specchat.clean import one_line
-from specchat.engine.errors import EngineError
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.fetch.answer import LISTING_BYTES, Answer
 from specchat.engine.fetch.failures import failure
-from specchat.engine.fetch.listing import PATIENCE_S
 from specchat.engine.fetch.source import Hub
+from specchat.engine.foreign import Foreign, checked, parsed
 
 MOST = 20
+PATIENCE_S = 10.0
+"""Seconds that a hub has to answer."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,7 @@ def search(hub: Hub, words: str) -> tuple[Hit, ...]:
     Raises:
         EngineError: "download": the hub does not answer.
     """
-    from huggingface_hub import ModelInfo, get_session
     from huggingface_hub.errors import OfflineModeIsEnabled
-    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
 
     asked: Mapping[str, str | int | Sequence[str]] = {
         "search": words,
@@ -42,27 +45,44 @@ def search(hub: Hub, words: str) -> tuple[Hit, ...]:
         "expand": ["downloads", "gated", "tags", "safetensors"],
     }
     try:
-        # Once: `HfApi.list_models` tries again for half a minute, and says so on the screen.
-        answer = get_session().get(
-            f"{hub.endpoint}/api/models", params=asked, headers=build_hf_headers(), timeout=PATIENCE_S
-        )
-        hf_raise_for_status(answer)
-        return tuple(_hit(ModelInfo(**found)) for found in answer.json())  # type: ignore[no-untyped-call]
+        with Answer(hub, f"{hub.endpoint}/api/models", asked, within_s=PATIENCE_S) as answer:
+            body = answer.body(LISTING_BYTES)
     except OfflineModeIsEnabled:
         raise EngineError("download", f"HF_HUB_OFFLINE keeps {hub.host} from being searched. Unset it.") from None
     except Exception as error:  # errors of the library do not share one base class
         raise failure(hub, words, error) from None
+    where = f"What {hub.host} found"
+    try:
+        hits = checked(_Hits, {"hits": parsed(body, where)}, where).hits
+    except ModelError as error:
+        raise EngineError("download", error.message) from None
+    return tuple(map(_hit, hits))
 
 
-def _hit(model: object) -> Hit:
-    tags = [str(tag) for tag in getattr(model, "tags", None) or ()]
+class _Weights(Foreign):
+    total: int = 0
+
+
+class _Model(Foreign):
+    id: str
+    downloads: int = 0
+    gated: bool | str | None = None
+    tags: list[str] | None = None
+    safetensors: _Weights | None = None
+
+
+class _Hits(Foreign):
+    hits: list[_Model] = Field(description="a list of models")
+
+
+def _hit(model: _Model) -> Hit:
+    tags = model.tags or []
     licences = [tag.partition(":")[2] for tag in tags if tag.startswith("license:")]
-    weights = getattr(model, "safetensors", None)
     return Hit(
-        repo=one_line(str(getattr(model, "id", "")), 100),
-        downloads=int(getattr(model, "downloads", None) or 0),
-        parameters=int(getattr(weights, "total", 0) or 0),
+        repo=one_line(model.id, 100),
+        downloads=model.downloads,
+        parameters=model.safetensors.total if model.safetensors else 0,
         licence=one_line(next(iter(licences), ""), 40),
-        gated=bool(getattr(model, "gated", False)),
+        gated=bool(model.gated),
         format="GGUF" if "gguf" in tags else "safetensors" if "safetensors" in tags else "",
     )

@@ -1,5 +1,6 @@
 """Which GGUF file of a repository or a folder is meant."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def chosen(hub: Hub, source: ModelSource, file: str | None = None) -> ModelSourc
     if source.repo is not None:
         return _of_repo(hub, source, source.repo, file)
     path = Path(source.path or "").expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):
         return _of_folder(source, path, file)
     if file is not None:
         raise ModelError(f"{path} is a file already: leave --file out.")
@@ -60,7 +61,7 @@ def _of_folder(source: ModelSource, folder: Path, file: str | None) -> ModelSour
             raise ModelError(f"{folder} has no {file}, or not all parts of it.")
         return replace(source, path=str(folder / _first(file)))
     files = first_files(names)
-    if not files or (folder / "config.json").exists():
+    if not files or os.path.exists(folder / "config.json"):
         return source
     if len(files) > 1:
         some = ", ".join(files[:NAMED]) + (", ..." if len(files) > NAMED else "")

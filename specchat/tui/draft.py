@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specchat.attachments import Attachment
 from specchat.private import FOLDER, opener
+from specchat.reading import read_whole
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ def keep(path: Path, draft: Draft) -> None:
 def take(path: Path) -> Draft:
     """The draft that the last run kept, once; an empty one where there is nothing that can be read."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_whole(path))
         path.unlink()
         return Draft(str(data["text"]), {int(number): str(text) for number, text in data["pastes"].items()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Draft()

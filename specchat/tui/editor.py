@@ -10,6 +10,8 @@ from tempfile import TemporaryDirectory
 
 from textual.app import App, SuspendNotSupported
 
+from specchat.reading import read_text
+
 _FALLBACKS = ("nano", "vim", "vi", "micro", "emacs")
 
 
@@ -54,7 +56,7 @@ def edit_text(app: App[None], text: str, suffix: str = ".md") -> str | None:
         if code:
             raise EditorError(f"{command[0]} ended with code {code}; nothing was taken from it")
         try:
-            edited = path.read_text(encoding="utf-8")
+            edited = read_text(path)
         except (OSError, UnicodeDecodeError):
             raise EditorError(f"{command[0]} left no readable text; nothing was taken from it") from None
     if edited.endswith("\n") and not text.endswith("\n"):

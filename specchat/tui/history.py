@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from specchat.private import FOLDER, opener
+from specchat.reading import read_whole
 
 _KEPT = 500
 _LONGEST = 20_000
@@ -87,14 +88,14 @@ class PromptHistory:
 
 def _read(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_whole(path).decode("utf-8", "replace").splitlines()
     except OSError:
         return []
     prompts = []
     for line in lines[-_KEPT:]:
         try:
             prompt = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(prompt, str):
             prompts.append(prompt)

@@ -374,3 +374,16 @@ def test_line_ends_of_other_systems_are_newlines(run: Run, engines: list[FakeEng
     assert "\r" not in content
     assert "one\ntwo\n\n" in content
     assert "three\nfour\n" in content
+
+
+def test_more_than_any_model_reads_is_refused_at_once(run: Run, engines: list[FakeEngine]) -> None:
+    for command, text in (
+        (("ask", "Why?"), "x" * 4_000_001),
+        (("--plain",), "x" * 4_000_001),
+        (("--plain",), '"""\n' + "line\n" * 800_000),
+        (("--plain",), "line\\\n" * 700_000),
+    ):
+        result = run(*command, input=text)
+        assert result.exit_code == ExitCode.USAGE
+        assert result.stderr.endswith("Error: Standard input holds over 4 MB. Give the part of it that matters.\n")
+    assert not any(isinstance(request, Generate) for engine in engines for request in engine.requests)

@@ -13,10 +13,9 @@ import pytest
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.engine.errors import EngineError
-from specchat.engine.fetch.listing import PATIENCE_S
 from specchat.engine.fetch.source import Hub
 from specchat.models import machine
-from specchat.models.search import search
+from specchat.models.search import PATIENCE_S, search
 from tests.cli.conftest import BIG, OTHER, SMALL, Run, configure, own
 from tests.engine.tiny import SPECIAL, checkpoint
 from tests.hub.server import LoopbackHub, sha256
@@ -261,3 +260,19 @@ def test_ctrl_c_stops_a_pull_and_the_same_command_goes_on(hub: LoopbackHub, tmp_
     assert "in all; the rest is here" in told
     assert (Path(folder.strip()) / "model.safetensors").read_bytes() == weights
     assert hub.sent["model.safetensors"] < len(weights) - 100_000
+
+
+def test_a_first_download_that_was_stopped_is_told_and_can_be_deleted(
+    run: Run, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    cache = Hub(hub.endpoint, tmp_path / "cache")
+    part = cache.partial("someone/large", "a" * 64)
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(5_000_000))
+    listed = run("models", "list")
+    assert "someone/large is here in part: models pull someone/large goes on with it" in listed.stderr
+    assert "Snapshots dir" not in listed.stderr
+    removed = run("models", "rm", "someone/large", "--yes")
+    assert removed.exit_code == 0, removed.stderr
+    assert "5.0 MB are free again" in removed.stdout
+    assert not cache.folder("someone/large").exists()

@@ -301,9 +301,9 @@ BAD: list[tuple[Head, Spoil, str]] = [
     ("eagle3", told(draft_vocab_size=100), "tensor d2t is torch.int64 [120], not whole numbers [100]"),
     ("eagle3", told(draft_vocab_size=VOCAB + 1), f"draft_vocab_size is {VOCAB + 1}, and the target has {VOCAB}"),
     ("eagle3", told(eagle_aux_hidden_state_layer_ids=[1, 2, 9]), "layer_ids is [1, 2, 9], and the target has 4 layers"),
-    ("eagle3", told(eagle_aux_hidden_state_layer_ids="x"), "layer_ids is x"),
+    ("eagle3", told(eagle_aux_hidden_state_layer_ids="x"), "layer_ids is 'x', not a list of layers"),
     ("eagle3", told(eagle_config={"use_last_layernorm": False}), "use_last_layernorm is not true"),
-    ("eagle3", told(eagle_config=[1]), "eagle_config or transformer_layer_config is not an object"),
+    ("eagle3", told(eagle_config=[1]), "eagle_config is [1], not an object"),
     ("eagle3", told(fc_norm=True), "fc_norm.0.weight is missing"),
     ("eagle3", told(num_hidden_layers=2), "layers.1.input_layernorm.weight is missing"),
     ("eagle3", put("fc_norm.0.weight", torch.ones(64)), "fc_norm.0.weight is there, and config.json does not ask"),
@@ -314,7 +314,7 @@ BAD: list[tuple[Head, Spoil, str]] = [
     ("peagle", told(mask_token_id=None), "names no mask_token_id"),
     ("peagle", told(mask_token_id=VOCAB), f"mask_token_id is {VOCAB}, and the target has {VOCAB} tokens"),
     ("peagle", told(speculators_model_type="eagle3"), "'eagle3', and these should be peagle heads"),
-    ("peagle", told(transformer_layer_config={}), "num_attention_heads' is missing"),
+    ("peagle", told(transformer_layer_config={}), "hidden_size' is missing"),
     ("eagle3", told(speculators_model_type="peagle"), "speculators_model_type is 'peagle'"),
 ]
 

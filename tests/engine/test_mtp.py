@@ -169,7 +169,7 @@ BAD: list[tuple[Spoil, str]] = [
     (put(f"{LAYER}input_proj.weight", torch.zeros(64, 96)), "has shape [64, 96], config.json asks for [64, 128]"),
     (put("model.mtp_layers.1.input_proj.weight", torch.zeros(64, 128)), "more layers for multi-token prediction than"),
     (told(num_nextn_predict_layers=3), "num_nextn_predict_layers is 3, and only one such layer is run"),
-    (told(num_nextn_predict_layers="many"), "num_nextn_predict_layers is many"),
+    (told(num_nextn_predict_layers="many"), "num_nextn_predict_layers is 'many', not a number"),
 ]
 
 

@@ -296,9 +296,9 @@ DAMAGED: dict[str, tuple[Quant, Callable[[dict[str, Tensor]], object], str]] = {
     "shape": ("nf4", settings_changed(shape=[64, 64]), "has shape [64, 64], not [64, 128]"),
     "kind": ("nf4", settings_changed(quant_type="fp4"), "has quant_type fp4, not nf4"),
     "block": ("nf4", settings_changed(blocksize=48), "has blocks of 48, which bitsandbytes does not make"),
-    "block is a list": ("nf4", settings_changed(blocksize=[64]), "has blocks of [64], which"),
+    "block is a list": ("nf4", settings_changed(blocksize=[64]), "blocksize is [64], not a positive"),
     "nested block": ("nf4", settings_changed(nested_blocksize=64), "has nested_blocksize 64, not 256"),
-    "offset": ("nf4", settings_changed(nested_offset=None), "has nested_offset None, not a number"),
+    "offset": ("nf4", settings_changed(nested_offset=None), "has no nested_offset"),
     "no JSON": (
         "nf4",
         part_changed("weight.quant_state.bitsandbytes__nf4", lambda t: t[:-1]),

@@ -138,7 +138,11 @@ BAD: list[tuple[Head, Spoil, str]] = [
         lambda _, s: s["dflash_config"].update(selector_top_k=261),
         "selector_top_k is 261, not a number from 1",
     ),
-    ("dflash2", lambda _, s: s["dflash_config"].update(selector_rank="8"), "selector_rank is 8, not a number from 1"),
+    (
+        "dflash2",
+        lambda _, s: s["dflash_config"].update(selector_rank="8"),
+        "selector_rank is '8', not a positive",
+    ),
     ("dspark", told(markov_head_type="lstm"), "markov_head_type is lstm, not one of vanilla, gated, rnn"),
     ("dspark", told(markov_rank=9), "markov_head.markov_w1.weight has shape [260, 8]"),
     ("dspark", told(markov_rank=None), "markov_rank is missing"),

@@ -44,18 +44,27 @@ def renamed(data: bytes) -> bytes:
     return data.replace(value, struct.pack("<Q", len(b"lhama")) + b"lhama", 1)
 
 
-DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+def with_epsilon(data: bytes, value: float) -> bytes:
+    key = b"llama.attention.layer_norm_rms_epsilon"
+    at = data.index(key) + len(key) + 4  # behind the number of its kind
+    return data[:at] + struct.pack("<f", value) + data[at + 4 :]
+
+
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes] | float, str]] = {
     "empty": (lambda _: b"", "is no GGUF file, or it was cut short"),
     "another format": (lambda _: b"PK\x03\x04 and so on", "is no GGUF file"),
-    "the magic alone": (lambda data: data[:4], "cannot be loaded: "),
-    "cut in the header": (lambda data: data[:200], "cannot be loaded: "),
-    "cut in the weights": (cut, "cannot be loaded: tensor"),
-    "another version": (lambda data: data[:4] + struct.pack("<I", 99) + data[8:], "cannot be loaded: "),
+    "the magic alone": (lambda data: data[:4], "is damaged: it ends in its header"),
+    "cut in the header": (lambda data: data[:200], "is damaged: it ends in its header"),
+    "cut in the weights": (cut, "is damaged: it is cut off"),
+    "another version": (lambda data: data[:4] + struct.pack("<I", 99) + data[8:], "is damaged: version 99"),
     "an unknown architecture": (renamed, "unknown model architecture: 'lhama'"),
     "more tensors than there are": (
         lambda data: data[:8] + struct.pack("<Q", 1 << 60) + data[16:],
-        "cannot be loaded: ",
+        "is damaged: it says it has 1152921504606846976 tensors",
     ),
+    "a share that is no number": (float("nan"), "layer_norm_rms_epsilon is nan"),
+    "a share without end": (float("inf"), "layer_norm_rms_epsilon is inf"),
+    "a share below nothing": (-1.0, "llama.cpp did not survive it"),
 }
 
 
@@ -63,8 +72,8 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_told_in_a_sentence(files: tuple[Path, Path], tmp_path: Path, damage: str) -> None:
     change, words = DAMAGES[damage]
-    file = tmp_path / "x.gguf"
-    file.write_bytes(change(files[0].read_bytes()))
+    file, data = tmp_path / "x.gguf", files[0].read_bytes()
+    file.write_bytes(with_epsilon(data, change) if isinstance(change, float) else change(data))
     told = refused(file)
     assert str(file) in told
     assert words in told

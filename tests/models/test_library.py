@@ -1,20 +1,24 @@
 """Models that are on the disk: found in every program's folder, and told in a sentence where they cannot be read."""
 
 import json
+import os
 import random
+import resource
+import struct
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from specchat.config.catalog import load_catalog
 from specchat.engine.errors import ModelError
 from specchat.engine.fetch.source import Hub
+from specchat.engine.gguf.header import read_header
 from specchat.models.about import about_folder, about_gguf
 from specchat.models.fit import fit
-from specchat.models.gguf import read_header
 from specchat.models.library import Found, Library, Places, look, usual_places
-from specchat.models.machine import Machine
-from specchat.models.offers import found_pair, strategies
+from specchat.models.machine import Machine, this_machine
+from specchat.models.offers import found_pair, offers, strategies
 from tests.engine.tiny import checkpoint
 from tests.models.made import TOKENS, gguf, no_home, ollama
 
@@ -120,7 +124,9 @@ def test_a_manifest_of_another_version_is_told(places: Places, tmp_path: Path) -
         ("{", "cannot be read as JSON"),
         ("[]", "does not hold a JSON object"),
         ('{"schemaVersion": 2}', "names no weights"),
-        ('{"schemaVersion": 2, "layers": [{"mediaType": 3, "digest": "sha256:../../x"}, 7]}', "names no weights"),
+        ('{"schemaVersion": 2, "layers": [{"mediaType": "m", "digest": "sha256:../../x"}]}', "names no weights"),
+        ('{"schemaVersion": 2, "layers": [{"mediaType": 3}, 7]}', "not a list of layers"),
+        ('{"schemaVersion": [2], "layers": []}', "schemaVersion is [2], not a whole number"),
         (
             json.dumps(
                 {
@@ -257,3 +263,97 @@ def test_headers_with_other_bytes_are_read_or_refused_in_a_sentence(seed: int, t
         path.write_bytes(spoiled)
         with suppress(ModelError):
             about_gguf(path)
+
+
+def raw_gguf(path: Path, *values: bytes, size: int = 0) -> Path:
+    """A file of metadata alone, with zeros behind it up to `size`, which take no room on the disk."""
+    with open(path, "wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, len(values)) + b"".join(values))
+        file.truncate(max(size, file.tell()))
+    return path
+
+
+def metadata(key: str, kind: int, value: bytes) -> bytes:
+    return struct.pack("<Q", len(key)) + key.encode() + struct.pack("<I", kind) + value
+
+
+def listed(kind: int, length: int) -> bytes:
+    return struct.pack("<IQ", kind, length)
+
+
+WITHOUT_BOUND = {
+    "10^8 texts": ((metadata("a", 9, listed(8, 10**8)),), "a list of 100,000,000 texts"),
+    "3 million texts": ((metadata("a", 9, listed(8, 3 * 10**6)),), "a list of 3,000,000 texts"),
+    "many long texts": (
+        tuple(metadata(f"k{n}", 8, struct.pack("<Q", 1 << 24) + bytes(1 << 12)) for n in range(3)),
+        "as a kind|letters|as a text|header",
+    ),
+    "a text of 1 GiB": ((metadata("a", 8, struct.pack("<Q", 1 << 30)),), "letters in one text"),
+    "a list of 1 GiB": ((metadata("a", 9, listed(0, 1 << 30)),), "its header has more than 256 MB"),
+    "a list of lists": ((metadata("a", 9, listed(9, 1 << 30)),), "a list of lists"),
+    "no number": ((metadata("a", 6, struct.pack("<f", float("nan"))),), "its a is nan"),
+    "without end": ((metadata("a", 12, struct.pack("<d", float("-inf"))),), "its a is -inf"),
+    "a key twice": ((metadata("a", 0, b"1"), metadata("a", 0, b"2")), "it has a twice"),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_BOUND)
+def test_headers_without_bound_are_left(name: str, tmp_path: Path) -> None:
+    values, words = WITHOUT_BOUND[name]
+    path = raw_gguf(tmp_path / "m.gguf", *values, size=2 << 30)
+    with pytest.raises(ModelError, match=words):
+        read_header(path)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with suppress(ModelError):
+        about_gguf(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KB
+
+
+def test_texts_that_nobody_asks_for_are_not_kept(tmp_path: Path) -> None:
+    long = struct.pack("<Q", 1 << 24) + bytes(1 << 24)
+    path = raw_gguf(tmp_path / "m.gguf", *[metadata(f"k{n}", 8, long) for n in range(4)])
+    assert set(read_header(path).values.values()) == {""}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model_type": ["llama"]}, {"model_type": {"a": 1}}, {"model_type": 7}, {"model_type": "llama"},
+        {"model_type": "llama", "quantization_config": [1]}, {"model_type": "x", "text_config": [1]},
+        {"model_type": "llama", "dtype": {"a": 1}}, {"model_type": "llama", "rope_scaling": {"rope_type": [1]}},
+        {"model_type": "\ud800"},
+    ],
+)  # fmt: skip
+def test_a_broken_model_does_not_hide_the_others(settings: object, places: Places, tmp_path: Path) -> None:
+    gguf(tmp_path / "lm" / "maker" / "Tiny-GGUF" / "tiny-Q8_0.gguf")
+    broken = checkpoint(tmp_path / "lm" / "maker" / "broken")
+    (broken / "config.json").write_text(json.dumps(settings))
+    library = look(places)
+    assert "tiny-Q8_0" in " ".join(found.about.name for found in library.models)
+    assert len(library.models) + len(library.problems) == 2
+    offers(load_catalog(None), library, this_machine())
+
+
+def test_a_surprise_of_one_model_does_not_hide_the_others(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gguf(tmp_path / "lm" / "maker" / "Tiny-GGUF" / "tiny-Q8_0.gguf")
+    checkpoint(tmp_path / "lm" / "maker" / "broken")
+
+    def surprised(*_: object) -> None:
+        raise IndexError("no\nsuch\x1b thing")
+
+    monkeypatch.setattr("specchat.models.library.about_folder", surprised)
+    library = look(places)
+    assert len(library.models) == 1
+    assert library.problems[0].endswith("broken cannot be read: IndexError: no such␛ thing.")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+def test_a_pipe_in_the_place_of_a_licence_is_not_opened(places: Places, tmp_path: Path) -> None:
+    assert places.ollama is not None
+    ollama(places.ollama, "tiny:1b", gguf(tmp_path / "made.gguf", general__license=""), licence="MIT")
+    blob = next(path for path in (places.ollama / "blobs").iterdir() if path.read_bytes() == b"MIT")
+    blob.unlink()
+    os.mkfifo(blob)
+    assert [found.about.licence for found in look(places).models] == [""]

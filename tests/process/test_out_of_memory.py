@@ -1,5 +1,7 @@
 """Memory that ran out: recognised in all its guises, and told with the nearest setting."""
 
+import errno
+
 import pytest
 import torch
 
@@ -25,6 +27,8 @@ def test_torchs_own_failure_is_recognised() -> None:
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("Triton Error [CUDA]: out of memory"),
         RuntimeError("unable to mmap 64 bytes from file </m/model.safetensors>: Cannot allocate memory (12)"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
     ],
 )
@@ -32,7 +36,9 @@ def test_other_failures_are_recognised(error: Exception) -> None:
     assert ran_out(error)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("shapes differ"), ValueError("out of memory"), KeyError("x")])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("shapes differ"), ValueError("out of memory"), KeyError("x"), ImportError("x")]
+)
 def test_other_errors_are_not_taken_for_it(error: Exception) -> None:
     assert not ran_out(error)
 

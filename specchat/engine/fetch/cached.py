@@ -1,12 +1,14 @@
 """What the cache holds of a repository."""
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
 from specchat.engine.errors import ModelError
-from specchat.engine.fetch.listing import WHOLE, first_files, parts_of
+from specchat.engine.fetch.listing import DIGEST, WHOLE, first_files, parts_of
 from specchat.engine.fetch.source import Hub
-from specchat.engine.model.files import found, read_json
+from specchat.engine.model.files import found, indexed
+from specchat.reading import read_text
 
 INDEX = "model.safetensors.index.json"
 
@@ -49,9 +51,8 @@ def weights(folder: Path) -> list[Path]:
     """
     if single := [folder / name for name in WHOLE if found(folder / name)]:
         return single[:1]
-    named = read_json(folder / INDEX).get("weight_map") if found(folder / INDEX) else None
-    parts = sorted({folder / str(name) for name in named.values()}) if isinstance(named, dict) else []
-    return parts if all(part.parent == folder and found(part) for part in parts) else []
+    parts = indexed(folder / INDEX) if found(folder / INDEX) else []
+    return parts if all(map(found, parts)) else []
 
 
 def _kept(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:
@@ -63,5 +64,5 @@ def _kept(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:
 def _commit(hub: Hub, repo: str, revision: str | None) -> Path:
     folder, commit = hub.folder(repo), revision or "main"
     with suppress(OSError, UnicodeDecodeError):
-        commit = (folder / "refs" / commit).read_text(encoding="utf-8").strip()
-    return folder / "snapshots" / commit
+        commit = read_text(folder / "refs" / commit, 1000).strip()
+    return hub.snapshot(repo, commit if re.fullmatch(DIGEST, commit) else "unknown")

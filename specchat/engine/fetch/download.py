@@ -1,20 +1,21 @@
 """A model from a hub: several files at a time, told of as it goes, and there for others only once all of it is."""
 
+import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Lock
+from queue import Queue
+from threading import Event, Lock, Thread
 from time import monotonic
-from typing import Any
 
 from specchat.engine.errors import EngineError
+from specchat.engine.fetch.answer import Cancelled
 from specchat.engine.fetch.failures import failure
 from specchat.engine.fetch.listing import Listing, RemoteFile, missing
 from specchat.engine.fetch.source import Hub
-from specchat.engine.fetch.transfer import Cancelled, fetch
+from specchat.engine.fetch.transfer import fetch
 
 AT_ONCE = 4
 """Files that are fetched side by side."""
@@ -77,20 +78,36 @@ class Download:
         except Cancelled:
             raise
         except Exception as error:
-            raise failure(self._hub, self._listing.repo, error) from None
+            raise failure(self._hub, self._listing.repo, error, self._done > 0) from None
 
     def _fetch(self) -> None:
         halted = Event()  # by the user, or by the first file that fails
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="download") as pool:
-            watched = _Either(self._cancelled, halted)
-            largest_first = sorted(self._files, key=lambda file: -file.size)
-            tasks = [pool.submit(fetch, self._hub, self._listing, f, self._gained, watched) for f in largest_first]
+        watched = _Either(self._cancelled, halted)
+        waiting = deque(sorted(self._files, key=lambda file: -file.size))
+        ended: Queue[BaseException | None] = Queue()
+
+        def work() -> None:
             try:
-                for task in as_completed(tasks):
-                    task.result()
-            finally:
-                halted.set()
-                pool.shutdown(cancel_futures=True)
+                while file := _next(waiting):
+                    fetch(self._hub, self._listing, file, self._gained, watched)
+            except BaseException as error:
+                ended.put(error)
+            else:
+                ended.put(None)
+
+        at_once = min(AT_ONCE, len(waiting))
+        for number in range(at_once):  # no pool, which would be waited for when the program ends
+            Thread(target=work, daemon=True, name=f"download-{number}").start()
+        failed: BaseException | None = None
+        try:
+            for _ in range(at_once):
+                if (error := ended.get()) is not None:
+                    halted.set()
+                    failed = failed or error
+        finally:
+            halted.set()
+        if failed is not None:
+            raise failed
 
     def _gained(self, count: int) -> None:
         with self._lock:
@@ -109,19 +126,43 @@ class Download:
 
     def _register(self) -> Path:
         """Link the files, which are in the cache already, into the folder of their commit."""
-        from huggingface_hub import snapshot_download
+        hub, listing = self._hub, self._listing
+        folder = hub.snapshot(listing.repo, listing.commit)
+        for file in self._files:
+            if not hub.linked(listing.repo, listing.commit, file.name, file.digest):
+                _link(hub.folder(listing.repo), folder / file.name, file.digest)
+        revision = listing.revision or "main"
+        if revision != listing.commit:
+            _write(hub.folder(listing.repo) / "refs" / revision, listing.commit)
+        return folder
 
-        listing = self._listing
-        return Path(
-            snapshot_download(
-                listing.repo,
-                revision=listing.revision,
-                cache_dir=self._hub.cache,
-                endpoint=self._hub.endpoint,
-                allow_patterns=[file.name for file in self._files],
-                tqdm_class=_Silent,
-            )
-        )
+
+def _next(waiting: deque[RemoteFile]) -> RemoteFile | None:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
+
+
+def _link(root: Path, link: Path, digest: str) -> None:
+    """Let `link` in the folder of a repository, `root`, be the blob of this hash."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    place, blob = link.parent.resolve(), root.resolve() / "blobs" / digest
+    if not place.is_relative_to(root.resolve()):
+        raise EngineError("download", f"{link.parent} leads out of {root}. Delete it, and download the model again.")
+    link.unlink(missing_ok=True)
+    try:
+        link.symlink_to(os.path.relpath(blob, place))
+    except OSError:  # a system without links
+        shutil.copyfile(blob, link)
+
+
+def _write(ref: Path, commit: str) -> None:
+    """Note which commit a revision means; whole, or not at all."""
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    new = ref.with_name(f".{ref.name[:100]}.{os.getpid()}")
+    new.write_text(commit, encoding="ascii")
+    new.replace(ref)
 
 
 class _Either(Event):
@@ -139,34 +180,6 @@ class _Either(Event):
         while not self.is_set() and (left := end - monotonic()) > 0:
             self._events[0].wait(min(left, 0.1))
         return self.is_set()
-
-
-class _Silent:
-    """Stands in for the library's bars, which would draw over the screen."""
-
-    def __init__(self, iterable: Any = (), **_: Any) -> None:
-        self._iterable = iterable
-        self.total = self.n = 0
-
-    def __iter__(self) -> Any:
-        yield from self._iterable or ()
-
-    def __enter__(self) -> "_Silent":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: None
-
-    @classmethod
-    def get_lock(cls) -> Any:
-        return Lock()
-
-    @classmethod
-    def set_lock(cls, _: Any) -> None:
-        pass
 
 
 def free_room(hub: Hub) -> int:
@@ -187,6 +200,10 @@ def check_room(hub: Hub, listing: Listing, files: Sequence[RemoteFile]) -> None:
     if needs > free:
         raise EngineError(
             "download",
-            f"The disk is too full for {listing.repo}: {needs / 1e9:.1f} GB are missing, {free / 1e9:.1f} GB are free "
+            f"The disk is too full for {listing.repo}: {_bytes(needs)} are missing, {_bytes(free)} are free "
             f"at {hub.cache}. Free some, or set HF_HOME to a roomier place.",
         )
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count:,} bytes"

@@ -6,31 +6,29 @@ from socket import gaierror
 
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.fetch.answer import Refused
 from specchat.engine.fetch.source import Hub
 
 FULL = (ENOSPC, EDQUOT, EFBIG)
 _UNREACHABLE = (ENETUNREACH, EHOSTUNREACH)
 
 
-def failure(hub: Hub, repo: str, error: Exception) -> EngineError:
-    """`error`, met while `repo` was looked up or fetched, as what the user is told; one that tells itself stays."""
+def failure(hub: Hub, repo: str, error: Exception, had: bool = False) -> EngineError:
+    """`error`, met while `repo` was looked up or fetched, as what the user is told; one that tells itself stays.
+
+    `had` says that some of it had come before.
+    """
     from huggingface_hub.errors import HFValidationError
 
     if isinstance(error, EngineError):
         return error
     if isinstance(error, HFValidationError):
         return ModelError(f'repo = "{repo}" is no repository\'s name, which is owner/name.')
-    return EngineError("download", _told(hub, repo, error))
+    return EngineError("download", _told(hub, repo, error, had))
 
 
-def _told(hub: Hub, repo: str, error: Exception) -> str:
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+def _told(hub: Hub, repo: str, error: Exception, had: bool) -> str:
+    from huggingface_hub.errors import OfflineModeIsEnabled
 
     causes = list(_causes(error))
 
@@ -40,21 +38,27 @@ def _told(hub: Hub, repo: str, error: Exception) -> str:
     def numbered(*numbers: int) -> OSError | None:
         return next((c for c in causes if isinstance(c, OSError) and c.errno in numbers), None)
 
-    status = next((cause.response.status_code for cause in causes if isinstance(cause, HfHubHTTPError)), 0)
+    status, code = (error.status, error.code) if isinstance(error, Refused) else (0, "")
     if among(OfflineModeIsEnabled):
         return f"{repo} is not on this machine, and HF_HUB_OFFLINE keeps it from being downloaded."
-    if among(GatedRepoError) or status == 403:
+    if code == "GatedRepo" or status == 403:
         return f"{repo} needs permission: accept its terms at {hub.host}/{repo} and set HF_TOKEN."
-    if among(RevisionNotFoundError):
+    if code == "RevisionNotFound":
         return f"{repo} has no such revision at {hub.host}. Leave revision out for the newest."
-    if among(RepositoryNotFoundError) or status in (401, 404):
+    if status in (401, 404):
         return f"{hub.host} has no {repo}, or shows it only to some: check the name and HF_TOKEN."
     if status == 429:
         return f"{hub.host} was asked too often: try again in some minutes. HF_TOKEN raises the limit."
     if status >= 500:
         return f"{hub.host} does not work at the moment (error {status}): try again later."
+    if status:
+        return f"{hub.host} answered with error {status} where {repo} was asked for: try again later."
     if numbered(*FULL):
         return f"The disk is full: {repo} could not be downloaded. What was fetched is kept in {hub.cache}."
+    if type(error) is TimeoutError:  # ours: something came, but not enough
+        return f"{hub.host} answers too slowly where {repo} is asked for: try again later."
+    if type(error).__name__ in ("RemoteProtocolError", "ReadError", "ReadTimeout") and had:
+        return f"The connection to {hub.host} broke off, and what came of {repo} is kept: the same goes on with it."
     if among(gaierror, ConnectionError, TimeoutError) or numbered(*_UNREACHABLE) or _without_answer(error):
         return f"No connection to {hub.host}, where {repo} was looked for."
     if (local := numbered(*(c.errno for c in causes if isinstance(c, OSError) and c.errno))) is not None:

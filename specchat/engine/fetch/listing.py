@@ -4,13 +4,18 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
+from urllib.parse import quote
 
-from specchat.engine.errors import ModelError
+from pydantic import Field
+
+from specchat.clean import one_line
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.fetch.answer import LISTING_BYTES, LISTING_S, NEVER, Answer, Cancelled
 from specchat.engine.fetch.failures import failure
 from specchat.engine.fetch.source import Hub
+from specchat.engine.foreign import Foreign, checked, parsed
 
-PATIENCE_S = 10.0
-"""Seconds that a hub has to answer."""
 SETTINGS = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.json"
     r"|model\.safetensors\.index\.json|merges\.txt|tokenizer\.model|[\w.-]+\.jinja"
@@ -22,12 +27,19 @@ SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 LIKED = ("Q4_K_M", "Q4_0", "Q8_0")
 """Quantisations in the order in which one is taken where a repository has many and none is asked for."""
-_DIGEST = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+DIGEST = r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$"
+"""What a hub sends has to be to become the name of a file here."""
+MOST_FILES, MOST_BYTES = 200_000, 1 << 50
+LONGEST_NAME = 255
+"""Bytes of a name that a file system takes."""
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a repository, by its path there. `digest` is its SHA-256, or git's SHA-1 of it (40 digits)."""
+    """A file of a repository, by its path there.
+
+    `digest` is its SHA-256, or git's SHA-1 of it (40 digits); "" where the hub tells none, or no size.
+    """
 
     name: str
     size: int
@@ -49,27 +61,64 @@ class Listing:
     gated: bool
 
 
-def look_up(hub: Hub, repo: str, revision: str | None = None) -> Listing:
-    """Ask the hub about `repo`.
+class _Large(Foreign):
+    """How a file that is kept apart from git is told of."""
+
+    sha256: str = ""
+    size: int = -1
+
+
+class _Sibling(Foreign):
+    rfilename: str
+    blobId: str | None = None
+    size: int | None = None
+    lfs: _Large | None = None
+
+
+class _Repository(Foreign):
+    """What a hub tells of a repository at one commit."""
+
+    sha: str = Field(pattern=DIGEST, description="the hash of a commit")
+    siblings: list[_Sibling] | None = Field(None, max_length=MOST_FILES, description="a list of files")
+    tags: list[str] | None = Field(None, description="a list of texts")
+    gated: bool | str | None = Field(None, description="true, false or a text")
+
+
+def look_up(hub: Hub, repo: str, revision: str | None = None, cancelled: Event = NEVER) -> Listing:
+    """Ask the hub about `repo`. This is the one place where its words are read, and nothing asks it again.
 
     Raises:
+        Cancelled: `cancelled` was set.
         EngineError: "download": it is not there, not for this user, or the hub cannot be reached.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
+    if revision is not None and not _plain(revision):
+        raise EngineError("download", f"{repo} has no such revision at {hub.host}. Leave revision out for the newest.")
     try:
-        info = HfApi(endpoint=hub.endpoint).model_info(repo, revision=revision, files_metadata=True, timeout=PATIENCE_S)
+        validate_repo_id(repo)
+        named = "" if revision is None else f"/revision/{quote(revision, safe='')}"
+        url = f"{hub.endpoint}/api/models/{repo}{named}"
+        with Answer(hub, url, {"blobs": "true"}, cancelled=cancelled, within_s=LISTING_S) as answer:
+            body = answer.body(LISTING_BYTES)
+    except Cancelled:
+        raise
     except Exception as error:  # errors of the library do not share one base class
         raise failure(hub, repo, error) from None
-    files = []
-    for sibling in info.siblings or ():
-        digest = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
-        size = sibling.lfs.size if sibling.lfs else sibling.size
-        # Names and hashes become names of files here: nothing but plain ones is taken.
-        if _plain(sibling.rfilename) and digest and _DIGEST.fullmatch(digest) and isinstance(size, int) and size >= 0:
-            files.append(RemoteFile(sibling.rfilename, size, digest))
-    licences = [tag.partition(":")[2] for tag in info.tags or () if tag.startswith("license:")]
-    return Listing(repo, revision, str(info.sha), tuple(files), next(iter(licences), ""), bool(info.gated))
+    where = f"What {hub.host} says of {repo}"
+    try:
+        told = checked(_Repository, parsed(body, where), where)
+    except ModelError as error:
+        raise EngineError("download", error.message) from None
+    files = tuple(_file(sibling) for sibling in told.siblings or () if _plain(sibling.rfilename))
+    licences = [tag.partition(":")[2] for tag in told.tags or () if tag.startswith("license:")]
+    return Listing(repo, revision, told.sha, files, one_line(next(iter(licences), ""), 40), bool(told.gated))
+
+
+def _file(told: _Sibling) -> RemoteFile:
+    digest, size = (told.lfs.sha256, told.lfs.size) if told.lfs else (told.blobId or "", told.size or 0)
+    sound = re.fullmatch(DIGEST, digest) and 0 <= size <= MOST_BYTES
+    return RemoteFile(told.rfilename, size, digest) if sound else RemoteFile(told.rfilename, 0, "")
 
 
 def needed(listing: Listing, file: str | None = None) -> tuple[RemoteFile, ...]:
@@ -89,12 +138,23 @@ def needed(listing: Listing, file: str | None = None) -> tuple[RemoteFile, ...]:
     if weights[0].endswith(".gguf"):
         settings = []  # a GGUF file has all of it inside
     wanted = {*settings, *weights}
-    return tuple(f for f in listing.files if f.name in wanted)
+    chosen = tuple(f for f in listing.files if f.name in wanted)
+    if unknown := next((f.name for f in chosen if not f.digest), None):
+        raise ModelError(f"The hub does not say what {unknown} of {listing.repo} has to be: there is no hash of it.")
+    if len({f.name.casefold() for f in chosen}) < len(chosen):
+        raise ModelError(f"{listing.repo} has two files of one name. Take another repository of the same model.")
+    return chosen
 
 
 def _plain(name: str) -> bool:
-    """Whether a path stays in its folder, on any system."""
-    return "\\" not in name and ":" not in name and not {"", ".", ".."} & set(name.split("/"))
+    """Whether a path stays in its folder, on any system, and can be shown."""
+    parts = name.split("/")
+    return (
+        name.isprintable()  # half a surrogate pair is not
+        and not {"\\", ":"} & set(name)
+        and not {"", ".", ".."} & set(parts)
+        and max(len(part.encode()) for part in parts) <= LONGEST_NAME
+    )
 
 
 def parts_of(file: str, names: Iterable[str]) -> list[str]:

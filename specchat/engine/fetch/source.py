@@ -23,6 +23,18 @@ class Hub:
         """The file that programs lock while they fetch the file of this hash."""
         return self.cache / ".locks" / self.folder(repo).name / f"{digest}.lock"
 
+    def snapshot(self, repo: str, commit: str) -> Path:
+        """The folder of a commit, with its files by their names: links to the blobs."""
+        return self.folder(repo) / "snapshots" / commit
+
+    def linked(self, repo: str, commit: str, name: str, digest: str) -> bool:
+        """Whether a file of a commit is here, which is done only for one whose hash was right."""
+        link, blob = self.snapshot(repo, commit) / name, self.folder(repo) / "blobs" / digest
+        try:
+            return link.samefile(blob)
+        except OSError:
+            return False
+
     def partial(self, repo: str, digest: str) -> Path:
         """What is there of a file so far. `hf cache prune` knows the suffix; the library's own are named otherwise."""
         return self.folder(repo) / "blobs" / f"{digest}.specchat.incomplete"

@@ -6,22 +6,19 @@ from pathlib import Path
 from threading import Event
 
 from specchat.engine.errors import EngineError
+from specchat.engine.fetch.answer import Answer, Cancelled, Refused
 from specchat.engine.fetch.listing import Listing, RemoteFile
 from specchat.engine.fetch.source import Hub
 
 TRIES = 5
 """Cuts in a row, without a byte between them, after which a file is given up."""
 PAUSE_S = 1.0
+"""Seconds before another try, where the hub asks for no other number."""
 LONGEST_PAUSE_S = 30.0
-PIECE = 1 << 16
 LOOK_S = 0.2
 """Seconds between looks at a file that another program is fetching."""
 _PASSING = (408, 429, 500, 502, 503, 504)
 """Answers that may be others in a moment."""
-
-
-class Cancelled(Exception):
-    """The user does not want the rest; what was fetched is kept."""
 
 
 def fetch(hub: Hub, listing: Listing, file: RemoteFile, gained: Callable[[int], None], cancelled: Event) -> None:
@@ -44,26 +41,37 @@ def fetch(hub: Hub, listing: Listing, file: RemoteFile, gained: Callable[[int], 
         gained(size - told)
         told = size
 
+    if hub.linked(listing.repo, listing.commit, file.name, file.digest):
+        have(file.size)
+        return
+    if cancelled.is_set():
+        raise Cancelled
     have(_size(blob) or _size(part))
     lock_file = hub.lock(listing.repo, file.digest)
     for folder in (blob.parent, lock_file.parent):
         folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(str(lock_file), mode=0o664)
-    while not blob.exists():
+    while True:
         try:
             lock.acquire(timeout=0)
+            break
         except Timeout:
             have(_size(part))
             if cancelled.wait(LOOK_S):
                 raise Cancelled from None
-            continue
-        try:
-            if not blob.exists():
-                _complete(hub, listing, file, part, have, cancelled)
-                _check(listing.repo, file, part, cancelled)
-                part.replace(blob)
-        finally:
-            lock.release()
+    try:
+        # What another program put there has not been compared with its hash.
+        if not blob.is_file() or not _sound(file, blob, cancelled):
+            _complete(hub, listing, file, part, have, cancelled)
+            if not _sound(file, part, cancelled):
+                raise EngineError(
+                    "download",
+                    f"{file.name} of {listing.repo} came damaged: its hash is not the one announced. It was thrown "
+                    "away; try again.",
+                )
+            part.replace(blob)
+    finally:
+        lock.release()
     have(file.size)
 
 
@@ -71,8 +79,6 @@ def _complete(
     hub: Hub, listing: Listing, file: RemoteFile, part: Path, have: Callable[[int], None], cancelled: Event
 ) -> None:
     """Make `part` as long as the file is."""
-    from huggingface_hub.errors import HfHubHTTPError
-
     if _size(part) > file.size:
         part.unlink()
     failed = 0
@@ -84,11 +90,13 @@ def _complete(
             cut: Exception = EngineError("download", f"{hub.host} sent {file.name} of {listing.repo} only in part.")
         except Cancelled:
             raise
-        except HfHubHTTPError as error:
-            if error.response.status_code not in _PASSING:
+        except Refused as error:
+            if error.status not in _PASSING:
                 raise
-            cut, pause = error, _asked_pause(error.response.headers.get("Retry-After", ""))
-        except OSError:  # of this machine, such as a full disk; those of the network are wrapped
+            cut, pause = error, PAUSE_S if error.pause is None else min(error.pause, LONGEST_PAUSE_S)
+        except TimeoutError as error:
+            cut = error
+        except (OSError, EngineError):  # of this machine, such as a full disk; those of the network are wrapped
             raise
         except Exception as error:
             cut = error
@@ -104,52 +112,34 @@ def _read_on(
     hub: Hub, listing: Listing, file: RemoteFile, part: Path, have: Callable[[int], None], cancelled: Event
 ) -> None:
     """Append to `part` what one answer of the hub brings."""
-    from huggingface_hub import get_session, hf_hub_url
-    from huggingface_hub.constants import HF_HUB_DOWNLOAD_TIMEOUT
-    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
+    from huggingface_hub import hf_hub_url
 
     url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=hub.endpoint)
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
     size = _size(part)
-    if size:
-        headers["Range"] = f"bytes={size}-"
-    with (
-        get_session().stream(
-            "GET", url, headers=headers, timeout=HF_HUB_DOWNLOAD_TIMEOUT, follow_redirects=True
-        ) as answer,
-        open(part, "ab") as out,
-    ):
-        hf_raise_for_status(answer)
-        if size and answer.status_code != 206:  # all of it came, not the rest
+    headers = {"Range": f"bytes={size}-"} if size else {}
+    with Answer(hub, url, headers=headers, cancelled=cancelled) as answer, open(part, "ab") as out:
+        if size and answer.status != 206:  # all of it came, not the rest
             out.truncate(0)
             have(size := 0)
-        for piece in answer.iter_bytes(PIECE):
-            if cancelled.is_set():
-                raise Cancelled
+        for piece in answer.pieces():
             if size + len(piece) > file.size:
                 raise EngineError("download", f"{hub.host} sent more of {file.name} than it announced. Try again.")
             out.write(piece)
             have(size := size + len(piece))
 
 
-def _asked_pause(words: str) -> float:
-    return min(float(words), LONGEST_PAUSE_S) if words.isdigit() else PAUSE_S
-
-
-def _check(repo: str, file: RemoteFile, part: Path, cancelled: Event) -> None:
-    """Compare the whole of `part` with the file's hash; a wrong one is thrown away."""
+def _sound(file: RemoteFile, path: Path, cancelled: Event) -> bool:
+    """Whether the hash of what is at `path` is that of `file`; what has another is thrown away."""
     digest = sha256() if len(file.digest) == 64 else sha1(b"blob %d\0" % file.size)
-    with open(part, "rb") as data:
+    with open(path, "rb") as data:
         while piece := data.read(1 << 20):
             if cancelled.is_set():
                 raise Cancelled
             digest.update(piece)
-    if digest.hexdigest() != file.digest:
-        part.unlink()
-        raise EngineError(
-            "download",
-            f"{file.name} of {repo} came damaged: its hash is not the one announced. It was thrown away; try again.",
-        )
+    if digest.hexdigest() == file.digest:
+        return True
+    path.unlink()
+    return False
 
 
 def _size(path: Path) -> int:

@@ -1,18 +1,26 @@
 """A file is looked at by llama.cpp in a process of its own first: a damaged one may end the process that opens it.
 
-No weights are read: llama.cpp makes the graph of the model with sizes alone.
+At first no weights are read: llama.cpp makes the graph of the model with sizes alone. Then one token goes through all
+of it, as some of what a file says is wrong only then. What that reads is in memory when the model is loaded.
 """
 
 import os
 import subprocess
 import sys
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.gguf.file import parts
+from specchat.engine.model.memory import free_memory
 
-MOST_S = 120.0
-"""Seconds until a file counts as damaged."""
+MOST_S = 60.0
+BYTES_A_SECOND = 50e6
+"""Seconds until a file counts as damaged, besides those that a slow disk takes for its bytes."""
+SHARE = 0.5
+"""Files up to this share of the free memory are tried with a token: larger ones would be read from the disk twice."""
 ROWS = 32
 """Tokens of the cache that is tried."""
 REFUSED = 3
@@ -25,14 +33,17 @@ def attempt(file: Path) -> None:
     Raises:
         ModelError: llama.cpp cannot load it, or does not survive it.
     """
-    command = [sys.executable, "-m", __name__, str(file)]
+    size = sum(part.stat().st_size for part in parts(file))
+    free = free_memory()
+    tries = free is None or size <= SHARE * free
+    command = [sys.executable, "-m", __name__, str(file), "token" if tries else "graph"]
     damaged = f"{file} cannot be loaded: llama.cpp did not survive it. It is damaged: download it again."
     try:
         ended = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=MOST_S,
+            timeout=MOST_S + size / BYTES_A_SECOND,
             check=False,
             env=os.environ | {"GGML_NO_BACKTRACE": "1"},
         )
@@ -44,8 +55,8 @@ def attempt(file: Path) -> None:
         raise ModelError(damaged)
 
 
-def look(file: str) -> str:
-    """Why llama.cpp cannot load a file, "" where it can."""
+def look(file: str, tries: bool) -> str:
+    """Why llama.cpp cannot load a file, or with `tries` run it, "" where it can."""
     from specchat.engine.gguf.library import TOLD, llama
 
     api = llama()
@@ -57,7 +68,30 @@ def look(file: str) -> str:
         return _adapter(file) or TOLD.reason() or "llama.cpp does not say why"
     options = api.llama_context_default_params()
     options.n_ctx = options.n_batch = options.n_ubatch = ROWS
-    return "" if api.llama_init_from_model(model, options) else TOLD.reason() or "llama.cpp makes no cache for it"
+    options.n_threads = options.n_threads_batch = 1
+    if not api.llama_init_from_model(model, options):
+        return TOLD.reason() or "llama.cpp makes no cache for it"
+    return _run(api, file, options) if tries else ""
+
+
+def _run(api: Any, file: str, options: Any) -> str:
+    """Why no token goes through the model, "" where one does."""
+    from specchat.engine.gguf.library import TOLD
+
+    params = api.llama_model_default_params()
+    params.n_gpu_layers, params.use_extra_bufts = 0, False
+    model = api.llama_model_load_from_file(file.encode(), params)
+    context = api.llama_init_from_model(model, options) if model else None
+    if not context:
+        return TOLD.reason() or "llama.cpp does not say why"
+    if api.llama_model_has_encoder(model):
+        return ""  # which is refused with its reason when it is loaded
+    token = (api.llama_token * 1)(0)
+    if api.llama_decode(context, api.llama_batch_get_one(token, 1)):
+        return TOLD.reason() or "no token goes through it"
+    logits = api.llama_get_logits_ith(context, -1)
+    scores = logits[: api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))]
+    return "" if all(map(isfinite, scores)) else "what it computes are no numbers"
 
 
 def _adapter(file: str) -> str:
@@ -74,7 +108,7 @@ def _adapter(file: str) -> str:
 
 if __name__ == "__main__":
     try:
-        refused = look(sys.argv[1])
+        refused = look(sys.argv[1], sys.argv[2] == "token")
     except EngineError as error:
         refused = error.message.rstrip(".")
     print(refused, flush=True)

@@ -3,10 +3,13 @@
 The app reads it too, so torch stays out of here.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
 
 from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Count, Foreign, MaybeCount, Table, checked, shown
 from specchat.engine.heads.settings import Given
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.strategies import Head
@@ -14,6 +17,46 @@ from specchat.engine.strategies import Head
 MOST_LAYERS, MOST_BLOCK, MOST_RANK = 64, 64, 1 << 14
 UNKNOWN = ("input_embedding_scale", "output_multiplier", "logit_scale", "final_logit_softcapping")
 """Keys that change what is computed, which heads for other kinds of targets have."""
+
+
+class _Parts(Foreign):
+    """What the keys of a head are spread over."""
+
+    speculators_model_type: str | None = None
+    dflash_config: Table
+    transformer_layer_config: dict[str, Any] | None = Field(None, description="an object")
+
+
+_SWITCH = "true or false"
+_LAYERS = "a list of layers"
+
+
+class BlockKeys(Foreign):
+    """The keys of all of these heads."""
+
+    num_target_layers: MaybeCount = None
+    draft_vocab_size: MaybeCount = None
+    block_size: MaybeCount = None
+    xpress_block_size: MaybeCount = None
+    mask_token_id: int | None = Field(None, description="a token's number")
+    sample_from_anchor: bool | None = Field(None, description=_SWITCH)
+    markov_rank: int | None = Field(None, description="a whole number")
+    markov_head_type: str = Field("vanilla", description="a text")
+    confidence_head_with_markov: bool = Field(True, description=_SWITCH)
+    enable_confidence_head: bool = Field(True, description=_SWITCH)
+    selector_rank: MaybeCount = None
+    selector_top_k: MaybeCount = None
+    xpress_rank: Count = 256
+    xpress_mlp_ratio: Count = 2
+    xpress_mlp_hidden: MaybeCount = None
+    conv_kernel_size: MaybeCount = None
+    conv_group_size: MaybeCount = None
+    aux_hidden_state_layer_ids: list[int] | None = Field(None, max_length=1024, description=_LAYERS)
+    target_layer_ids: list[int] | None = Field(None, max_length=1024, description=_LAYERS)
+    layer_types: list[str] | None = Field(None, max_length=1024, description="a list of kinds of attention")
+    sliding_window: MaybeCount = None
+    sliding_window_non_causal: bool | None = Field(None, description=_SWITCH)
+    is_causal: bool | None = Field(None, description=_SWITCH)
 
 
 @dataclass(frozen=True)
@@ -29,7 +72,7 @@ class BlockSettings:
         first: the row that guesses the token after the pending one: 0, or 1 where the pending token's row guesses none.
         windows: for each layer how many places back a row sees; None for all.
         causal: for each layer whether a row does not see those after it.
-        known: all settings by key.
+        known: the settings as they are given.
     """
 
     layer: ModelConfig
@@ -40,7 +83,7 @@ class BlockSettings:
     first: int
     windows: tuple[int | None, ...]
     causal: tuple[bool, ...]
-    known: Mapping[str, object]
+    known: BlockKeys
 
     @classmethod
     def read(cls, files: Given, target: ModelConfig, family: Head) -> "BlockSettings":
@@ -49,36 +92,36 @@ class BlockSettings:
         Raises:
             ModelError: a key is missing, wrong, or asks for what is not known; or the head is for another target.
         """
-        raw, path = files.settings, files.folder / "config.json"
-        kind = raw.get("speculators_model_type")
+        raw, path = files.settings, str(files.folder / "config.json")
+        parts = checked(_Parts, raw, path)
+        kind = parts.speculators_model_type
         if kind not in (None, family):
-            raise ModelError(f"{path}: speculators_model_type is {str(kind)[:40]!r}, not {family}.")
-        nested, inner = raw.get("dflash_config") or {}, raw.get("transformer_layer_config", raw)
-        if not isinstance(nested, dict) or not isinstance(inner, dict):
-            raise ModelError(f"{path}: dflash_config or transformer_layer_config is not an object.")
-        known = {**inner, **raw, **nested}
+            raise ModelError(f"{path}: speculators_model_type is {shown(kind)}, not {family}.")
+        inner = raw if parts.transformer_layer_config is None else parts.transformer_layer_config
+        merged = {**inner, **raw, **parts.dflash_config}
+        known = checked(BlockKeys, merged, path)
         layer = parse_config(files.folder, {"model_type": "qwen3", **inner})
         if layer.layers > MOST_LAYERS:
             raise ModelError(f"{path}: num_hidden_layers is {layer.layers}, and a head has {MOST_LAYERS} at most.")
         for key in UNKNOWN:
-            if known.get(key) not in (None, 0, 1):
-                raise ModelError(f"{path}: {key} is {str(known[key])[:40]}, and no head with it is run.")
+            if merged.get(key) not in (None, 0, 1):
+                raise ModelError(f"{path}: {key} is {shown(merged[key])}, and no head with it is run.")
         for key, theirs, ours in (
             ("vocab_size", layer.vocab, target.vocab),
-            ("num_target_layers", known.get("num_target_layers", target.layers), target.layers),
+            ("num_target_layers", known.num_target_layers or target.layers, target.layers),
         ):
             if theirs != ours:
-                raise ModelError(f"{path}: this head is for another target: {key} is {str(theirs)[:40]}, not {ours}.")
+                raise ModelError(f"{path}: this head is for another target: {key} is {theirs}, not {ours}.")
         # As DeepSpec trains them, whose settings alone have this key in a head without a bias.
-        anchored = family == "dspark" or (family == "dflash" and "markov_rank" in known)
-        windows = _windows(known, layer.layers, str(path))
+        anchored = family == "dspark" or (family == "dflash" and known.markov_rank is not None)
+        windows = _windows(known, layer.layers, path)
         return cls(
             layer=layer,
-            states=_states(known, kind is not None, layer.layers, target.layers, str(path)),
-            proposes=number(files, known.get("draft_vocab_size") or layer.vocab, "draft_vocab_size", 1, target.vocab),
-            block=number(files, known.get("block_size", known.get("xpress_block_size")), "block_size", 2, MOST_BLOCK),
-            mask=number(files, known.get("mask_token_id"), "mask_token_id", 0, target.vocab - 1),
-            first=0 if known.get("sample_from_anchor", anchored) else 1,
+            states=_states(known, kind is not None, layer.layers, target.layers, path),
+            proposes=number(files, known.draft_vocab_size or layer.vocab, "draft_vocab_size", 1, target.vocab),
+            block=number(files, known.block_size or known.xpress_block_size, "block_size", 2, MOST_BLOCK),
+            mask=number(files, known.mask_token_id, "mask_token_id", 0, target.vocab - 1),
+            first=0 if (anchored if known.sample_from_anchor is None else known.sample_from_anchor) else 1,
             windows=windows,
             causal=_causal(known, kind is not None, family, windows),
             known=known,
@@ -90,60 +133,58 @@ class BlockSettings:
         Raises:
             ModelError: they are not told, or the channels cannot be shared so.
         """
-        taps = number(files, self.known.get("conv_kernel_size"), "conv_kernel_size", 1, self.block)
-        group = number(files, self.known.get("conv_group_size"), "conv_group_size", 1, self.layer.hidden)
+        taps = number(files, self.known.conv_kernel_size, "conv_kernel_size", 1, self.block)
+        group = number(files, self.known.conv_group_size, "conv_group_size", 1, self.layer.hidden)
         if self.layer.hidden % group:
             raise ModelError(f"{files.folder / 'config.json'}: conv_group_size {group} does not divide hidden_size.")
         return taps, group
 
 
-def number(files: Given, value: object, key: str, least: int, most: int) -> int:
+def number(files: Given, value: int | None, key: str, least: int, most: int) -> int:
     """`value` of `key` in the settings.
 
     Raises:
         ModelError: it is no whole number from `least` to `most`.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        told = "missing" if value is None else str(value)[:40]
+    if value is None or not least <= value <= most:
+        told = "missing" if value is None else shown(value)
         raise ModelError(f"{files.folder / 'config.json'}: {key} is {told}, not a number from {least} to {most}.")
     return value
 
 
-def _states(known: Mapping[str, object], plain: bool, layers: int, target: int, path: str) -> tuple[int, ...]:
+def _states(known: BlockKeys, plain: bool, layers: int, target: int, path: str) -> tuple[int, ...]:
     """After how many layers states are taken. Where numbers are not `plain` they are of layers, the first being 0."""
     key = "aux_hidden_state_layer_ids" if plain else "target_layer_ids"
-    given, after = known.get(key), 0 if plain else 1
+    given, after = known.aux_hidden_state_layer_ids if plain else known.target_layer_ids, 0 if plain else 1
     if given is None and not plain:
         given = [target // 2] if layers == 1 else [round(1 + i * (target - 4) / (layers - 1)) for i in range(layers)]
-    if not isinstance(given, list) or not given or not all(isinstance(i, int) for i in given):
-        raise ModelError(f"{path}: {key} is {str(given)[:60]}, not a list of layers.")
+    if not given:
+        raise ModelError(f"{path}: {key} is {shown(given)}, not a list of layers.")
     states = tuple(i + after for i in given)
     # What comes out of the last layer is normed in some of the frameworks, and in others not.
     if min(states) < 0 or max(states) >= target:
         raise ModelError(
-            f"{path}: {key} is {str(given)[:60]}, and of this target it may name {-after} to {target - 1 - after}."
+            f"{path}: {key} is {shown(given)}, and of this target it may name {-after} to {target - 1 - after}."
         )
     return states
 
 
-def _windows(known: Mapping[str, object], layers: int, path: str) -> tuple[int | None, ...]:
-    kinds, window = known.get("layer_types") or ["full_attention"] * layers, known.get("sliding_window")
-    if not isinstance(kinds, list) or len(kinds) != layers or not {"full_attention", "sliding_attention"} >= {*kinds}:
-        raise ModelError(f"{path}: layer_types is {str(kinds)[:60]}, not full_attention or sliding_attention for each.")
+def _windows(known: BlockKeys, layers: int, path: str) -> tuple[int | None, ...]:
+    kinds, window = known.layer_types or ["full_attention"] * layers, known.sliding_window
+    if len(kinds) != layers or not {"full_attention", "sliding_attention"} >= {*kinds}:
+        raise ModelError(f"{path}: layer_types is {shown(kinds)}, not full_attention or sliding_attention for each.")
     if "sliding_attention" not in kinds:
         return (None,) * layers
-    if not isinstance(window, int) or window < 1:
-        raise ModelError(f"{path}: layer_types has sliding_attention, and sliding_window is {str(window)[:40]}.")
+    if window is None:
+        raise ModelError(f"{path}: layer_types has sliding_attention, and sliding_window is {window}.")
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 
-def _causal(
-    known: Mapping[str, object], speculators: bool, family: Head, windows: tuple[int | None, ...]
-) -> tuple[bool, ...]:
+def _causal(known: BlockKeys, speculators: bool, family: Head, windows: tuple[int | None, ...]) -> tuple[bool, ...]:
     slides = tuple(window is not None for window in windows)
     if speculators:
-        free = known.get("sliding_window_non_causal", family == "dflash2")
+        free = family == "dflash2" if known.sliding_window_non_causal is None else known.sliding_window_non_causal
         return tuple(slide and not free for slide in slides)
-    if known.get("is_causal") is not None:
-        return (bool(known["is_causal"]),) * len(windows)
+    if known.is_causal is not None:
+        return (known.is_causal,) * len(windows)
     return slides if family == "dflash2" else (False,) * len(windows)

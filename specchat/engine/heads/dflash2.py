@@ -26,8 +26,8 @@ class DFlash2Head(DFlashHead):
 
     def _more(self, files: HeadFiles, weights: Weights) -> None:
         known, c = self._given.known, self._given.layer
-        rank = number(files, known.get("selector_rank"), "selector_rank", 1, MOST_RANK)
-        self._best = number(files, known.get("selector_top_k"), "selector_top_k", 1, c.vocab)
+        rank = number(files, known.selector_rank, "selector_rank", 1, MOST_RANK)
+        self._best = number(files, known.selector_top_k, "selector_top_k", 1, c.vocab)
         prefix = "candidate_selector."
         self._after = weights.get(f"{prefix}predecessor_codebook", c.vocab, rank)
         self._next = weights.get(f"{prefix}successor_codebook", c.vocab, rank)

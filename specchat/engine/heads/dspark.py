@@ -34,8 +34,8 @@ class DSparkHead(DFlashHead):
 
     def _more(self, files: HeadFiles, weights: Weights) -> None:
         known, c = self._given.known, self._given.layer
-        rank = number(files, known.get("markov_rank"), "markov_rank", 0, MOST_RANK)
-        self._kind = str(known.get("markov_head_type", "vanilla"))
+        rank = number(files, known.markov_rank, "markov_rank", 0, MOST_RANK)
+        self._kind = known.markov_head_type
         if self._kind not in INNER:
             raise ModelError(
                 f"{files.folder / 'config.json'}: markov_head_type is {self._kind[:40]}, not one of {', '.join(INNER)}."
@@ -54,8 +54,8 @@ class DSparkHead(DFlashHead):
                 self._inner = product(f"{prefix}gate_proj", rank, c.hidden + rank)
             elif self._kind == "rnn":
                 self._inner = product(f"{prefix}joint_proj", 3 * rank, 2 * rank + c.hidden)
-        self._sees_token = bool(known.get("confidence_head_with_markov", True))
-        if known.get("enable_confidence_head", True):
+        self._sees_token = known.confidence_head_with_markov
+        if known.enable_confidence_head:
             self._chances = product("confidence_head.proj", 1, c.hidden + (rank if self._sees_token else 0))
         self._states: list[Tensor] = []
         """The state s before each place."""

@@ -9,11 +9,13 @@ token i + 1 places after the pending one:
 
 from collections.abc import Sequence
 
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import silu
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Foreign, checked
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.stand_in import StandIn
 from specchat.engine.heads.target import Target
@@ -27,6 +29,10 @@ Head = tuple[list[Linear], Linear]
 """Its blocks, and what gives scores."""
 
 
+class _Keys(Foreign):
+    medusa_num_layers: int = Field(1, ge=0, le=16, description="a number up to 16")
+
+
 class MedusaHeads(StandIn):
     """All heads of a target, which stand for a draft model: a pass over the i-th drafted token is one of head i."""
 
@@ -37,11 +43,7 @@ class MedusaHeads(StandIn):
             ModelError: weights missing, damaged, or for another target.
         """
         model = target.model
-        blocks = files.settings.get("medusa_num_layers", 1)
-        if not isinstance(blocks, int) or not 0 <= blocks <= 16:
-            raise ModelError(
-                f"{files.folder / 'config.json'}: medusa_num_layers is {str(blocks)[:40]}, not a number up to 16."
-            )
+        blocks = checked(_Keys, files.settings, str(files.folder / "config.json")).medusa_num_layers
         with Weights(files, model.device) as weights:
             # Published settings tell of fewer heads than there are.
             self._heads: list[Head] = []

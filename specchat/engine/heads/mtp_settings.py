@@ -4,16 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import Field
+
 from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Foreign, checked, shown
 from specchat.engine.heads.settings import Given, layer_of
 from specchat.engine.model.config import ModelConfig
 
 LAYERS = "num_nextn_predict_layers"
 
 
+class _Keys(Foreign):
+    num_nextn_predict_layers: int = Field(1, description="a number of layers")
+    num_speculative_steps: int | None = Field(None, description="a whole number")
+
+
 def told_of(settings: Mapping[str, Any]) -> bool:
     """Whether these settings of a target tell of layers for multi-token prediction."""
-    return bool(settings.get(LAYERS))
+    return settings.get(LAYERS) not in (None, 0, False)
 
 
 @dataclass(frozen=True)
@@ -39,15 +47,18 @@ class MtpSettings:
             raise ModelError(
                 f"{path} is of speculators, whose MTP layers are not run: they take token and state in another order."
             )
-        if (layers := raw.get(LAYERS, 1)) != 1:
-            raise ModelError(f"{path}: {LAYERS} is {str(layers)[:40]}, and only one such layer is run.")
+        known = checked(_Keys, raw, str(path))
+        if known.num_nextn_predict_layers != 1:
+            raise ModelError(
+                f"{path}: {LAYERS} is {shown(known.num_nextn_predict_layers)}, and only one such layer is run."
+            )
         shape = layer_of(files, raw)
         if (shape.vocab, shape.hidden) != (target.vocab, target.hidden):
             raise ModelError(
                 f"{path}: this layer is for another target, of {shape.vocab} tokens and a hidden size of "
                 f"{shape.hidden}; this one has {target.vocab} and {target.hidden}."
             )
-        return cls(replace(shape, layers=1), normed=bool(raw.get("num_speculative_steps")))
+        return cls(replace(shape, layers=1), normed=bool(known.num_speculative_steps))
 
     @property
     def values(self) -> int:

@@ -4,12 +4,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import Field
+
 from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Foreign, MaybeCount, Switch, Table, checked, shown
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.strategies import Head
 
-USUAL = {"use_aux_hidden_state": True, "use_input_layernorm_in_first_layer": True, "use_last_layernorm": True}
-"""ModelOpt's switches, as EAGLE-3 has them."""
+USUAL = ("use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm")
+"""ModelOpt's switches, which EAGLE-3 has all on."""
+MOST_LAYER_IDS = 1024
+
+
+class _Parts(Foreign):
+    """What the keys of a head are spread over."""
+
+    speculators_model_type: str | None = None
+    eagle_config: Table
+    transformer_layer_config: dict[str, Any] | None = Field(None, description="an object")
+
+
+class _Keys(Foreign):
+    use_aux_hidden_state: bool = True
+    use_input_layernorm_in_first_layer: bool = True
+    use_last_layernorm: bool = True
+    draft_vocab_size: MaybeCount = None
+    eagle_aux_hidden_state_layer_ids: list[int] | None = Field(
+        None, max_length=MOST_LAYER_IDS, description="a list of layers"
+    )
+    norm_before_residual: bool | None = Field(None, description="true or false")
+    norm_before_fc: Switch = False
+    fc_norm: Switch = False
+    norm_output: Switch = False
+    mask_token_id: int | None = Field(None, description="a token's number")
+    ptd_token_id: int | None = Field(None, description="a token's number")
+    pard_token: int | None = Field(None, description="a token's number")
 
 
 class Given(Protocol):
@@ -55,52 +84,49 @@ class Eagle3Settings:
         Raises:
             ModelError: a key is missing, wrong, or asks for what is not known.
         """
-        raw, path = files.settings, files.folder / "config.json"
-        told = raw.get("speculators_model_type", kind)
+        raw, path = files.settings, str(files.folder / "config.json")
+        parts = checked(_Parts, raw, path)
+        told = parts.speculators_model_type or kind
         if told != kind:
-            raise ModelError(f"{path}: speculators_model_type is {str(told)[:40]!r}, and these should be {kind} heads.")
-        nested = raw.get("eagle_config") or {}
-        inner = raw.get("transformer_layer_config", raw)
-        if not isinstance(nested, dict) or not isinstance(inner, dict):
-            raise ModelError(f"{path}: eagle_config or transformer_layer_config is not an object.")
-        known = {**nested, **raw}
-        for key, usual in USUAL.items():
-            if known.get(key, usual) != usual:
-                raise ModelError(f"{path}: {key} is not {str(usual).lower()}, and no other EAGLE-3 head is run.")
-        before = known.get("norm_before_residual")
-        layer = layer_of(files, inner)
-        proposes = known.get("draft_vocab_size") or layer.vocab
-        if not isinstance(proposes, int) or not 0 < proposes <= target.vocab:
-            raise ModelError(f"{path}: draft_vocab_size is {str(proposes)[:40]}, and the target has {target.vocab}.")
+            raise ModelError(f"{path}: speculators_model_type is {shown(told)}, and these should be {kind} heads.")
+        known = checked(_Keys, {**parts.eagle_config, **raw}, path)
+        for key in USUAL:
+            if not getattr(known, key):
+                raise ModelError(f"{path}: {key} is not true, and no other EAGLE-3 head is run.")
+        before = known.norm_before_residual
+        layer = layer_of(files, raw if parts.transformer_layer_config is None else parts.transformer_layer_config)
+        proposes = known.draft_vocab_size or layer.vocab
+        if proposes > target.vocab:
+            raise ModelError(f"{path}: draft_vocab_size is {proposes}, and the target has {target.vocab}.")
         return cls(
             layer=layer,
-            states=_states(known.get("eagle_aux_hidden_state_layer_ids"), target.layers, str(path)),
+            states=_states(known.eagle_aux_hidden_state_layer_ids, target.layers, path),
             proposes=proposes,
             # EAGLE-3 heads of speculators that lack it were trained with it, others without.
-            norm_before_residual=raw.get("speculators_model_type") == "eagle3" if before is None else bool(before),
-            norm_before_fc=bool(known.get("norm_before_fc")),
-            fc_norm=bool(known.get("fc_norm")),
-            norm_output=bool(known.get("norm_output")),
-            mask=_mask(known, target.vocab, str(path)),
+            norm_before_residual=parts.speculators_model_type == "eagle3" if before is None else before,
+            norm_before_fc=known.norm_before_fc,
+            fc_norm=known.fc_norm,
+            norm_output=known.norm_output,
+            mask=_mask(known, target.vocab, path),
         )
 
 
-def _mask(known: dict[str, Any], vocab: int, path: str) -> int | None:
+def _mask(known: _Keys, vocab: int, path: str) -> int | None:
     """By the names that trainers and servers have for it."""
     for key in ("mask_token_id", "ptd_token_id", "pard_token"):
-        if (token := known.get(key)) is not None:
-            if not isinstance(token, int) or not 0 <= token < vocab:
-                raise ModelError(f"{path}: {key} is {str(token)[:40]}, and the target has {vocab} tokens.")
-            return token
+        if (token := getattr(known, key)) is not None:
+            if not 0 <= token < vocab:
+                raise ModelError(f"{path}: {key} is {shown(token)}, and the target has {vocab} tokens.")
+            return int(token)
     return None
 
 
-def _states(given: object, layers: int, path: str) -> tuple[int, ...]:
+def _states(given: list[int] | None, layers: int, path: str) -> tuple[int, ...]:
     """After how many layers states are taken: what is `given`, or the paper's low, middle and high ones."""
     if given is None:
         given = [2, layers // 2, layers - 3]
-    if not isinstance(given, list) or not given or not all(isinstance(i, int) and 0 <= i <= layers for i in given):
+    if not given or not all(0 <= i <= layers for i in given):
         raise ModelError(
-            f"{path}: eagle_aux_hidden_state_layer_ids is {str(given)[:60]}, and the target has {layers} layers."
+            f"{path}: eagle_aux_hidden_state_layer_ids is {shown(given)}, and the target has {layers} layers."
         )
     return tuple(given)

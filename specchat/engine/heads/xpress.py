@@ -38,9 +38,9 @@ class XPressHead(DFlashHead):
 
     def _more(self, files: HeadFiles, weights: Weights) -> None:
         known, c, block = self._given.known, self._given.layer, self._given.block
-        rank = number(files, known.get("xpress_rank", 256), "xpress_rank", 1, MOST_RANK)
-        ratio = number(files, known.get("xpress_mlp_ratio", 2), "xpress_mlp_ratio", 1, 16)
-        inner = number(files, known.get("xpress_mlp_hidden", ratio * rank), "xpress_mlp_hidden", 1, 16 * MOST_RANK)
+        rank = number(files, known.xpress_rank, "xpress_rank", 1, MOST_RANK)
+        ratio = number(files, known.xpress_mlp_ratio, "xpress_mlp_ratio", 1, 16)
+        inner = number(files, known.xpress_mlp_hidden or ratio * rank, "xpress_mlp_hidden", 1, 16 * MOST_RANK)
         prefix, w1, mixer, gate, up, down, w2 = PUBLISHED if "xpress_head.w1.weight" in weights else SPECULATORS
         self._w1 = weights.get(f"{prefix}{w1}.weight", c.vocab, rank)
         self._of_row = joined(weights, prefix, {"down_h": rank}, c.hidden)

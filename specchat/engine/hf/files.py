@@ -16,10 +16,12 @@ from transformers.utils import logging
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Count, MaybeCount, checked
 from specchat.engine.hf.positions import reach_of
 from specchat.engine.model.checkpoint import weight_files
 from specchat.engine.model.files import read_json
 from specchat.engine.model.plan import DEFAULT_CONTEXT
+from specchat.engine.model.settings import Ends
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.pair import QUANT_BITS, Wanted
@@ -28,6 +30,14 @@ WORDS = 300
 """Characters of what transformers says that are passed on."""
 SHOWN = 3
 """Weights that are named where some are missing."""
+
+
+class _Text(Ends):
+    """What is asked of transformers' settings, which takes some values of any kind."""
+
+    vocab_size: Count
+    hidden_size: MaybeCount = None
+    max_position_embeddings: MaybeCount = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,9 @@ class HfFiles:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=trusted, local_files_only=True)
         except Exception as error:  # of damaged settings it raises anything
             raise ModelError(f"{path} cannot be used: transformers says: {_words(error)}") from None
-        dtype = config.get_text_config(decoder=True).dtype or config.dtype
+        text = config.get_text_config(decoder=True)
+        checked(_Text, {key: getattr(text, key, None) for key in _Text.model_fields}, str(path))
+        dtype = text.dtype or config.dtype
         bits = 8 * dtype.itemsize if isinstance(dtype, torch.dtype) else 32
         for shard in shards:
             _look(shard)

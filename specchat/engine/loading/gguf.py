@@ -9,7 +9,8 @@ from specchat.engine.backends import GGUF_BACKEND, UNFIT
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.file import GgufFile, whole
+from specchat.engine.gguf.file import GgufFile, parts, whole
+from specchat.engine.gguf.header import read_header
 from specchat.engine.gguf.library import llama
 from specchat.engine.gguf.model import GgufModel, Settings
 from specchat.engine.gguf.proof import Proof, prove
@@ -95,6 +96,9 @@ def _guard(target: GgufModel, proof: Proof) -> Guard | None:
 
 def _located(source: ModelSource, progress: Progress) -> Path:
     path = whole(locate_file(source, progress))
+    for part in parts(path):
+        read_header(part)  # within bounds, which llama.cpp has none of
+    progress(Loading(f"trying {source.short}", 0.05))
     attempt(path)
     return path
 

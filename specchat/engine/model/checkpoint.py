@@ -6,9 +6,12 @@ from typing import Any
 
 import torch
 
+from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
+from specchat.engine.foreign import checked
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.model.files import found, read_json
+from specchat.engine.model.files import found, indexed, read_json
+from specchat.engine.model.settings import Quantised, Written
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.pair import Quant, Wanted
 
@@ -48,14 +51,15 @@ class Checkpoint:
         path = folder / "config.json"
         raw = read_json(path)
         config = parse_config(folder, raw)
-        settings = raw.get("quantization_config")
+        told = checked(Written, raw, str(path))
+        settings = told.quantization_config
         quant = None if settings is None else _stored_quant(path, settings)
         return cls(
             folder=folder,
             config=config,
-            dtype=DTYPES.get(str(raw.get("dtype", raw.get("torch_dtype")))),
+            dtype=DTYPES.get(told.dtype or told.torch_dtype or ""),
             quant=quant,
-            nested=bool(settings.get("bnb_4bit_use_double_quant")) if isinstance(settings, dict) else True,
+            nested=settings is None or settings.bnb_4bit_use_double_quant,
             shards=weight_files(folder),
             settings=raw,
         )
@@ -81,16 +85,16 @@ class Checkpoint:
         return self.quant or (None if asked == "none" else asked)
 
 
-def _stored_quant(path: Path, settings: Any) -> Quant:
+def _stored_quant(path: Path, settings: Quantised) -> Quant:
     """The quantisation that `settings`, "quantization_config" in `path`, tell of."""
-    method = settings.get("quant_method", "bitsandbytes") if isinstance(settings, dict) else settings
-    if isinstance(settings, dict) and method == "bitsandbytes":
-        if settings.get("load_in_8bit"):
+    method = one_line(settings.quant_method, 40)
+    if method == "bitsandbytes":
+        if settings.load_in_8bit:
             return "int8"
-        if settings.get("load_in_4bit"):
-            kind = settings.get("bnb_4bit_quant_type", "fp4")
+        if settings.load_in_4bit:
+            kind = settings.bnb_4bit_quant_type
             if kind in ("nf4", "fp4"):
-                return kind  # type: ignore[no-any-return]
+                return "nf4" if kind == "nf4" else "fp4"
             method = f"bitsandbytes {kind}"
     raise ForeignModel(path, f"it is quantised with {method}, and specchat's decoder runs bitsandbytes nf4, fp4, int8")
 
@@ -105,12 +109,9 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     if found(single):
         return (single,)
     if found(index):
-        named = read_json(index).get("weight_map")
-        if not isinstance(named, dict):
-            raise ModelError(f"{index}: weight_map is not an object. Download the checkpoint again.")
-        shards = sorted({folder / str(name) for name in named.values()})
+        shards = indexed(index)
         for shard in shards:
-            if shard.parent != folder or not found(shard):
+            if not found(shard):
                 raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
         return tuple(shards)
     pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)

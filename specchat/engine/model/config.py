@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.model.files import found, read_json
+from specchat.engine.foreign import LARGEST, checked, shown
+from specchat.engine.model.files import found, read
+from specchat.engine.model.settings import Ends, Scaling, Settings
 
 FAMILIES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "mimo": "MiMo"}
 """What is known, by its model_type: the names that people know it by."""
 BIASED = ("qwen2", "mimo")
 """Families with biases of query, key and value alone. MiMo is Qwen2 but for a layer that drafts."""
 SILU = ("silu", "swish")
-LARGEST = 1 << 31
-"""No count in a checkpoint reaches it."""
 LEAST_CONTEXT = 16
 """Fewer tokens hold no chat."""
 ROPE_NEEDS = {
@@ -24,7 +24,6 @@ ROPE_NEEDS = {
     "yarn": (),
 }
 """The scalings of rotary embeddings that are known, and the options that each cannot do without."""
-ROPE_OPTIONS = ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim")
 
 
 @dataclass(frozen=True)
@@ -94,12 +93,12 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     """
     path = folder / "config.json"
     family = raw.get("model_type")
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         raise ForeignModel(
-            path, f"model_type {family!r} is not one that specchat's decoder runs ({', '.join(FAMILIES)})"
+            path, f"model_type {shown(family)} is not one that specchat's decoder runs ({', '.join(FAMILIES)})"
         )
     try:
-        config = _parse(raw, family, _eos(raw))
+        config = _parse(checked(Settings, raw, str(path)), raw, family, str(path))
     except KeyError as error:
         raise ModelError(f"{path}: key {error} is missing.") from None
     except _Lacking as lacking:
@@ -109,52 +108,46 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     generation = folder / "generation_config.json"
     if not found(generation):
         return config
-    try:
-        return replace(config, eos=config.eos | _with_rows(_eos(read_json(generation)), config.vocab))
-    except ValueError as error:
-        raise ModelError(f"{generation}: {error}.") from None
+    return replace(config, eos=config.eos | _with_rows(read(generation, Ends).ends, config.vocab))
 
 
-def _parse(raw: dict[str, Any], family: str, eos: frozenset[int]) -> ModelConfig:
+def _parse(given: Settings, raw: dict[str, Any], family: str, where: str) -> ModelConfig:
     if raw.get("hidden_act", "silu") not in SILU:
-        raise _Lacking(f"specchat's decoder has no hidden_act {_shown(raw['hidden_act'])}, only silu")
-    heads = _positive(raw, "num_attention_heads")
-    kv_heads = _positive(raw, "num_key_value_heads") if raw.get("num_key_value_heads") else heads
+        raise _Lacking(f"specchat's decoder has no hidden_act {shown(raw['hidden_act'])}, only silu")
+    heads = given.num_attention_heads
+    kv_heads = given.num_key_value_heads or heads
     if heads % kv_heads:
         raise ValueError(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
-    hidden = _positive(raw, "hidden_size")
-    head_dim = _positive(raw, "head_dim") if raw.get("head_dim") else hidden // heads
+    head_dim = given.head_dim or given.hidden_size // heads
     if head_dim < 2 or head_dim % 2:
         raise ValueError(f"attention heads have {head_dim} values (head_dim), not an even number of them")
-    context = _positive(raw, "max_position_embeddings")
-    rope = _rope(raw)
-    context, stretched = reach(rope.kind, rope.options, context)
-    window = raw.get("sliding_window")
-    if window and (family == "mistral" or raw.get("use_sliding_window")):
+    rope = _rope(given, where)
+    context, stretched = reach(rope.kind, rope.options, given.max_position_embeddings)
+    if given.sliding_window and (family == "mistral" or given.use_sliding_window):
         # Within the window sliding attention is full attention; beyond it this decoder would be wrong.
-        context = min(context, _positive(raw, "sliding_window"))
+        context = min(context, given.sliding_window)
         stretched = 0
     if context < LEAST_CONTEXT:
         raise ValueError(f"max_position_embeddings or sliding_window is {context}, and a chat needs {LEAST_CONTEXT}")
-    bias = bool(raw.get("attention_bias", False))
+    bias = given.attention_bias
     return ModelConfig(
         family=family,
-        hidden=hidden,
-        intermediate=_positive(raw, "intermediate_size"),
-        layers=_positive(raw, "num_hidden_layers"),
+        hidden=given.hidden_size,
+        intermediate=given.intermediate_size,
+        layers=given.num_hidden_layers,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        vocab=_positive(raw, "vocab_size"),
+        vocab=given.vocab_size,
         context=context,
-        norm_eps=_number(raw, "rms_norm_eps", 1e-6),
+        norm_eps=given.rms_norm_eps,
         rope=rope,
-        tied=bool(raw.get("tie_word_embeddings", False)),
+        tied=given.tie_word_embeddings,
         qkv_bias=bias or family in BIASED,
         out_bias=bias and family not in BIASED,
-        mlp_bias=bool(raw.get("mlp_bias", False)),
+        mlp_bias=given.mlp_bias,
         qk_norm=family == "qwen3",
-        eos=_with_rows(eos, _positive(raw, "vocab_size")),
+        eos=_with_rows(given.ends, given.vocab_size),
         stretched=stretched,
     )
 
@@ -184,44 +177,19 @@ def _sound(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 < value < LARGEST else None
 
 
-def _positive(raw: dict[str, Any], key: str) -> int:
-    value = raw[key]
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < LARGEST:
-        raise ValueError(f"{key} is {_shown(value)}, not a positive whole number below 2^31")
-    return value
-
-
-def _number(raw: dict[str, Any], key: str, default: float | None = None) -> float:
-    """A positive number; without a `default` the key must be there."""
-    value = raw[key] if default is None else raw.get(key, default)
-    # Comparing is exact, and false for NaN; a float of a long integer would not be possible.
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < 1e30:
-        raise ValueError(f"{key} is {_shown(value)}, not a positive number")
-    return float(value)
-
-
-def _shown(value: object) -> str:
-    text = repr(value) if not isinstance(value, int) or abs(value) < LARGEST else "too large"
-    return text if len(text) <= 40 else f"{text[:40]}..."
-
-
-def _rope(raw: dict[str, Any]) -> Rope:
+def _rope(given: Settings, where: str) -> Rope:
     # transformers 5 writes rope_parameters; older checkpoints have rope_theta beside rope_scaling.
-    name = "rope_parameters" if raw.get("rope_parameters") else "rope_scaling"
-    given = raw.get(name) or {}
-    if not isinstance(given, dict):
-        raise ValueError(f"{name} is {_shown(given)}, not an object")
-    options = dict(given)
-    theta = _number(options if "rope_theta" in options else raw, "rope_theta", 10000.0)
+    options = dict(given.rope_parameters or given.rope_scaling)
+    scaling = checked(Scaling, options, where)
+    theta = scaling.rope_theta or given.rope_theta or 10000.0
     kind = options.get("rope_type", options.get("type", "default"))
     if not isinstance(kind, str):
-        raise ValueError(f"rope_type is {_shown(kind)}, not a text")
+        raise ValueError(f"rope_type is {shown(kind)}, not a text")
     if kind not in ROPE_NEEDS:
-        raise _Lacking(f"specchat's decoder has no rope scaling {_shown(kind)} ({', '.join(ROPE_NEEDS)})")
-    options.setdefault("max_position_embeddings", raw["max_position_embeddings"])
-    optional = [key for key in (*ROPE_NEEDS["llama3"], *ROPE_OPTIONS) if options.get(key)]
-    for key in {*ROPE_NEEDS[kind], *optional, "max_position_embeddings"}:
-        _number(options, key)
+        raise _Lacking(f"specchat's decoder has no rope scaling {shown(kind)} ({', '.join(ROPE_NEEDS)})")
+    options.setdefault("max_position_embeddings", given.max_position_embeddings)
+    if missing := [key for key in ROPE_NEEDS[kind] if getattr(scaling, key) is None]:
+        raise KeyError(missing[0])
     if kind == "llama3" and options["low_freq_factor"] >= options["high_freq_factor"]:
         raise ValueError("low_freq_factor is not below high_freq_factor")
     if kind == "yarn" and theta <= 1:
@@ -232,11 +200,3 @@ def _rope(raw: dict[str, Any]) -> Rope:
 def _with_rows(tokens: frozenset[int], vocab: int) -> frozenset[int]:
     """Those that the model can say."""
     return frozenset(token for token in tokens if 0 <= token < vocab)
-
-
-def _eos(raw: dict[str, Any]) -> frozenset[int]:
-    ids = raw.get("eos_token_id")
-    found = ids if isinstance(ids, list) else [] if ids is None else [ids]
-    if not all(isinstance(i, int) and abs(i) < LARGEST for i in found):
-        raise ValueError(f"eos_token_id is {_shown(ids)}, neither a token's number nor a list of them")
-    return frozenset(found)

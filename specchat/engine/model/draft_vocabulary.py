@@ -9,9 +9,22 @@ from collections.abc import Collection, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Foreign, checked, parsed
+from specchat.engine.model.files import LONGEST_TEXT
 from specchat.engine.model.tokenizer import Tokenizer
 
 FORMAT = 1
+
+
+class _Version(Foreign):
+    format: int
+
+
+class _File(_Version):
+    vocabulary: int
+    tokenizer: str
+    tokens: list[int]
 
 
 class Unusable(Exception):
@@ -39,14 +52,16 @@ def read(path: Path, tokenizer: Tokenizer, eos: Collection[int]) -> tuple[int, .
     Raises:
         Unusable: the file is missing or damaged, or belongs to another tokenizer or version.
     """
-    data = _parsed(path)
-    version = data.get("format")
-    if isinstance(version, int) and version > FORMAT:
-        raise Unusable(f"is of format {version}, which this version of specchat does not know")
-    tokens = data.get("tokens")
-    if version != FORMAT or not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
-        raise Unusable("is damaged, or no draft vocabulary")
-    if data.get("vocabulary") != tokenizer.size or data.get("tokenizer") != fingerprint(tokenizer):
+    text = _text(path)
+    try:
+        raw = parsed(text, str(path))
+        if (version := checked(_Version, raw, str(path)).format) > FORMAT:
+            raise Unusable(f"is of format {version}, which this version of specchat does not know")
+        data = checked(_File, raw, str(path))
+    except ModelError:
+        raise Unusable("is damaged, or no draft vocabulary") from None
+    tokens = data.tokens
+    if data.vocabulary != tokenizer.size or data.tokenizer != fingerprint(tokenizer):
         raise Unusable("was counted with another tokenizer")
     ascending = tuple(sorted(set(tokens)))
     if not tokens or len(ascending) < len(tokens) or ascending[0] < 0 or ascending[-1] >= tokenizer.size:
@@ -62,18 +77,17 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     return sha256(json.dumps(meanings).encode()).hexdigest()
 
 
-def _parsed(path: Path) -> dict[str, object]:
-    """The JSON object of a regular file: a pipe could hold the load up for ever."""
+def _text(path: Path) -> bytes:
+    """The bytes of a regular file: a pipe could hold the load up for ever."""
     try:
         if not path.exists():
             raise Unusable("is missing")
         if not path.is_file():
             raise Unusable("is not a file")
-        data = json.loads(path.read_bytes())
+        with open(path, "rb") as file:
+            data = file.read(LONGEST_TEXT + 1)
     except OSError as error:
         raise Unusable(f"cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):
-        raise Unusable("is damaged, or no draft vocabulary") from None
-    if not isinstance(data, dict):
-        raise Unusable("is damaged, or no draft vocabulary")
+    if len(data) > LONGEST_TEXT:
+        raise Unusable("is too large to be a draft vocabulary")
     return data

@@ -1,16 +1,22 @@
 """Files of a model folder. Only regular ones are opened: a pipe or a device could hold the load up for ever."""
 
-import json
 import stat
 import struct
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from specchat.clean import one_line
 from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Foreign, Schema, checked, parsed
 
-LONGEST_HEADER = 100 << 20
-"""Bytes of a safetensors header; the library's own limit."""
+LONGEST_TEXT = 32 << 20
+"""Bytes of a file of settings; the largest published are indices of weights, with 10 MB."""
+LONGEST_TOKENIZER = 128 << 20
+LONGEST_HEADER = 32 << 20
+"""Bytes of a safetensors header; the largest published have 10 MB."""
 
 
 def found(path: Path) -> bool:
@@ -31,49 +37,71 @@ def found(path: Path) -> bool:
     return True
 
 
-def read_text(path: Path) -> str:
-    """A text file of UTF-8.
+def read_bytes(path: Path, most: int = LONGEST_TEXT) -> bytes:
+    """All of a file.
 
     Raises:
-        ModelError: the file is missing, not a regular one, unreadable or of another encoding.
+        ModelError: the file is missing, not a regular one, unreadable or of more than `most` bytes.
     """
     if not found(path):
         raise ModelError(f"{path} is missing: the folder is not a complete checkpoint.")
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ModelError(f"{path} is not UTF-8 text (byte {error.start}). Download the checkpoint again.") from None
+        with open(path, "rb") as file:
+            data = file.read(most + 1)
     except OSError as error:
         raise ModelError(f"{path} cannot be read ({error.strerror}). Check that it is a file you may read.") from None
+    if len(data) > most:
+        raise ModelError(f"{path} has more than {most >> 20} MB, and no such file is read. Download it again.")
+    return data
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
+def read_text(path: Path, most: int = LONGEST_TEXT) -> str:
+    """A text file of UTF-8.
+
+    Raises:
+        ModelError: as `read_bytes`, or the file is of another encoding.
+    """
+    try:
+        return read_bytes(path, most).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{path} is not UTF-8 text (byte {error.start}). Download the checkpoint again.") from None
+
+
+def read_json(path: Path, most: int = LONGEST_TEXT) -> dict[str, Any]:
+    """A JSON object from a file; its values may be of any kind, so let a schema look at them: `foreign.checked`.
 
     Raises:
         ModelError: the file is missing, unreadable or not a JSON object.
     """
-    data = parsed(read_text(path), str(path))
+    data = parsed(read_text(path, most), str(path))
     if not isinstance(data, dict):
         raise ModelError(f"{path} does not hold a JSON object. Download the checkpoint again.")
     return data
 
 
-def parsed(text: str | bytes, where: str) -> object:
-    """The value of a JSON text.
+def read(path: Path, schema: type[Schema], most: int = LONGEST_TEXT) -> Schema:
+    """A JSON object from a file, as `schema` says.
 
     Raises:
-        ModelError: it is no JSON, or beyond what Python reads; the message begins with `where`.
+        ModelError: the file is missing or unreadable, or a value in it is missing or of another kind.
     """
-    try:
-        return json.loads(text)
-    except RecursionError:
-        reason = "it is nested too deeply"
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        reason = str(error)
-    except ValueError:  # Python's, for integers of thousands of digits
-        reason = "it holds a number that is too long"
-    raise ModelError(f"{where} cannot be read as JSON ({reason}). Download the checkpoint again.")
+    return checked(schema, read_json(path, most), str(path))
+
+
+class _Index(Foreign):
+    weight_map: dict[str, str] = Field(description="an object of texts")
+
+
+def indexed(path: Path) -> list[Path]:
+    """The files of weights that an index names, in its own folder.
+
+    Raises:
+        ModelError: the index cannot be read, or names a file elsewhere.
+    """
+    names = sorted(set(read(path, _Index).weight_map.values()))
+    if other := next((name for name in names if Path(name).name != name), None):
+        raise ModelError(f"{path} names {one_line(other, 60)!a}, which is no file beside it. Download it again.")
+    return [path.with_name(name) for name in names]
 
 
 def stored_values(path: Path) -> int:
@@ -82,11 +110,20 @@ def stored_values(path: Path) -> int:
     Raises:
         ModelError: the file is damaged.
     """
+    if not found(path):
+        raise ModelError(f"{path} is missing: the folder is not a complete checkpoint.")
     with open(path, "rb") as file:
         (size,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
         if not 0 < size <= min(LONGEST_HEADER, path.stat().st_size - 8):
             raise ModelError(f"{path} is damaged or cut short. Download it again.")
         header = parsed(file.read(size), str(path))
-    entries = header.values() if isinstance(header, dict) else ()
-    shapes = [entry.get("shape") for entry in entries if isinstance(entry, dict)]
-    return sum(prod(shape) for shape in shapes if isinstance(shape, list) and all(isinstance(n, int) for n in shape))
+    tensors = {key: value for key, value in header.items() if key != "__metadata__"} if isinstance(header, dict) else {}
+    return sum(prod(tensor.shape) for tensor in checked(_Header, {"tensors": tensors}, str(path)).tensors.values())
+
+
+class _Tensor(Foreign):
+    shape: list[Annotated[int, Field(ge=0, lt=1 << 40)]] = Field(max_length=16)
+
+
+class _Header(Foreign):
+    tensors: dict[str, _Tensor] = Field(description="an object of tensors with their shapes")

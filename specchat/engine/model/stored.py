@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Container
 from dataclasses import replace
-from typing import Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Count, Foreign, checked, parsed
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested
 from specchat.engine.model.blocks import NESTED_BLOCK
 from specchat.engine.model.checkpoint import DTYPES
-from specchat.engine.model.files import parsed
 from specchat.engine.model.quantise import RUNNING, across_rows, code_table
 from specchat.engine.pair import Quant
 
@@ -32,6 +32,17 @@ def kind_of(name: str, names: Container[str], dtype: torch.dtype) -> Quant | Non
     return "int8" if dtype == torch.int8 and f"{name}.SCB" in names else None
 
 
+class _State(Foreign):
+    """What bitsandbytes writes of a matrix of four bits, beside it."""
+
+    quant_type: str
+    shape: list[Count] = Field(max_length=8, description="a list of sizes")
+    blocksize: Count
+    dtype: str | None = None
+    nested_blocksize: int | None = None
+    nested_offset: float | None = Field(None, gt=-1e30, lt=1e30, description="a number")
+
+
 class Stored:
     """Reads quantised matrices of one checkpoint; `read` gives a tensor by name, `where` begins every message."""
 
@@ -48,10 +59,10 @@ class Stored:
         """
         weight = f"{name}.weight"
         settings = self._settings(f"{weight}.{STATE}{quant}")
-        self._agree(weight, "quant_type", settings.get("quant_type"), quant)
-        self._agree(weight, "shape", settings.get("shape"), [outputs, inputs])
-        block = settings.get("blocksize")
-        if not isinstance(block, int) or block not in STORED_BLOCKS:
+        self._agree(weight, "quant_type", settings.quant_type, quant)
+        self._agree(weight, "shape", settings.shape, [outputs, inputs])
+        block = settings.blocksize
+        if block not in STORED_BLOCKS:
             raise ModelError(f"{self._where}: {weight} has blocks of {block}, which bitsandbytes does not make.")
         # bnb_4bit_quant_storage may have given the bytes another dtype.
         packed = self._sized(weight, self._read(weight).contiguous().view(torch.uint8), -(-outputs * inputs // 2))
@@ -67,7 +78,7 @@ class Stored:
             raise ModelError(f"{self._where}: {weight}.absmax is {absmax.dtype}, neither float nor uint8.")
         scales = absmax if nested else absmax.float()
         if block not in RUNNING or inputs % block:
-            dtype = DTYPES.get(str(settings.get("dtype")), torch.float32)
+            dtype = DTYPES.get(settings.dtype or "", torch.float32)
             return across_rows(packed, scales, code_table(quant), block, nested, (outputs, inputs), dtype)
         if nested:
             nested = replace(nested, offset=nested.offset.repeat(outputs))
@@ -88,22 +99,19 @@ class Stored:
         largest = self._sized(f"{name}.SCB", self._read(f"{name}.SCB").float(), outputs)
         return EightBit(values.contiguous(), largest / 127)
 
-    def _nested(self, weight: str, settings: dict[str, Any], blocks: int) -> Nested:
+    def _nested(self, weight: str, settings: _State, blocks: int) -> Nested:
         """How the scales are read, with one offset for all of them."""
-        self._agree(weight, "nested_blocksize", settings.get("nested_blocksize"), NESTED_BLOCK)
-        offset = settings.get("nested_offset")
-        if not isinstance(offset, int | float) or not abs(offset) < 1e30:
-            raise ModelError(f"{self._where}: {weight} has nested_offset {offset!r}, not a number. Download it again.")
+        self._agree(weight, "nested_blocksize", settings.nested_blocksize, NESTED_BLOCK)
+        if settings.nested_offset is None:
+            raise ModelError(f"{self._where}: {weight} has no nested_offset. Download it again.")
         code = self._sized(f"{weight}.nested_quant_map", self._part(weight, "nested_quant_map").float(), 256)
         absmax = self._part(weight, "nested_absmax").float()
         absmax = self._sized(f"{weight}.nested_absmax", absmax, -(-blocks // NESTED_BLOCK))
-        return Nested(code, absmax, torch.tensor([float(offset)]))
+        return Nested(code, absmax, torch.tensor([settings.nested_offset]))
 
-    def _settings(self, name: str) -> dict[str, Any]:
-        settings = parsed(bytes(self._read(name).to(torch.uint8).flatten().tolist()), f"{self._where}: {name}")
-        if not isinstance(settings, dict):
-            raise ModelError(f"{self._where}: {name} does not hold a JSON object. Download the checkpoint again.")
-        return settings
+    def _settings(self, name: str) -> _State:
+        where = f"{self._where}: {name}"
+        return checked(_State, parsed(bytes(self._read(name).to(torch.uint8).flatten().tolist()), where), where)
 
     def _part(self, weight: str, part: str) -> Tensor:
         if f"{weight}.{part}" not in self._names:

@@ -30,7 +30,7 @@ def pickled_file(place: Path) -> Path:
     Raises:
         ModelError: there are none, or several.
     """
-    if not place.is_dir():
+    if not os.path.isdir(place):
         if not found(place):
             raise ModelError(f"{place} is not there. Give a file of pickled weights, or the folder that holds it.")
         return place

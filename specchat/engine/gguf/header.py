@@ -8,9 +8,10 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 
+from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.model.files import found
 
@@ -18,7 +19,13 @@ Value = int | float | bool | str
 
 MOST_KEYS = 1 << 16
 MOST_TENSORS = 1 << 18
-LONGEST_TEXT = 1 << 24
+LONGEST_TEXT = 1 << 26
+"""Bytes of one text; some files hold a whole tokenizer.json in one."""
+MOST_TEXTS = 1 << 21
+"""Texts in all lists of a file; the largest vocabularies have 260,000 tokens and twice as many merges."""
+LONGEST_HEADER = 1 << 28
+KEPT_TEXT = 1 << 16
+"""Bytes of a text that is kept; of a longer one nothing is asked."""
 MOST_DIMENSIONS = 4
 ALIGNMENT = 32
 """Bytes to whose multiples weights begin, where a file does not say otherwise."""
@@ -67,6 +74,8 @@ class _Cursor:
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data, self.at = data, 0
+        self.texts = MOST_TEXTS
+        """How many texts in lists are still read."""
         self.unpadded = 0
         """Where the last text ended that is no padding, of the lists so far."""
 
@@ -74,6 +83,8 @@ class _Cursor:
         start = self.at
         if size < 0 or start + size > len(self.data):
             raise ValueError("it ends in its header")
+        if start + size > LONGEST_HEADER:
+            raise ValueError(f"its header has more than {LONGEST_HEADER >> 20} MB")
         self.at = start + size
         return start
 
@@ -90,7 +101,7 @@ class _Cursor:
     def text(self) -> str:
         size = self.count(LONGEST_TEXT, "letters in one text")
         start = self.take(size)
-        return self.data[start : start + size].decode("utf-8", "replace")
+        return self.data[start : start + size].decode("utf-8", "replace") if size <= KEPT_TEXT else ""
 
     def skip_list(self) -> int:
         """Pass over a list; gives its length."""
@@ -99,6 +110,9 @@ class _Cursor:
         if kind in _SCALARS:
             self.take(length * struct.calcsize(_SCALARS[kind]))
         elif kind == _TEXT:
+            if (left := self.texts - length) < 0:
+                raise ValueError(f"it has a list of {length:,} texts")
+            self.texts = left
             for _ in range(length):
                 start = self.take(self.count(LONGEST_TEXT, "letters in one text"))
                 if self.data[start : start + len(PADDING)] != PADDING:
@@ -141,15 +155,20 @@ def _read(cursor: _Cursor) -> Header:
     for _ in range(keys):
         key = cursor.text()
         kind = cursor.count(12, "as a kind", "<I")
+        if key in values or key in lengths:
+            raise ValueError(f"it has {one_line(key, 60)} twice")
         if kind == _TEXT:
             values[key] = cursor.text()
         elif kind == _ARRAY:
             start = cursor.at
             lengths[key] = cursor.skip_list()
             if key == TOKENS:
-                tokens = sha256(cursor.data[start + LIST_HEAD : cursor.unpadded]).hexdigest()
+                with memoryview(cursor.data) as whole, whole[start + LIST_HEAD : cursor.unpadded] as listed:
+                    tokens = sha256(listed).hexdigest()
         else:
-            values[key] = cursor.number(_SCALARS[kind])
+            values[key] = value = cursor.number(_SCALARS[kind])
+            if isinstance(value, float) and not isfinite(value):
+                raise ValueError(f"its {one_line(key, 60)} is {value}")
     types: dict[str, int] = {}
     last = 0
     for _ in range(tensors):
@@ -160,7 +179,7 @@ def _read(cursor: _Cursor) -> Header:
         types[name] = types.get(name, 0) + prod(shape)
         last = max(last, cursor.count(1 << 62, "bytes"))
     alignment = values.get("general.alignment", ALIGNMENT)
-    if not isinstance(alignment, int) or alignment < 1:
+    if not isinstance(alignment, int) or isinstance(alignment, bool) or alignment < 1:
         raise ValueError("its general.alignment is no whole number")
     if tensors and -(-cursor.at // alignment) * alignment + last >= len(cursor.data):
         raise ValueError("it is cut off: not all of its weights are there")
