@@ -80,7 +80,6 @@ class Answered:
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
-    plain_tokens_per_second: float = 0.0
     marks: tuple[Mark, ...] = ()
 
 
@@ -120,7 +119,6 @@ def reply_row(reply: Reply) -> MessageRow:
         reply.reason,
         reply.error,
         reply.stats,
-        reply.plain_tokens_per_second,
         tuple(reply.marks) if reply.ended else (),
     )
     parent = reply.turn.key if reply.turn else None
@@ -165,7 +163,6 @@ def _reply(row: MessageRow, record: Recorded) -> Reply:
     reply.error = INTERRUPTED if row.state == "writing" else clean(meta.error)
     reply.prompt_tokens, reply.reused, reply.dropped = meta.prompt_tokens, meta.reused, meta.dropped
     reply.prefill, reply.reason, reply.stats = meta.prefill, meta.reason, meta.stats
-    reply.plain_tokens_per_second = meta.plain_tokens_per_second
     marks = tuple(replace(mark, text=one_line(mark.text)) for mark in meta.marks)
     reply.restore(row.text, marks, lambda: record(row.key, len(clean(meta.prefill))))
     return reply
