@@ -34,7 +34,8 @@ STRATEGIES = ("draft", "lookup", "suffix", "early-exit", "auto")
 LOOPS = 2
 ALTERNATIONS = 8
 """Replies of the strategy in a block, and of plain decoding."""
-PROMPTS, TOKENS = 12, 256
+CANDIDATES, PROMPTS, TOKENS = 40, 8, 384
+"""Of so many prompts those with the longest replies are asked: of a short one no multiplier is shown."""
 AT_ODDS, WORSE = 0.15, 0.05
 """How far a shown multiplier may be from the truth, and how much slower what is advised."""
 
@@ -127,8 +128,10 @@ def per_token(reply: Reply) -> float:
 
 def blocks(bench: Bench, load: Load, changes: int) -> Iterator[Block | Advised]:
     """Blocks of all strategies, until the load has changed so often."""
-    prompts = spread(read_prompts(demo_model("target").parent / "prompts.jsonl"), PROMPTS)
     plain, ledger, done = Speculation(), Ledger(), 0
+    candidates = spread(read_prompts(demo_model("target").parent / "prompts.jsonl"), CANDIDATES)
+    lengths = {prompt.id: bench.reply(prompt.messages, plain).tally.tokens for prompt in candidates}
+    prompts = sorted(candidates, key=lambda prompt: -lengths[prompt.id])[:PROMPTS]
     while load.changes < changes:
         prompt, strategy = prompts[done // len(STRATEGIES) % PROMPTS], STRATEGIES[done % len(STRATEGIES)]
         done += 1
