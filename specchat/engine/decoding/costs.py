@@ -22,6 +22,9 @@ LATER = 0.005
 """Weight of the newest check after these: what slows all of them is measured apart."""
 OUTLIER = 3.0
 """Times the mean that one measurement counts as at most."""
+UP, RISE = 0.25, 1.1
+"""Weight of what takes longer than expected, beside what takes less, and times the draft that was expected that one
+counts as at most, to tell drafts by their lengths."""
 KEPT = 0.97
 """Weight of what checks of some rows took after one more check of any."""
 STEADY = 32
@@ -51,8 +54,9 @@ class Mean:
         self.count += 1
         weight = max(1 / self.count, NEWEST)
         if self.count > SEEN and value > 0 and self.value > 0:
-            # By ratios, as all that is learnt of steps: delays of a busy machine move it little.
-            self.value *= min(max(value / self.value, 1 / OUTLIER), OUTLIER) ** weight
+            # By ratios, as all that is learnt of steps, and up by less: a busy machine only ever delays.
+            up = UP if value > self.value else 1.0
+            self.value *= min(max(value / self.value, 1 / OUTLIER), OUTLIER) ** (up * weight)
         else:
             self.value += (value - self.value) * weight
 
@@ -70,10 +74,10 @@ class SteadyMean(Mean):
 
     def add(self, value: float) -> None:
         self.count += 1
-        if self.count <= FIRST:
+        if self.value > 0 and value > 0:
+            self.value *= (value / self.value) ** (1 / self.count if self.count <= FIRST else LATER)
+        else:
             self.value += (value - self.value) / self.count
-        elif self.value and value:
-            self.value *= (value / self.value) ** LATER
 
 
 class CheckCosts:
@@ -266,7 +270,7 @@ class StepCosts:
                 of_it = line.of(stepped.drafted, mean.value)
                 mean.add(ms)
                 whole = stepped.draft_ms / slow
-                line.add(stepped.drafted, min(max(whole, of_it / MOST), of_it * MOST) if mean.count > SEEN else whole)
+                line.add(stepped.drafted, min(max(whole, of_it / MOST), of_it * RISE) if mean.count > SEEN else whole)
         self._last = family
 
     def _usual_draft(self, family: str, drafted: int, ms: float) -> float:

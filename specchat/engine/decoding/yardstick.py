@@ -5,6 +5,7 @@ every step tells, makes it one of now. Whether plain decoding is slowed alike is
 slipped in among drafts where there are too few.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from math import exp, sqrt
 
@@ -16,12 +17,14 @@ SHARE = 0.01
 LEAST_COST = 0.25
 """A slipped step costs at least so much of itself: where drafting brings nothing it still says little new."""
 NEVER = float("inf")
-LOAD_S, PART_S = 2.0, 5.0
+LOAD_S, PART_S = 2.0, 20.0
 """Seconds after which the load, and how much of it is plain's, weighs a third."""
 PLAIN_STEPS = 32.0
 """Plain steps that are enough, and beyond which older ones weigh less."""
-TRUST, NOISE, NOISES = 0.1, 0.15, 4.0
+TRUST, NOISE, NOISES = 0.15, 0.15, 4.0
 """Spread of plain's part of the load, before it was measured, and of a measurement, which counts as so many of them."""
+LEAST_ERROR = 0.07
+"""Of the mean of any number of measurements: the load that they are held against is one for many of them."""
 SPIKE = 8.0
 """A plain step counts as at most so many times what was expected."""
 
@@ -83,7 +86,7 @@ class Part:
         mean = self._sum / self._count
         squares = max(0.0, self._squares - self._count * mean * mean)
         spread = (squares + NOISES * NOISE * NOISE) / (self._count + NOISES)
-        sure = self._count / spread
+        sure = min(self._count / spread, 1 / (LEAST_ERROR * LEAST_ERROR))
         return (assumed + mean * sure) / (assumed + sure), 1 / sqrt(assumed + sure)
 
 
@@ -92,7 +95,11 @@ class Yardstick:
 
     def __init__(self, costs: StepCosts) -> None:
         self._costs = costs
-        self._load, self._part = Window(LOAD_S), Part()
+        self._loads: defaultdict[str, Window] = defaultdict(lambda: Window(LOAD_S))
+        """By family of the drafts: what one is expected to take may be off by more than another."""
+        self._parts: defaultdict[str, Part] = defaultdict(Part)
+        self._family = ""
+        """Of the last draft."""
         self._usual = 0.0
         self._credit = 0.0
         """Milliseconds that slipped steps may cost by now."""
@@ -105,6 +112,8 @@ class Yardstick:
         self._usual = plain_ms
         self._gain, self._own, self._plain = 1.0, 0.0, 0.0
         self._verified = Window(NEVER)
+        self._drafts = False
+        """Whether a step of this reply had a draft: a plain reply is of other seconds than the drafts before it."""
 
     @property
     def slowed(self) -> float:
@@ -114,9 +123,17 @@ class Yardstick:
     @property
     def load(self) -> float:
         """How many times as slow the machine is as usual, in the last seconds."""
-        # With a weight of a step of now: what was seen before a pause counts little.
-        expected = self._load.expected
-        return self._load.observed / expected if expected > self._usual > 0 else self._costs.slowness.value
+        load = self._loads[self._family]
+        return load.observed / load.expected if self._recent else self._costs.slowness.value
+
+    @property
+    def _recent(self) -> bool:
+        """Whether drafts of the last seconds tell the load: what was seen before a pause counts little."""
+        return self._loads[self._family].expected > self._usual > 0
+
+    @property
+    def _part(self) -> Part:
+        return self._parts[self._family]
 
     @property
     def plain_ms(self) -> float:
@@ -133,8 +150,8 @@ class Yardstick:
         self._credit -= cost
         return True
 
-    def add(self, stepped: Stepped, other_ms: float) -> Measured:
-        """A step ended that took `other_ms` besides drafting and verifying."""
+    def add(self, family: str, stepped: Stepped, other_ms: float) -> Measured:
+        """A step ended, whose draft was of `family`, that took `other_ms` besides drafting and verifying."""
         self._fade()
         usual, load = self._costs.usual, self.load
         self._verified.add(stepped.verify_ms, usual.verify_ms)
@@ -142,10 +159,11 @@ class Yardstick:
             return Measured(0.0, 0.0, 0.0)
         lasted = stepped.verify_ms + other_ms
         if stepped.drafted:
+            self._family, self._drafts = family, True
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
-            self._load.add(stepped.draft_ms + lasted, own)
+            self._loads[family].add(stepped.draft_ms + lasted, own)
             self._credit = min(self._credit + SHARE * (stepped.draft_ms + lasted), 2 * self._usual * load)
-        else:
+        elif self._drafts and self._recent:
             self._part.add(min(lasted / (self._usual * load), SPIKE))
         part, error = self._part.known
         plain = self._usual * part
@@ -159,5 +177,7 @@ class Yardstick:
     def _fade(self) -> None:
         now = self._costs.clock()
         passed, self._since = 0.0 if self._since is None else max(0.0, now - self._since), now
-        self._load.fade(passed)
-        self._part.fade(exp(-passed / PART_S))
+        for load in self._loads.values():
+            load.fade(passed)
+        for part in self._parts.values():
+            part.fade(exp(-passed / PART_S))
