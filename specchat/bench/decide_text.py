@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from specchat.bench.decide import ALL, CHEAPER, DEARER, RARER, Choice, Decided, Decision
 from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.table import aligned
+from specchat.bench.verdict import verdict
 
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 15)
 """Draft lengths that break-evens are told of."""
 WORDS_AT = 8
 """The one that is put into words."""
-NEAR = 0.97
-"""`auto` is as fast as another from this share of its speed on."""
-SURE = 32
-"""Prompts from which on another one is recommended: with 8 of the demo pair's, two runs contradicted each other."""
 
 
 def decided_text(decided: Decided, head: str, notes: Sequence[str]) -> str:
@@ -27,7 +24,9 @@ def decided_text(decided: Decided, head: str, notes: Sequence[str]) -> str:
         "What would promise most if things were otherwise:\n" + otherwise_table(decided),
         "In words:\n" + "".join(f"- {sentence}\n" for sentence in in_words(decided)),
     )
-    return "\n\n".join(part.rstrip("\n") for part in (*parts, *notes)) + "\n"
+    overall = decided.decisions[-1]
+    last = verdict(overall.measured, overall.prompts)
+    return "\n\n".join(part.rstrip("\n") for part in (*parts, *notes, last) if part) + "\n"
 
 
 def decisions_table(decided: Decided) -> str:
@@ -100,7 +99,7 @@ def in_words(decided: Decided) -> list[str]:
     by_choice: dict[str, list[Decision]] = {}
     for d in decided.decisions:
         if d.category != ALL or len(decided.decisions) == 1:
-            by_choice.setdefault(d.best.contender, []).append(d)
+            by_choice.setdefault(_fastest(d)[0], []).append(d)
     said = [_which(name, of_it) for name, of_it in by_choice.items()]
     checks = decided.costs.checks
     said.append(f"A token more in a check costs {(checks[-1] - checks[0]) / (len(checks) - 1):.2f} of a plain step.")
@@ -110,29 +109,19 @@ def in_words(decided: Decided) -> list[str]:
             pays = "cannot pay" if needed > 1 else f"pays where more than {_share(needed)} of it stay"
             family = family_of(outcome.contender)
             said.append(f"A draft of {WORDS_AT} by {family} {pays}; {outcome.kept_share:.0%} of its tokens stayed.")
-    return said + _about_auto(decided.decisions[-1])
+    return said
 
 
 def _which(name: str, decisions: Sequence[Decision]) -> str:
+    """Who was fastest as it ran, and how far it promises most; what was measured goes before what is promised."""
     if name == PLAIN:
-        return f"Nothing promises more than plain decoding: {_listed([d.category for d in decisions])}."
-    lengths = sorted({d.best.length for d in decisions})
+        return f"Nothing was faster than plain decoding: {_listed([d.category for d in decisions])}."
+    times = _listed([f"{d.category} {d.measured[name]:.2f}x" for d in decisions])
+    lengths = sorted({d.best.length for d in decisions if d.best.contender == name})
+    if not lengths:
+        return f"{family_of(name)} was fastest: {times}."
     far = f"{lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else f"{lengths[0]}"
-    times = _listed([f"{d.category} {d.best.times:.2f}x" for d in decisions])
-    return f"{family_of(name)} promises most, drafting at most {far} tokens: {times}."
-
-
-def _about_auto(overall: Decision) -> list[str]:
-    auto = overall.measured.get(AUTO)
-    if auto is None:
-        return []
-    fastest, times = _fastest(overall)
-    if auto >= NEAR * times:
-        return [f"auto, which chooses step by step, is {auto:.2f}x over {overall.category}: leave it."]
-    said = f"auto, which chooses step by step, is {auto:.2f}x over {overall.category}, and {fastest} {times:.2f}x: "
-    if overall.prompts < SURE:
-        return [f"{said}so few prompts do not tell which is faster; --limit takes more."]
-    return [f"{said}for prompts like these, choose {family_of(fastest)}."]
+    return f"{family_of(name)} was fastest, and promises most when drafting at most {far} tokens: {times}."
 
 
 def _fastest(decision: Decision) -> tuple[str, float]:

@@ -21,9 +21,12 @@ class Ours:
     rival = ""
     note = ""
 
-    def __init__(self, session: Session, speculation: Speculation, sampling: Sampling, clock: Clock = CLOCK) -> None:
+    def __init__(
+        self, session: Session, speculation: Speculation, sampling: Sampling, clock: Clock = CLOCK, name: str = ""
+    ) -> None:
+        """`name` where it is not the strategy's."""
         self.speculation = speculation
-        self.name = labelled(speculation.strategy, speculation.draft_length, speculation.acceptance)
+        self.name = name or labelled(speculation.strategy, speculation.draft_length, speculation.acceptance)
         self.free = speculation.acceptance != "coupled" and not sampling.greedy
         """Whether its text has only the law of plain's."""
         self._session = session

@@ -14,6 +14,7 @@ from specchat.bench.ours import Ours
 from specchat.bench.plot import plot
 from specchat.bench.summary import PLAIN, Line, by_category, summarise
 from specchat.bench.table import auto_table, categories_table, cost_table, lines_table, places_table
+from specchat.bench.verdict import verdict
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.pair import PairInfo
 
@@ -94,7 +95,17 @@ class Report:
         if self.verify_cost:
             parts += ["\nWhat a step costs that checks so many tokens:\n", cost_table(self.verify_cost)]
         parts += [f"\n{note}" for note in self.notes]
+        if last := verdict(self._measured(lines), max(line.prompts for line in lines)):
+            parts.append(f"\n\n{last}")
         return "".join(parts).rstrip("\n") + "\n"
+
+    def _measured(self, lines: Sequence[Line]) -> dict[str, float]:
+        """Times plain of whole replies, by contender of ours."""
+        return {
+            line.contender: line.whole_speedup_vs_plain.median
+            for line in lines
+            if line.contender not in self.others and line.whole_speedup_vs_plain is not None
+        }
 
     def as_json(self) -> dict[str, Any]:
         return {

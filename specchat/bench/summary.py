@@ -11,6 +11,8 @@ from specchat.engine.tally import mean_acceptance_length
 
 PLAIN, AUTO = "plain", "auto"
 """What others are compared with, and what chooses among the others and is measured beside them."""
+CONTROL = "plain again"
+"""Plain decoding as a contender of its own: how far it is from itself is how far noise goes."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Line:
     A prompt's figure is the median over its repeats; a spread is over prompts. Ratios are of tokens per second within
     a prompt: `speedup_vs_plain` to our plain decoding; `auto_over` of `auto` to it, where it is another of ours;
     `ours_over`, of another program, of our same way of drafting to it, both after the first delivery. The `whole_` ones
-    are of the whole time of a reply. Milliseconds are of a step. `by_place[i]`: how often a draft stayed in place i, of
-    the times that place was judged.
+    are of the whole time of a reply; the `least_` ones those to plain of the prompt where they are least. Milliseconds
+    are of a step. `by_place[i]`: how often a draft stayed in place i, of the times that place was judged.
     """
 
     contender: str
@@ -49,6 +51,8 @@ class Line:
     tokens_per_second: Spread | None
     speedup_vs_plain: Spread | None
     whole_speedup_vs_plain: Spread | None
+    least_vs_plain: float | None
+    least_whole_vs_plain: float | None
     auto_over: Spread | None
     whole_auto_over: Spread | None
     ours_over: Spread | None
@@ -89,17 +93,19 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
     mine, auto = replies[name], next((other for other in replies if family_of(other) == AUTO), "")
     everything = [s.run for of_prompt in mine.values() for s in of_prompt]
     stats = [run.stats for run in everything if run.stats is not None]
-    spoken = [s for s in stats if s.num_spec_steps]
-    steps = sum(s.num_spec_steps for s in spoken)
-    drafted, tested = sum(s.num_draft_tokens for s in spoken), sum(s.num_tested_draft_tokens for s in spoken)
-    accepted = sum(s.num_accepted_draft_tokens for s in spoken)
+    steps = sum(s.num_steps for s in stats) if any(s.num_spec_steps for s in stats) else 0
+    drafted, tested = sum(s.num_draft_tokens for s in stats), sum(s.num_tested_draft_tokens for s in stats)
+    accepted = sum(s.num_accepted_draft_tokens for s in stats)
 
-    def ratio(above: str, below: str, speed: Callable[[Sequence[Sample]], float | None]) -> Spread | None:
+    def ratios(above: str, below: str, speed: Callable[[Sequence[Sample]], float | None]) -> list[float]:
         if above == below or above not in replies or below not in replies:
-            return None
+            return []
         both = replies[above].keys() & replies[below].keys()
         pairs = [(speed(replies[above][p]), speed(replies[below][p])) for p in both]
-        return Spread.of([a / b for a, b in pairs if a and b])
+        return [a / b for a, b in pairs if a and b]
+
+    def ratio(above: str, below: str, speed: Callable[[Sequence[Sample]], float | None]) -> Spread | None:
+        return Spread.of(ratios(above, below, speed))
 
     def each(figure: Callable[[Sample], float | None]) -> Spread | None:
         values = [_median(map(figure, of_prompt)) for of_prompt in mine.values()]
@@ -112,6 +118,8 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
         tokens_per_second=each(lambda s: s.run.speed),
         speedup_vs_plain=ratio(name, PLAIN, _speed),
         whole_speedup_vs_plain=ratio(name, PLAIN, _whole_speed),
+        least_vs_plain=min(ratios(name, PLAIN, _speed), default=None),
+        least_whole_vs_plain=min(ratios(name, PLAIN, _whole_speed), default=None),
         auto_over=None if rival else ratio(auto, name, _speed),
         whole_auto_over=None if rival else ratio(auto, name, _whole_speed),
         ours_over=ratio(rival, name, _later_speed),

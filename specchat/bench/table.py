@@ -10,7 +10,7 @@ from specchat.bench.summary import AUTO, PLAIN, Line, Spread, family_of
 from specchat.bench.verify_cost import VerifyCost
 
 HEAD = (
-    *("", "tok/s", "x plain", "quartiles", "whole", "AL", "kept", "of judged"),
+    *("", "tok/s", "x plain", "quartiles", "least", "whole", "least", "AL", "kept", "of judged"),
     *("first ms", "draft ms", "verify ms", "other ms"),
 )
 GAP = "  "
@@ -26,8 +26,10 @@ def lines_table(lines: Sequence[Line], names: dict[str, str]) -> str:
             _number(line.tokens_per_second, 0),
             _number(line.speedup_vs_plain, 2) if line.contender != "plain" else "1.00",
             _quartiles(line.speedup_vs_plain),
+            _figure(line.least_vs_plain),
             _number(line.whole_speedup_vs_plain, 2) if line.contender != "plain" else "1.00",
-            "" if line.mean_acceptance_length is None else f"{line.mean_acceptance_length:.2f}",
+            _figure(line.least_whole_vs_plain),
+            _figure(line.mean_acceptance_length),
             "" if line.draft_acceptance_rate is None else f"{line.draft_acceptance_rate:.0%}",
             "" if line.tested_acceptance_rate is None else f"{line.tested_acceptance_rate:.0%}",
             _number(line.ttft_ms, 0),
@@ -90,6 +92,10 @@ def _number(spread: Spread | None, digits: int) -> str:
 
 def _quartiles(spread: Spread | None) -> str:
     return "" if spread is None else f"{spread.low:.2f}-{spread.high:.2f}"
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:

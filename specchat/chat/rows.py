@@ -81,7 +81,6 @@ class Answered:
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
-    plain_tokens_per_second: float = 0.0
     marks: tuple[Mark, ...] = ()
     reasoning: Ranges | None = None
     """Where in the text the reply is no answer; None where nobody told."""
@@ -128,7 +127,6 @@ def reply_row(reply: Reply) -> MessageRow:
         reply.reason,
         reply.error,
         reply.stats,
-        reply.plain_tokens_per_second,
         tuple(reply.marks) if reply.ended else (),
         None if reply.reasoning is None else written.reasoning,
         written.thinking,
@@ -176,7 +174,6 @@ def _reply(row: MessageRow, record: Recorded) -> Reply:
     reply.error = INTERRUPTED if row.state == "writing" else clean(meta.error)
     reply.prompt_tokens, reply.reused, reply.dropped = meta.prompt_tokens, meta.reused, meta.dropped
     reply.prefill, reply.reason, reply.stats = meta.prefill, meta.reason, meta.stats
-    reply.plain_tokens_per_second = meta.plain_tokens_per_second
     marks = tuple(replace(mark, text=one_line(mark.text)) for mark in meta.marks)
     reply.begun = meta.begun or NOTHING_WRITTEN
     length = len(row.text)

@@ -9,7 +9,7 @@ from specchat.attachments import Attachment, with_attachments
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
 from specchat.clean import clean
-from specchat.engine.api import Changed, Failed, Finished, FinishReason, Started, Stats, Step
+from specchat.engine.api import Changed, Failed, Finished, FinishReason, Speedup, Started, Stats, Step
 from specchat.engine.options import NOTHING_WRITTEN, Sampling, Span, Speculation, Written
 from specchat.engine.tally import Tally
 
@@ -49,8 +49,6 @@ class Reply:
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
-    plain_tokens_per_second: float = 0.0
-    """Measured for the pair when the reply was made; 0 when unknown."""
     rewritten: bool = False
     """The engine's final text is not what its steps added up to; `text` is the final one."""
     key: str = field(default_factory=new_key)
@@ -96,6 +94,17 @@ class Reply:
     @property
     def stretch(self) -> Tally:
         return self.record.stretch
+
+    @property
+    def speedup(self) -> Speedup | None:
+        """Over plain decoding, of all that was written; None while or where too little is known to tell it."""
+        stats = self.stats
+        if stats is None:
+            return self.tally.compared.speedup
+        if stats.speedup_vs_plain is None:
+            return None
+        low, high = stats.speedup_interval or (stats.speedup_vs_plain, stats.speedup_vs_plain)
+        return Speedup(stats.speedup_vs_plain, low, high)
 
     @property
     def text(self) -> str:
@@ -167,7 +176,6 @@ class Reply:
         self.speculation = event.speculation
         self._record = Record(event.speculation)
         self.dropped, self.prompt_ms = event.dropped, event.prompt_ms
-        self.plain_tokens_per_second = event.plain_tokens_per_second or self.plain_tokens_per_second
         for text, reasoning in (self.begun if self.begun.text else Written(event.prefill)).spans:
             self._add(text, reasoning)
 

@@ -72,7 +72,13 @@ class CaseType(click.ParamType[Case]):
 
 @click.group(cls=Passing, invoke_without_command=True)
 @with_options(PAIR_OPTIONS)
-@click.option("--strategy", "cases", type=CaseType(), multiple=True, help="Measure this one; may be given again.")
+@click.option(
+    "--strategy",
+    "cases",
+    type=CaseType(),
+    multiple=True,
+    help="Measure this one; may be given again. Plain decoding always is; given here, twice, as a control.",
+)
 @with_options(SAMPLING_OPTIONS)
 @click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
 @click.option("--general", is_flag=True, help="Prompts for a real model instead of those in the demo pair's reach.")
@@ -222,15 +228,21 @@ def _ours(
     session: "Session", cases: tuple[Case, ...], lengths: Mapping[str, int], sampling: Sampling
 ) -> "list[Contender]":
     from specchat.bench.ours import Ours
+    from specchat.bench.summary import CONTROL
 
     available = [s.name for s in session.info.strategies if s.available]
-    cases = cases or tuple(Case(name, None, ACCEPTANCES[0]) for name in available)
+    asked, cases = cases, cases or tuple(Case(name, None, ACCEPTANCES[0]) for name in available)
     for case in cases:
         if case.strategy not in available:
             status = session.info.strategy(case.strategy)
             raise Problem(f"{case.strategy} cannot be measured: {status.reason}.", ExitCode.USAGE)
     plain = Speculation()
-    return [Ours(session, case, sampling) for case in dict.fromkeys((plain, *(case.of(lengths) for case in cases)))]
+    ours: list[Contender] = [
+        Ours(session, case, sampling) for case in dict.fromkeys((plain, *(case.of(lengths) for case in cases)))
+    ]
+    if len(ours) > 1 and any(case.strategy == plain.strategy for case in asked):
+        ours.append(Ours(session, plain, sampling, name=CONTROL))
+    return ours
 
 
 def _usable(session: "Session", prompts: list[ChatPrompt], tokens: int, progress: Progress) -> "list[Prompt]":

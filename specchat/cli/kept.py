@@ -57,7 +57,6 @@ class KeptTranscript(Transcript):
         assert turn is not None
         self._view["pair"] = pair.id
         self._reply = Reply(request.id, one_line(pair.name, 40), request.sampling, request.speculation, "reading")
-        self._reply.plain_tokens_per_second = info.plain_speed(request.sampling)
         self._chat.answer(turn, self._reply)
         self._saving.begun(self._chat, self._reply)
 

@@ -134,8 +134,7 @@ class Started:
 
     The reply begins with the text `prefill`, whose tokens count as the prompt's, as those of a reply that was begun do;
     no step brings it. `dropped` messages of the chat were left out, as the context policy says; reading it took
-    `prompt_ms` milliseconds. Plain decoding would write `plain_tokens_per_second` now, by what was measured and by how
-    slow the machine is; 0 when unknown.
+    `prompt_ms` milliseconds.
     """
 
     id: int
@@ -146,7 +145,6 @@ class Started:
     prefill: str = ""
     dropped: int = 0
     prompt_ms: float = 0.0
-    plain_tokens_per_second: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -166,6 +164,15 @@ class Drafted:
 
 
 @dataclass(frozen=True)
+class Speedup:
+    """Times as fast as plain decoding, and the bounds between which that lies with a chance of 95 %."""
+
+    times: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Step:
     """One verify step. Times in milliseconds, taken in the engine.
 
@@ -173,7 +180,9 @@ class Step:
     one more than that where all candidates for the next place were refused. `emitted` tokens were added to the reply.
     `drafts` are the proposed tokens: the first `accepted` of them are in the reply, in order, the rest are not and
     stand as they were drafted, parents before children. `again` counts choices that were too close for how
-    their rows are rounded, and were made again.
+    their rows are rounded, and were made again. `usual_ms` is what the step takes where the machine is not slow,
+    `plain_ms` what plain decoding takes there for its tokens, of which `plain_error` is unsure; 0 where they are
+    unknown.
     """
 
     id: int
@@ -189,6 +198,9 @@ class Step:
     strategy: str
     drafts: tuple[Drafted, ...] = ()
     again: int = 0
+    usual_ms: float = 0.0
+    plain_ms: float = 0.0
+    plain_error: float = 0.0
 
     @property
     def milliseconds(self) -> float:
@@ -208,11 +220,14 @@ class Changed:
 class Stats:
     """A reply's figures; the names are vLLM's where it has one.
 
-    Over the steps that had a draft, `mean_acceptance_length` is one more than the accepted tokens a step: those that
-    the target adds count, also where the reply ended before them. `draft_acceptance_rate` is the share of the drafted
-    tokens that were accepted, `tested_acceptance_rate` that of the places that were judged: a draft is up to its first
-    refusal. `acceptance_histogram[j]` counts the steps that accepted exactly j drafted tokens. `num_choices_again` is
-    the sum of `Step.again`.
+    `mean_acceptance_length` is one more than the accepted tokens a step, over all verify steps, with a draft or
+    without: the token that the target adds to a step counts, also where the reply ended before it.
+    `draft_acceptance_rate` is the share of the drafted tokens that were accepted, `tested_acceptance_rate` that of the
+    places that were judged: a draft is up to its first rejection. `acceptance_histogram[j]` counts the steps that
+    accepted exactly j drafted tokens, `num_spec_steps` those that had a draft. `num_choices_again` is the sum of
+    `Step.again`.
+
+    `speedup_vs_plain` is None while too little is known to tell it. Its 95 % bounds are `speedup_interval`.
     """
 
     prompt_tokens: int = 0
@@ -221,6 +236,7 @@ class Stats:
     ttft_ms: float = 0.0
     tokens_per_second: float = 0.0
     speedup_vs_plain: float | None = None
+    speedup_interval: tuple[float, float] | None = None
     num_steps: int = 0
     num_spec_steps: int = 0
     num_draft_tokens: int = 0

@@ -28,7 +28,7 @@ from specchat.engine.api import (
 )
 from specchat.engine.context_policy import fit
 from specchat.engine.errors import ErrorKind
-from specchat.engine.fake_steps import count, stats, steps
+from specchat.engine.fake_steps import compared, count, stats, steps
 from specchat.engine.options import Message, Speculation, Written
 from specchat.engine.pair import PairInfo, StrategyStatus
 from specchat.engine.strategies import STRATEGIES
@@ -224,7 +224,8 @@ class FakeEngine:
 
     def _made(self, text: str | Written, speculation: Speculation, used: int) -> list[Step]:
         length = speculation.draft_length or 5
-        return steps(text, strategy=speculation.strategy, length=length, used=used, candidates=self._candidates)
+        made = steps(text, strategy=speculation.strategy, length=length, used=used, candidates=self._candidates)
+        return compared(made, self.info.plain_tokens_per_second)
 
     def _schedule(self, script: Sequence[ReplyEvent]) -> None:
         begin, pace = self._clock(), self.tokens_per_second

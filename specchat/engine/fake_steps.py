@@ -1,7 +1,8 @@
 """Verify steps made up for a text, and the figures of a reply that consists of them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import cycle, groupby, islice
 from operator import itemgetter
 
@@ -74,10 +75,18 @@ def steps(
     return made
 
 
+def compared(reply: Iterable[Step], plain_tokens_per_second: float) -> list[Step]:
+    """The same steps where plain decoding has so many tokens a second; unknown with 0."""
+    if not plain_tokens_per_second:
+        return [replace(step, usual_ms=0.0, plain_ms=0.0) for step in reply]
+    plain_ms = 1e3 / plain_tokens_per_second
+    return [replace(step, usual_ms=step.milliseconds, plain_ms=step.emitted * plain_ms) for step in reply]
+
+
 def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: float) -> Stats:
     """The figures of a reply made of these steps."""
     ttft_ms = reply[0].draft_ms + reply[0].verify_ms if reply else 0.0
-    return Tally.of(reply).stats(plain_tokens_per_second, prompt_tokens=prompt_tokens, ttft_ms=ttft_ms)
+    return Tally.of(compared(reply, plain_tokens_per_second)).stats(prompt_tokens=prompt_tokens, ttft_ms=ttft_ms)
 
 
 def _drafts(taken: Sequence[str], places: int, strategy: str, candidates: int) -> tuple[Drafted, ...]:

@@ -6,7 +6,9 @@ from statistics import median
 from time import perf_counter
 
 from specchat.engine.api import Cancel, Event, Finished, Generate
+from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import HEADED, MAX_DRAFT_LENGTH
@@ -68,14 +70,21 @@ def reply_plainly(generate: Callable[[Generate, Deadline], Iterator[Event]], tem
     return True
 
 
-def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]]) -> None:
-    """Let `auto` write a reply: what steps of its kinds cost is then known, for it is kept from reply to reply.
+def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]], auto: Drafter | None) -> None:
+    """Let `auto` write a reply: what steps of its kinds cost and its models bring is then known, for it is kept.
 
     Raises:
         EngineError: as `reply_plainly`.
     """
-    for _event in generate(replace(REPLY, speculation=Speculation.of("auto")), Deadline()):
-        pass
+    trying = auto if isinstance(auto, AutoDrafter) else None
+    if trying is not None:
+        trying.tries = True
+    try:
+        for _event in generate(replace(REPLY, speculation=Speculation.of("auto")), Deadline()):
+            pass
+    finally:
+        if trying is not None:
+            trying.tries = False
 
 
 def plain_speed(runner: Runner) -> float:

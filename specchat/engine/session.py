@@ -23,6 +23,7 @@ from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding, longest
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.drafters.read_ahead import ReadAhead, reader
@@ -38,6 +39,7 @@ from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
 from specchat.engine.step_tree import PENDING
 from specchat.engine.strategies import JOINT, MAX_DRAFT_LENGTH
+from specchat.engine.tally import Tally
 
 
 class Session:
@@ -74,6 +76,7 @@ class Session:
             draft_context=runner.draft_context,
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
+        self._yardstick = Yardstick(runner.executor.costs)
         self._measure()
         self.info = replace(self.info, load_seconds=perf_counter() - started)
 
@@ -92,7 +95,7 @@ class Session:
             length, ms = max(drafts["draft"].items())
             self.info = replace(self.info, draft_cost=ms / length / checks[1])
         with suppress(EngineError):
-            rehearse(self.generate)
+            rehearse(self.generate, self.drafters.get("auto"))
             # A model's first steps take several times what later ones do.
             executor.costs.forget()
             executor.costs.expect(checks, drafts)
@@ -102,7 +105,7 @@ class Session:
                 # Each reply is kept as the yardstick, as if the machine were not slow at the time: `_plain_seen`.
                 if not reply_plainly(self.generate, temperature):
                     break
-            rehearse(self.generate)
+            rehearse(self.generate, self.drafters.get("auto"))
         self.forget()
         if not self.info.plain_tokens_per_second:
             self._plain(False, bare)
@@ -166,7 +169,6 @@ class Session:
             request.prefill,
             dropped,
             1e3 * (perf_counter() - started),
-            self._plain_now(request.sampling),
         )
         if cancelled:
             stats = Meter(len(prompt), reused).stats()
@@ -186,7 +188,9 @@ class Session:
     def _reply(
         self, request: Generate, text: ReplyText, prompt: list[int], reused: int, started: float, control: Control
     ) -> Iterator[Event]:
-        decoding = self.runner.reply(request.sampling, prompt, self.eos)
+        usual = self.info.plain_speed(request.sampling)
+        self._yardstick.begin(1e3 / usual if usual else 0.0)
+        decoding = self.runner.reply(request.sampling, prompt, self.eos, self._yardstick.due)
         try:
             yield from self._steps(request, decoding, text, prompt, reused, started, control)
         finally:
@@ -224,6 +228,8 @@ class Session:
                 reason = "cancelled"
             now = perf_counter()
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - started)
+            other_ms = meter.other_ms(stepped, 1e3 * (now - begun))
+            measured = self._yardstick.add(decoding.family, stepped, other_ms)
             step = Step(
                 id=request.id,
                 pieces=text.take() if reason is None else text.finish(complete=reason == "stop"),
@@ -233,21 +239,22 @@ class Session:
                 emitted=taken,
                 draft_ms=stepped.draft_ms,
                 verify_ms=stepped.verify_ms,
-                other_ms=meter.other_ms(stepped, 1e3 * (now - begun)),
+                other_ms=other_ms,
                 context_used=len(prompt) + len(tokens),
                 strategy=decoding.family,
                 drafts=self._drafts(stepped),
                 again=stepped.again,
+                usual_ms=measured.usual_ms,
+                plain_ms=measured.plain_ms * taken,
+                plain_error=measured.plain_error,
             )
-            meter.add(step, self.runner.executor.costs.usual_ms)
+            meter.tally.add(step)
             yield step
             if reason is None:
                 yield from changes
         if meter.tally.steps and not meter.tally.drafted:
-            self._plain_seen(meter, request.sampling)
-        costs = self.runner.executor.costs
-        stats = meter.stats(self.info.plain_speed(request.sampling) / costs.plain_part, costs.slowness.value)
-        yield Finished.of(request.id, reason, written(request, text), tuple(tokens), stats)
+            self._plain_seen(meter.tally, request.sampling)
+        yield Finished.of(request.id, reason, written(request, text), tuple(tokens), meter.stats())
 
     def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
         """What stayed comes first; of a tree, each draft says which of them it follows."""
@@ -294,15 +301,10 @@ class Session:
                 "request", f"Strategy {status.name!r} cannot be used with {self.info.name}: {status.reason}."
             )
 
-    def _plain_now(self, sampling: Sampling) -> float:
-        """What plain replies would have now, in tokens per second; 0 when unknown."""
-        costs = self.runner.executor.costs
-        return self.info.plain_speed(sampling) / (costs.slowness.value * costs.plain_part)
-
-    def _plain_seen(self, meter: Meter, sampling: Sampling) -> None:
+    def _plain_seen(self, tally: Tally, sampling: Sampling) -> None:
         """Keep the yardstick current: plain replies are measured anyway."""
-        if meter.tally.tokens >= REPLY_TOKENS:
-            info, seen = self.info, meter.tally.tokens_per_second * meter.slowness
+        if tally.tokens >= REPLY_TOKENS:
+            info, seen = self.info, tally.tokens_per_second * self._yardstick.slowed
             known = info.plain_tokens_per_second if sampling.greedy else info.plain_sampled_tokens_per_second
             self._plain(not sampling.greedy, known + PLAIN_WEIGHT * (seen - known) if known else seen)
 

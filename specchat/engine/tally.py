@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from specchat.engine.api import Stats, Step
+from specchat.engine.comparison import Comparison
 
 
 def mean_acceptance_length(accepted: int, steps: int) -> float | None:
-    """One more than the accepted tokens a step, over the steps that had a draft; None without any."""
+    """One more than the accepted tokens a step, over all verify steps; None without any."""
     return 1 + accepted / steps if steps else None
 
 
@@ -33,7 +34,9 @@ class Tally:
     families: Counter[str] = field(default_factory=Counter)
     """Steps by who drafted."""
     histogram: list[int] = field(default_factory=list)
-    """`histogram[j]` of them accepted exactly j."""
+    """`histogram[j]` of the steps that had a draft accepted exactly j."""
+    compared: Comparison = field(default_factory=Comparison)
+    """With plain decoding."""
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> "Tally":
@@ -51,6 +54,7 @@ class Tally:
         self.again += step.again
         self.context_used = step.context_used
         self.families[step.strategy] += 1
+        self.compared.add(step)
         if step.drafted:
             self.speculative += 1
             self.drafted += step.drafted
@@ -71,25 +75,30 @@ class Tally:
 
     @property
     def acceptance_length(self) -> float | None:
-        return mean_acceptance_length(self.accepted, self.speculative)
+        return mean_acceptance_length(self.accepted, self.steps)
 
     @property
     def acceptance_rate(self) -> float | None:
         """The share of the drafted tokens that were accepted; None where nothing was drafted."""
         return self.accepted / self.drafted if self.drafted else None
 
-    def stats(
-        self, plain_tokens_per_second: float, *, prompt_tokens: int, reused_tokens: int = 0, ttft_ms: float = 0.0
-    ) -> Stats:
-        """A reply's figures; the speed-up is over plain decoding as measured for its pair, 0 where it was not."""
-        plain, speed = plain_tokens_per_second, self.tokens_per_second
+    @property
+    def plain_tokens_per_second(self) -> float:
+        """What plain decoding would have had in the time of these steps; 0 where that is unknown."""
+        known = self.compared.estimate
+        return self.tokens_per_second / known.times if known is not None else 0.0
+
+    def stats(self, *, prompt_tokens: int, reused_tokens: int = 0, ttft_ms: float = 0.0) -> Stats:
+        """A reply's figures."""
+        speedup = self.compared.speedup
         return Stats(
             prompt_tokens=prompt_tokens,
             reused_tokens=reused_tokens,
             completion_tokens=self.tokens,
             ttft_ms=ttft_ms,
-            tokens_per_second=speed,
-            speedup_vs_plain=speed / plain if plain and self.tokens else None,
+            tokens_per_second=self.tokens_per_second,
+            speedup_vs_plain=speedup.times if speedup is not None else None,
+            speedup_interval=(speedup.low, speedup.high) if speedup is not None else None,
             num_steps=self.steps,
             num_spec_steps=self.speculative,
             num_draft_tokens=self.drafted,

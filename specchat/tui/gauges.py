@@ -7,7 +7,6 @@ from specchat.engine.pair import PairInfo
 from specchat.tui import figures
 from specchat.tui.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
 from specchat.tui.insight.gpu_use import NO_USE, GpuUse
-from specchat.tui.insight.projection import plain_speed
 
 RECENT = 64
 """Steps kept for the sparkline."""
@@ -17,7 +16,6 @@ RECENT = 64
 class Gauges:
     """Figures of one reply so far. None where there is nothing to show yet; times in milliseconds, memory in bytes."""
 
-    accepted_per_step: float | None = None
     acceptance_length: float | None = None
     acceptance_rate: float | None = None
     recent: tuple[int, ...] = ()
@@ -26,6 +24,8 @@ class Gauges:
     """The longest draft that can be accepted, for the scale of the bars."""
     tokens_per_second: float | None = None
     speedup: float | None = None
+    measuring: bool = False
+    """Whether a speed-up is to be told, and too little is known yet."""
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
@@ -62,17 +62,17 @@ def gauges(
     stats = reply.stats
     tally = reply.stretch if stats is None else reply.tally
     speed = stats.tokens_per_second if stats else tally.tokens_per_second
-    plain = plain_speed(reply)
-    spec = tally.speculative
+    known = tally.compared.speedup if stats is None else reply.speedup
+    drafting = bool(tally.speculative)
     return Gauges(
-        accepted_per_step=tally.accepted / spec if spec else None,
-        acceptance_length=tally.acceptance_length,
+        acceptance_length=tally.acceptance_length if drafting else None,
         acceptance_rate=tally.acceptance_rate,
         recent=tuple(step.accepted for step in reply.steps[-RECENT:]),
         histogram=tuple(tally.histogram),
         longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
         tokens_per_second=speed or None,
-        speedup=speed / plain if speed and plain and spec else None,
+        speedup=known.times if known is not None and drafting else None,
+        measuring=known is None and drafting and bool(tally.compared.steps),
         draft_ms=tally.draft_ms,
         verify_ms=tally.verify_ms,
         other_ms=tally.other_ms,

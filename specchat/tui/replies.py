@@ -53,11 +53,11 @@ class Replies:
         self._running.append(running := Running(chat, turn, reply, limits))
         return running
 
-    def ask(self, running: Running, speculation: Speculation, plain_tokens_per_second: float) -> None:
+    def ask(self, running: Running, speculation: Speculation) -> None:
         """Ask the engine, which has to have a pair loaded."""
         reply, limits = running.reply, running.limits
         reply.state = "reading" if running is self._running[0] else "waiting"
-        reply.speculation, reply.plain_tokens_per_second = speculation, plain_tokens_per_second
+        reply.speculation = speculation
         messages = running.chat.messages(running.turn)
         self._engine.send(
             Generate(

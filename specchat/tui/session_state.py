@@ -155,7 +155,7 @@ class SessionState:
         speculation = self.settings.speculation if running is self.running else running.reply.speculation
         if self.loaded.lack(speculation.strategy):
             speculation = Speculation.of("plain", None, speculation.acceptance)
-        self.replies.ask(running, speculation, self.loaded.plain_speed(running.reply.sampling))
+        self.replies.ask(running, speculation)
 
     def _view(self) -> dict[str, Any]:
         return {"pair": self.wanted or self.loaded.id, "settings": as_data(self.settings)}

@@ -37,6 +37,7 @@ def test_text_says_it_all(report: Report) -> None:
     text = report.text()
     for words in ("a machine", "Fake pair", "draft x5", "2.50", "1.25", "chat", "copy", "2/2", "theirs: 2 threads"):
         assert words in text
+    assert text.splitlines()[-1].startswith("What to do here: of these choose draft, ")
     assert report.different == []
 
 

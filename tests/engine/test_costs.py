@@ -6,7 +6,6 @@ from statistics import fmean
 import pytest
 
 from specchat.engine.decoding.costs import KEPT, STEADY, CheckCosts, Line, Mean, StepCosts
-from specchat.engine.decoding.slowness import Plain
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
@@ -109,7 +108,7 @@ def test_what_a_check_usually_takes_is_told_at_once() -> None:
     for drafted, ms in [(0, 1.0), (5, 2.0)] * 10:
         costs.add("draft", step(drafted, 0.5 * drafted, ms))
     costs.add("draft", step(5, 5.0, 6.0))
-    assert costs.usual_ms == pytest.approx(2.0)
+    assert costs.usual.verify_ms == pytest.approx(2.0)
     assert costs.slowness.value < 2.0
 
 
@@ -218,28 +217,6 @@ def test_a_further_token_takes_no_less_than_nothing() -> None:
     for tokens, ms in ((1, 3.0), (8, 1.0)) * 20:
         line.add(tokens, ms)
     assert line.further(1.0) == 0.0
-
-
-def test_checks_of_few_rows_tell_how_slow_plain_steps_are_beside_the_rest() -> None:
-    plain = Plain()
-    plain.add(9, 3.0, 2.0)
-    assert plain.part == 1.0
-    plain.add(1, 1.5, 3.0)
-    assert plain.part == 0.5
-    for _ in range(20):
-        plain.add(2, 3.0, 3.0)
-    assert plain.part == pytest.approx(1.0, rel=0.01)
-    plain.add(1, 300.0, 1.0)
-    assert plain.part < 1.3, "one that was held up counts for little"
-
-
-def test_what_slows_drafts_alone_makes_plain_steps_no_slower() -> None:
-    costs = StepCosts()
-    costs.expect({1: 1.0, 9: 2.0}, {})
-    for _ in range(40):
-        costs.add("draft", step(8, 1.0, 6.0))
-        costs.add("plain", step(0, 0.0, 1.0))
-    assert costs.slowness.value * costs.plain_part == pytest.approx(1.0, rel=0.35)
 
 
 def test_the_table_is_worked_out_anew_where_it_may_be_another() -> None:

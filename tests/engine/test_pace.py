@@ -74,9 +74,9 @@ def test_the_promise_is_that_of_leviathan() -> None:
     stays, length = 0.8, 5
     accepted = (1 - stays ** (length + 1)) / (1 - stays) - 1
     expected = (1 + accepted) / (length * 0.1 + CHECKS[6] + 0.2)
-    assert promise(accepted, length, 0.1, CHECKS, 0.2) == pytest.approx(expected)
-    half = promise(accepted, length + 0.5, 0.1, CHECKS, 0.2)
-    assert promise(accepted, length + 1, 0.1, CHECKS, 0.2) < half < expected
+    assert promise(accepted, length, 0.1 * length, CHECKS, 0.2) == pytest.approx(expected)
+    half = promise(accepted, length + 0.5, 0.1 * (length + 0.5), CHECKS, 0.2)
+    assert promise(accepted, length + 1, 0.1 * (length + 1), CHECKS, 0.2) < half < expected
 
 
 @pytest.mark.parametrize(("stays", "row_ms"), [(0.95, 0.02), (0.8, 0.1), (0.5, 0.2), (0.05, 0.3)])

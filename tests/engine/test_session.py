@@ -10,10 +10,10 @@ from torch import Tensor
 from specchat.engine import measure
 from specchat.engine.api import Cancel, Count, Drafted, Event, Finished, Generate, Started, Stats, Step
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.decoding.meter import Meter
-from specchat.engine.decoding.slowness import Plain
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import UNSURE, Stop
+from specchat.engine.decoding.yardstick import Yardstick
+from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_plainly
@@ -52,25 +52,6 @@ def figures(events: list[Event]) -> list[tuple[int, int, int, tuple[Drafted, ...
 def test_a_temperature_that_draws_nothing_is_compared_with_greedy_speed(session: Session) -> None:
     info = replace(session.info, plain_tokens_per_second=2.0, plain_sampled_tokens_per_second=1.0)
     assert [info.plain_speed(Sampling(temperature=t)) for t in (0.0, 1e-6, 0.7)] == [2.0, 2.0, 1.0]
-
-
-def test_on_a_slow_machine_plain_is_slow_too(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All steps take twice what they did when the pair was loaded, plain ones four times as much."""
-    costs, plain = session.runner.executor.costs, Plain()
-    plain.part = 2.0
-    monkeypatch.setattr(costs.slowness, "value", 2.0)
-    monkeypatch.setattr(costs, "_plain", plain)
-    monkeypatch.setattr(costs, "add", lambda _, stepped: setattr(costs, "usual_ms", stepped.verify_ms / 2.0))
-    monkeypatch.setattr(session, "info", replace(session.info, plain_tokens_per_second=200.0))
-    request = Generate(1, STORY, limits=Limits(24))
-    events = list(session.generate(replace(request, speculation=Speculation.of("draft", 3))))
-    assert started(events).plain_tokens_per_second == 50.0
-    stats, steps = finished(events).stats, [event for event in events if isinstance(event, Step)]
-    assert stats.num_draft_tokens
-    plain_ms = sum(1e3 * s.emitted / 50.0 if s.drafted else s.verify_ms + s.other_ms for s in steps)
-    assert stats.speedup_vs_plain == pytest.approx(plain_ms / sum(s.draft_ms + s.verify_ms + s.other_ms for s in steps))
-    seen = finished(list(session.generate(request))).stats.tokens_per_second
-    assert session.info.plain_tokens_per_second == pytest.approx((200.0 + 2.0 * seen) / 2)
 
 
 # Text
@@ -162,8 +143,9 @@ def test_a_prefill_is_kept_when_the_reply_is_stopped_at_once(demo: Session) -> N
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_cold_reply_is_as_the_first_one(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Where a draft ends goes by what steps took, too.
+    # Where a draft ends goes by what steps took, too, and so do the plain steps that are slipped in.
     monkeypatch.setattr(Stop, "observe", lambda *_: None)
+    monkeypatch.setattr(Yardstick, "due", lambda _: False)
     request = Generate(1, (Message("user", "abcabc"),), Sampling(), Limits(100), Speculation.of(strategy), cold=True)
     first = list(session.generate(request))
     swift = session.drafters["swift"]
@@ -311,7 +293,7 @@ def test_it_is_that_of_a_machine_that_is_not_slow(
     slowness: float, tiny_pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loaded while other programs ran, plain replies were slow; compared with those, all would be fast afterwards."""
-    monkeypatch.setattr(Meter, "slowness", slowness)
+    monkeypatch.setattr(Yardstick, "slowed", slowness)
     monkeypatch.setattr(Tally, "tokens_per_second", 100.0)
     session = load(replace(tiny_pair, heads={}), lambda _: None)
     assert session.info.plain_tokens_per_second == 100.0 * slowness

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from specchat.chat.turn import Reply
 from specchat.engine.api import Finished, Piece, Started, Step
-from specchat.engine.fake import stats, steps
+from specchat.engine.fake_steps import compared, stats, steps
 from specchat.engine.options import Sampling, Speculation
 
 
@@ -16,9 +16,9 @@ def finished(accepted: tuple[int, ...], strategy: str = "draft", plain: float = 
 
 def reply_of(made: Sequence[Step], speculation: Speculation, plain: float = 100.0, *, name: str = "demo") -> Reply:
     """A reply that has ended, made of these steps."""
-    reply = Reply(1, name, Sampling(seed=42), speculation, plain_tokens_per_second=plain)
+    reply = Reply(1, name, Sampling(seed=42), speculation)
     reply.started(Started(1, 10, 0, 42, speculation))
-    for step in made:
+    for step in compared(made, plain):
         reply.step(step)
     text = "".join(piece.text for step in made for piece in step.pieces)
     reply.finished(Finished(1, "stop", text, (), stats(made, 10, plain)))

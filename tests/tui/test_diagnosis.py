@@ -9,7 +9,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.engine.api import Changed
 from specchat.engine.fake import INFO as FAKE
-from specchat.engine.fake import steps
+from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Speculation
 from specchat.engine.pair import StrategyStatus
 from specchat.tui.insight.diagnosis import Advice, Advisor, Diagnosis, within_reach
@@ -97,7 +97,7 @@ def test_a_running_reply_is_judged_since_its_latest_change() -> None:
     assert diagnose(reply).pays
     reply.changed(Changed(1, Speculation.of("lookup"), 200))
     assert diagnose(reply) == Diagnosis()
-    for step in steps("word " * 60, (0, 0, 1), "lookup"):
+    for step in compared(steps("word " * 90, (0, 0, 1), "lookup"), 100.0):
         reply.step(step)
     assert diagnose(reply).pays is False
 
@@ -142,7 +142,7 @@ def test_what_another_strategy_measured_is_advised_for_the_same_pair_only() -> N
     assert diagnose(slow, ledger, strategies=statuses).advice != advice
 
 
-COPIED = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen " * 4
+COPIED = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen " * 6
 
 
 def asked(reply: Reply, prompt: str) -> Reply:
@@ -196,8 +196,8 @@ def test_advice_follows_a_growing_reply() -> None:
     reply.state, reply.stats = "writing", None
     advisor, info = Advisor(Ledger()), replace(INFO, strategies=NO_LOOKUP)
     assert advisor.diagnose(reply, info, Speculation.of("draft", 5), {}).pays
-    for _ in range(200):
-        reply.step(step_of(0, 5))
+    for step in compared([step_of(0, 5)] * 200, 90.0):
+        reply.step(step)
     advice = advisor.diagnose(reply, info, Speculation.of("draft", 5), {}).advice
     assert advice is not None
     assert advice.label == "plain"

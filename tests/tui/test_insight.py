@@ -7,19 +7,21 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from replies import finished, reply_of, step_of
+from replies import finished, reply_of, step_of, times_faster
 
 from specchat.chat.record import Record, speculation_label
 from specchat.chat.turn import Reply
 from specchat.engine.api import Changed, Drafted, Finished, Started, Stats, Step
 from specchat.engine.fake import steps
 from specchat.engine.options import Sampling, Speculation
+from specchat.tui import figures
 from specchat.tui.insight.costs import CheckCost, Checks
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.lookup import potential
-from specchat.tui.insight.projection import Survival, outlook, plain_speed, project, survival
+from specchat.tui.insight.projection import Survival, outlook, project, survival
 from specchat.tui.insight.replay import SPEEDS, Playback, Timeline
 from specchat.tui.screens.ledger import ledger_rows
+from specchat.tui.screens.what_if import source_words
 
 DRAFT, FIRST, MORE, OTHER = 2.0, 10.0, 1.0, 0.5
 """Milliseconds of a step from `step_of`."""
@@ -270,18 +272,18 @@ def test_the_ledger_compares_with_plain() -> None:
     assert ledger.checks["demo"].rows == (6,)
 
 
-def test_a_running_reply_is_compared_with_plain_as_it_is_then() -> None:
-    reply = Reply(1, "demo", Sampling(), Speculation.of("draft"), plain_tokens_per_second=100.0)
-    reply.started(Started(1, 10, 0, 0, Speculation.of("draft")))
-    assert plain_speed(reply) == 100.0
-    reply.started(Started(1, 10, 0, 0, Speculation.of("draft"), plain_tokens_per_second=40.0))
-    assert plain_speed(reply) == 40.0
-
-
-def test_plain_replies_save_nothing_whatever_was_measured_at_load() -> None:
-    ledger = Ledger()
-    ledger.add(finished((0,), "plain", plain=10.0))
-    assert (ledger.total.saved_ms, ledger.total.times) == (0, 1)
+def test_a_projection_never_contradicts_its_own_reply() -> None:
+    """The length in use is as fast as it was, though the first draft read a prompt; a mix may beat every length."""
+    made = [replace(step_of(3, 5), draft_ms=60.0), *[step_of(kept, 5) for kept in (3, 5, 0, 2)] * 8]
+    found = project(reply_of(made, Speculation.of("draft", 5)))
+    assert found is not None
+    assert found.outlooks[5].tokens_per_second == pytest.approx(found.measured)
+    assert not found.beaten
+    copied = [times_faster(step_of(8, 8, strategy="lookup"), 10)] * 12
+    mixed = project(reply_of([*made, *copied], Speculation.of("auto")))
+    assert mixed is not None
+    assert (mixed.strategy, mixed.beaten) == ("draft", True)
+    assert f"ran at {figures.per_second(mixed.measured)}" in source_words(mixed)
 
 
 def test_what_cannot_be_compared_is_counted_apart() -> None:

@@ -138,7 +138,7 @@ def test_the_command_in_a_terminal(tmp_path: Path) -> None:
         until("ask something")
         until("write your own; enter sends it.")
         run("send-keys", "-t", "app", "Hello there", "Enter")
-        until("tok/s ·", "Hello there", "per step")
+        until("tok/s ·", "Hello there", "AL ")
         run("resize-window", "-t", "app", "-x", "70", "-y", "20")
         until(" tok/s · ")
         run("send-keys", "-t", "app", "C-q")

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from replies import finished
 
 from specchat.engine.api import Changed
-from specchat.engine.fake import INFO, steps
+from specchat.engine.fake import INFO
+from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Speculation
 from specchat.engine.strategies import SOURCES
 from specchat.tui import figures
@@ -232,12 +233,17 @@ def test_a_running_reply_is_shown_since_its_latest_change() -> None:
     reply = finished((5, 4))
     reply.stats = None
     reply.changed(Changed(1, Speculation.of("lookup"), 200))
-    assert gauges(reply, INFO).accepted_per_step is None
-    for step in steps("word " * 60, (0, 0, 1), "lookup"):
+    assert gauges(reply, INFO).acceptance_length is None
+    first, *others = compared(steps("word " * 90, (0, 0, 1), "lookup"), 100.0)
+    reply.step(first)
+    assert (gauges(reply, INFO).speedup, gauges(reply, INFO).measuring) == (None, True)
+    for step in others:
         reply.step(step)
     shown = gauges(reply, INFO)
-    assert shown.accepted_per_step is not None
-    assert shown.accepted_per_step < 1
+    assert shown.acceptance_length is not None
+    assert 1 < shown.acceptance_length < 2
+    assert shown.speedup is not None
+    assert not shown.measuring
     assert len(shown.histogram) == 2
 
 

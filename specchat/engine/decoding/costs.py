@@ -6,10 +6,11 @@ less, and one slow step or a jump of the clock moves little. How slow the machin
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 
-from specchat.engine.decoding.slowness import Plain, Slowness
+from specchat.engine.decoding.slowness import MOST, Slowness
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
@@ -21,6 +22,9 @@ LATER = 0.005
 """Weight of the newest check after these: what slows all of them is measured apart."""
 OUTLIER = 3.0
 """Times the mean that one measurement counts as at most."""
+UP, RISE = 0.25, 1.1
+"""Weight of what takes longer than expected, beside what takes less, and times the draft that was expected that one
+counts as at most, to tell drafts by their lengths."""
 KEPT = 0.97
 """Weight of what checks of some rows took after one more check of any."""
 STEADY = 32
@@ -29,6 +33,8 @@ SLOPE = 0.05
 """What a row more adds to a check of one, assumed while only one count of rows was seen."""
 SPREAD = 0.25
 """The spread of drafts' lengths that what is expected of a further token weighs as much as."""
+SEVERAL, AT_ONCE = 4, 1.5
+"""A draft of so many tokens is made at once where it takes less than so many times one of a single token."""
 ALL_NEW = 1_000
 """Steps that are counted where costs are forgotten, or others taken: no figure from before holds."""
 LARGE, LEAST = 1e9, 1e-6
@@ -45,10 +51,14 @@ class Mean:
         self.value, self.count = expected, SEEN if expected else 0
 
     def add(self, value: float) -> None:
-        if self.count >= SEEN:
-            value = min(value, OUTLIER * self.value)
         self.count += 1
-        self.value += (value - self.value) * max(1 / self.count, NEWEST)
+        weight = max(1 / self.count, NEWEST)
+        if self.count > SEEN and value > 0 and self.value > 0:
+            # By ratios, as all that is learnt of steps, and up by less: a busy machine only ever delays.
+            up = UP if value > self.value else 1.0
+            self.value *= min(max(value / self.value, 1 / OUTLIER), OUTLIER) ** (up * weight)
+        else:
+            self.value += (value - self.value) * weight
 
 
 class SteadyMean(Mean):
@@ -64,10 +74,10 @@ class SteadyMean(Mean):
 
     def add(self, value: float) -> None:
         self.count += 1
-        if self.count <= FIRST:
+        if self.value > 0 and value > 0:
+            self.value *= (value / self.value) ** (1 / self.count if self.count <= FIRST else LATER)
+        else:
             self.value += (value - self.value) / self.count
-        elif self.value and value:
-            self.value *= (value / self.value) ** LATER
 
 
 class CheckCosts:
@@ -165,6 +175,12 @@ class Line:
         kept = [KEPT * old + one for old, one in zip(sums, new, strict=True)]
         self._weight, self._tokens, self._ms, self._squares, self._products = kept
 
+    def of(self, tokens: float, token_ms: float) -> float:
+        """Milliseconds of a draft of so many tokens, where a drafted one takes `token_ms` on average."""
+        if not self._weight:
+            return tokens * token_ms
+        return max(0.0, self._ms / self._weight + (tokens - self._tokens / self._weight) * self.further(token_ms))
+
     def further(self, token_ms: float) -> float:
         """Milliseconds of one more token, where a drafted one takes `token_ms` on average: that at most.
 
@@ -176,6 +192,15 @@ class Line:
         spread = self._squares / self._weight - tokens * tokens
         slope = self._products / self._weight - tokens * ms
         return min(max(0.0, (slope + SPREAD * self._share * token_ms) / (spread + SPREAD)), token_ms)
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What the parts of a step take where the machine is not slow, in milliseconds."""
+
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    other_ms: float = 0.0
 
 
 class StepCosts:
@@ -191,9 +216,9 @@ class StepCosts:
     def forget(self) -> None:
         """Know nothing."""
         self.measured += ALL_NEW
-        self.slowness, self._plain = Slowness(), Plain()
-        self.usual_ms = 0.0
-        """What the last check takes where the machine is not slow."""
+        self.slowness = Slowness()
+        self.usual = Usual()
+        """Of the last step."""
         self._checks, self._begun_checks = CheckCosts(), CheckCosts()
         """Those of all layers, and those that drafting had begun."""
         self._drafts: dict[str, Mean] = {}
@@ -212,7 +237,9 @@ class StepCosts:
             self._drafts[family] = Mean(more / many)
             if many > few:
                 share = (more - less) / (many - few) / (more / many)
-                self._lines[family] = Line(min(max(0.0, share), 1.0))
+                self._lines[family] = line = Line(min(max(0.0, share), 1.0))
+                for tokens, ms in by_length.items():
+                    line.add(tokens, ms)
 
     def begin(self) -> None:
         """A reply begins: the time before it belongs to no step."""
@@ -226,11 +253,11 @@ class StepCosts:
         check_ms = stepped.verify_ms / self.slowness.value
         checks = self._begun_checks if stepped.begun else self._checks
         if known := checks.known(rows):
-            self._plain.add(rows, stepped.verify_ms / known, self.slowness.value)
             check_ms = self.slowness.seen(stepped.verify_ms, known)
-        self.usual_ms = known or check_ms
         checks.add(rows, check_ms)
         slow = self.slowness.value
+        draft_ms = self._usual_draft(family, stepped.drafted, stepped.draft_ms / slow)
+        self.usual = Usual(draft_ms, known or check_ms, self._other.value)
         if self._since is not None:
             other_ms = 1e3 * (now - self._since) - stepped.draft_ms - stepped.verify_ms
             self._other.add(max(0.0, other_ms) / slow)
@@ -239,9 +266,19 @@ class StepCosts:
             mean, ms = self._drafts.setdefault(family, Mean()), stepped.draft_ms / stepped.drafted / slow
             # After a prompt, or another family, a model read that, too: what it took is the most that it may take.
             if family == self._last or (self._last and not mean.count) or ms < mean.value:
+                line = self._lines.setdefault(family, Line())
+                of_it = line.of(stepped.drafted, mean.value)
                 mean.add(ms)
-                self._lines.setdefault(family, Line()).add(stepped.drafted, stepped.draft_ms / slow)
+                whole = stepped.draft_ms / slow
+                line.add(stepped.drafted, min(max(whole, of_it / MOST), of_it * RISE) if mean.count > SEEN else whole)
         self._last = family
+
+    def _usual_draft(self, family: str, drafted: int, ms: float) -> float:
+        """Milliseconds of a draft that took `ms`, load taken off: where a model read something for it, all of that."""
+        mean = self._drafts.get(family)
+        if not drafted or mean is None or mean.count < SEEN or family != self._last:
+            return ms
+        return self._lines.get(family, Line()).of(drafted, mean.value)
 
     def checks(self) -> list[float]:
         """Milliseconds of checking 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
@@ -251,15 +288,20 @@ class StepCosts:
         """Milliseconds of a drafted token; 0 while none was seen."""
         return self._drafts[family].value * self.slowness.value if family in self._drafts else 0.0
 
+    def drafting(self, family: str, tokens: float) -> float:
+        """Milliseconds of a draft of so many tokens; 0 while none was seen."""
+        if family not in self._drafts:
+            return 0.0
+        return self._lines.get(family, Line()).of(tokens, self._drafts[family].value) * self.slowness.value
+
+    def at_once(self, family: str) -> bool:
+        """Whether a draft of several tokens takes hardly more than one of a single one."""
+        return 0 < self.drafting(family, SEVERAL) < AT_ONCE * self.drafting(family, 1)
+
     def further(self, family: str) -> float:
         """Milliseconds that one more drafted token adds to a draft; 0 while none was seen."""
         slow = self.slowness.value
         return self._lines.get(family, Line()).further(self.draft(family) / slow) * slow
-
-    @property
-    def plain_part(self) -> float:
-        """How slow plain steps are beside what `slowness` says of all."""
-        return self._plain.part
 
     @property
     def other_ms(self) -> float:

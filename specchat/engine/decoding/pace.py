@@ -8,7 +8,6 @@ count stands in: of this kind of text in this reply, of this kind of text, of al
 
 from collections.abc import Sequence
 
-from specchat.engine.cost_model import step_cost
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
 PRIOR = 4.0
@@ -119,7 +118,7 @@ class Copies:
 
 
 def promise(accepted: float, drafted: float, draft_ms: float, checks: Sequence[float], other_ms: float) -> float:
-    """Tokens a millisecond of steps that draft and keep so many tokens on average, at `draft_ms` a drafted one."""
+    """Tokens a millisecond of steps that draft and keep so many tokens on average, where a draft takes `draft_ms`."""
     row = min(int(drafted), MAX_DRAFT_LENGTH - 1)
     check_ms = checks[1 + row] + (drafted - row) * (checks[2 + row] - checks[1 + row])
-    return (1 + accepted) / step_cost(drafted, draft_ms, check_ms, other_ms)
+    return (1 + accepted) / (draft_ms + check_ms + other_ms)

@@ -7,8 +7,6 @@ SHARE = 0.3
 """Share of a step's departure from what was expected that counts at once."""
 MOST = 2.0
 """A step counts as at most so many times what was expected, or as little."""
-FEW = 2
-"""Rows of a check that takes about as long as a plain step."""
 
 
 class Slowness:
@@ -25,23 +23,3 @@ class Slowness:
         ms = min(max(ms / self.value, known / MOST), known * MOST)
         self.value *= (ms / known) ** SHARE
         return ms
-
-
-class Plain:
-    """How slow plain steps are beside the checks of drafts, told by those of few rows, which take as long.
-
-    What makes a machine slow need not slow them alike: another program on a core of theirs holds up threads that share
-    a pass.
-    """
-
-    def __init__(self) -> None:
-        self.part = 1.0
-        """A plain step is so many times as slow as the others."""
-        self._seen = False
-
-    def add(self, rows: int, slow: float, others: float) -> None:
-        """A check of so many rows took `slow` times what it usually takes, those before it `others` times."""
-        if rows <= FEW:
-            part = min(max(slow / others, 1 / MOST), MOST)
-            self.part *= (part / self.part) ** (SHARE if self._seen else 1)
-            self._seen = True

@@ -1,6 +1,6 @@
 """The speculative step: propose, verify, keep (Leviathan et al. 2023), on whatever device."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from specchat.engine.decoding.cached import CachedModel, Model
@@ -33,13 +33,20 @@ class Decoding:
         sampling: Sampling,
         prompt: list[int],
         eos: Collection[int],
+        slip: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`prompt` but its last token is in the cache of `target`; nothing is added after a token of `eos`."""
+        """`prompt` but its last token is in the cache of `target`; nothing is added after a token of `eos`.
+
+        `slip` says whether a step is to draft nothing, whoever would: `yardstick.py`.
+        """
         self.committed = list(prompt)
         self._executor = executor
         self._target = target
         self._eos = frozenset(eos)
         self._under_way: Plan | None = None
+        self._slip, self._greedy = slip, sampling.greedy
+        self._slipped = False
+        """Whether the step that was started last drafts nothing because of that."""
         self._drafted_by = self.family = "plain"
         """The families that drafted the step that was started last and the one that ended last."""
         executor.begin(sampling, prompt, self._eos)
@@ -66,7 +73,8 @@ class Decoding:
         self._target.hold(self.committed, len(self.committed) - 1)
         self.family = self._drafted_by
         self._executor.costs.add(self.family, stepped)
-        drafter.observe(self.committed, stepped)
+        if not self._slipped:
+            drafter.observe(self.committed, stepped)
         early = self._executor.ahead and drafter.ahead
         if early and stepped.tokens[-1] not in self._eos and self.room > length:
             self._start(plan)
@@ -81,7 +89,10 @@ class Decoding:
 
     def _start(self, plan: Plan) -> None:
         self._executor.start(plan.acceptance)
-        self._drafted_by = plan.drafter.propose(self.committed, plan.limit)
+        # Where the text depends on drafts it must not depend on time.
+        exact = plan.acceptance == "coupled" or self._greedy
+        self._slipped = exact and plan.limit > 0 and self._slip()
+        self._drafted_by = "plain" if self._slipped else plan.drafter.propose(self.committed, plan.limit)
         self._executor.verify()
         self._under_way = plan
 

@@ -36,6 +36,10 @@ ASKING, UNASKED = 0.01, 7
 that, at most; it does where nothing could be copied."""
 LONG = 8
 """After so many tokens alike no other copy is looked for."""
+THINKING, RESTS = 0.02, 64
+"""Share of plain's time that thinking may take where nothing is drafted, and steps that go by without it, at most."""
+BARREN, SELDOM = 4, 4
+"""Looks in vain after which they become half as frequent, and times that they get rarer by that, at most."""
 
 
 class AutoDrafter:
@@ -70,8 +74,12 @@ class AutoDrafter:
         """Tokens of this reply, and steps of this chat."""
         self._seen = self._thought = 0
         """What was measured when costs were looked at last, and when what all models promise was worked out anew."""
-        self._asking = Mean()
-        """Milliseconds of finding out who drafts."""
+        self._asking, self._noting = Mean(), Mean()
+        """Milliseconds of finding out who drafts, and of taking in what came of it."""
+        self._barren = 0
+        """Looks in a row that found nothing to draft."""
+        self.tries = False
+        """Whether models of which nothing is known are tried all the time: a pair is loaded."""
         self._chosen_for: tuple[int, int] | None = None
         """Length of the text and limit of the draft of a step for which `prepare` found out who drafts."""
         self.forget()
@@ -102,9 +110,10 @@ class AutoDrafter:
     def begin(self, prompt: Sequence[int]) -> None:
         self._fences.begin()
         self._promises.begin(self._written)
-        self._written = self._longest = self._goes_on = 0
-        """Tokens of this reply, those that a draft of it may have far from its end, and steps at which the model that
-        drafts goes on unasked."""
+        self._end = len(prompt)
+        self._written = self._longest = self._goes_on = self._rest = self._rested = 0
+        """Tokens of this reply, those that a draft of it may have far from its end, steps at which the model that
+        drafts goes on unasked, those at which nothing is thought of, and such steps that are not counted yet."""
         self._chosen_for = None
         self._refused = False
         """Whether less than half of the last draft stayed."""
@@ -119,7 +128,7 @@ class AutoDrafter:
         self._promises.begin(self._written)
         self._promises.forget()
         self._written = 0
-        self._step = self._goes_on = 0
+        self._step = self._goes_on = self._rest = self._rested = 0
         self._looked = False
         """Whether costs were looked at since the last step."""
         self._pressing = False
@@ -133,7 +142,12 @@ class AutoDrafter:
         """Whether the model that drafts had to read something first."""
 
     def propose(self, text: Sequence[int], limit: int) -> str:
+        if self._rest:
+            self._rest -= 1
+            self._rested += 1
+            return "plain"
         goes_on = self._goes_on and len(text) == self._end and limit == self._limit
+        self._catch_up(text)
         if goes_on and self._kind == kind(0, self._fences.code):
             self._goes_on -= 1
             self._reads = self._watched = False
@@ -149,8 +163,31 @@ class AutoDrafter:
                 self._goes_on = min(max(0, int(self._asking.value * self._promises.plain / ASKING)), UNASKED)
             return self._draft(text)
         if self._drafted != "plain":
+            self._barren = 0
             self._guess.fill(self._drafts, self._limit)
+        elif limit:
+            self._rest_after_this()
         return self._drafted
+
+    def _catch_up(self, text: Sequence[int]) -> None:
+        """Take in what was written meanwhile."""
+        new = text[self._end :]
+        self._fences.add(new)
+        self._written += len(new)
+        self._step += self._rested
+        self._end, self._rested = len(text), 0
+
+    def _rest_after_this(self) -> None:
+        """Nothing is drafted: think so seldom that it costs next to nothing, and yet more so the longer nothing is."""
+        self._barren += 1
+        share = self.thinking_ms * self._promises.plain
+        seldom = min(1 << (self._barren // BARREN), SELDOM)
+        self._rest = 0 if self.tries or self._pressing else min(int(seldom * share / THINKING), RESTS)
+
+    @property
+    def thinking_ms(self) -> float:
+        """Milliseconds that a step takes to be thought about."""
+        return self._asking.value + self._noting.value
 
     def _choose(self, text: Sequence[int], limit: int, reads: str = "") -> None:
         """Find out who drafts, and how much at most; the model named `reads` will have read `text` by then."""
@@ -166,9 +203,9 @@ class AutoDrafter:
             self._drafted, self._limit = model, limit
         if self._copied:
             found, length = self._copies[self._copied][self._kind].best(
-                len(self._guess.tokens), self._promises.checks, self._costs.other_ms
+                len(self._guess.tokens), self._promises.checks, self._costs.other_ms + self.thinking_ms
             )
-            if found > self._best * (MARGIN if model else 1):
+            if found > self._best * MARGIN:
                 self._drafted, self._limit, self._best = self._copied, length, found
         self._try(text, limit, looked)
 
@@ -202,16 +239,34 @@ class AutoDrafter:
 
     def _try(self, text: Sequence[int], limit: int, looked: bool) -> None:
         """Let a model draft in place of what promises most where it is due to be tried."""
-        if not (looked or self._pressing):
+        if not (looked or self._pressing or self.tries):
             return
         plain, checks = self._promises.plain, self._promises.checks
-        now = Moment(self._step, limit, self._kind, looked, self._drafted, self._best, plain, MARGIN, checks)
+        now = Moment(
+            self._step,
+            limit,
+            self._kind,
+            looked,
+            self._drafted,
+            self._best,
+            plain,
+            MARGIN,
+            checks,
+            self._times,
+            self.tries,
+        )
         if (due := self._trials.due(text, now)) is not None:
             (self._drafted, self._limit), self._trial = due, True
 
+    def _times(self, name: str) -> float:
+        return self._promises.outlook(name, self._kind).times
+
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+        if self._rested:
+            return
+        began = self._costs.clock()
         self._step += 1
-        self._end = len(text)
+        self._catch_up(text)
         if self._copied:
             self._copies[self._copied][self._kind].judged(self._guess.outcome(stepped.tokens))
         if self._watched:
@@ -220,11 +275,10 @@ class AutoDrafter:
             own = _until(stepped, stepped.switch) if stepped.switch else stepped
             self._judge(model, own)
             model.drafter.observe(text, own)
-        self._fences.add(stepped.tokens)
         refused, self._refused = self._refused, stepped.accepted < stepped.drafted / 2
         if refused and self._refused:
             self._goes_on = 0
-        self._written += len(stepped.tokens)
+        self._noting.add(1e3 * (self._costs.clock() - began))
 
     def _judge(self, model: ModelRecord, stepped: Stepped) -> None:
         model.drafts += 1
@@ -235,7 +289,7 @@ class AutoDrafter:
             of_it = (one for one in self._models.values() if model in (one, one.chain) or one is model.chain)
             self._promises.rethink(of_it)
         whole = 0 < stepped.accepted == stepped.drafted
-        short = self._trial and not model.again and model.chain is None
+        short = self._trial and self._limit < self._longest and not model.again and model.chain is None
         model.again = short and whole
         model.last = self._step - 1
         if model.again:

@@ -35,6 +35,10 @@ class ModelRecord:
         """What `judged` was told and averages were not: a step between passes is dearer than many at once."""
         self._outlooks: dict[int, Outlook] = {}
         """By kind of text, until they are thought over."""
+        self.known = 0
+        """Drafts that it is known by, of all texts."""
+        self.barren = 0
+        """Trials in a row that brought nothing."""
         self.forget()
 
     @property
@@ -80,6 +84,8 @@ class ModelRecord:
         It is `rare` where it was made only to see what it brings.
         """
         self._judged.append((of, accepted, drafted, rare))
+        self.known += 1
+        self.barren = self.barren + 1 if rare and not accepted else 0
 
     def is_another(self, of: int) -> None:
         """The text of kind `of` is another one than when this was left."""

@@ -14,6 +14,8 @@ from specchat.engine.drafters.model_record import ModelRecord, Outlook
 MARGIN = 1.08
 """A model is taken where it promises so much more than plain, and left where it promises less; a copy takes its place
 where that promises so much more: of two the one that is overrated is taken too often."""
+KNOWN, MARGIN_KNOWN = 32, 1.03
+"""Drafts by which a model is known, and what it must promise then."""
 LENGTH = 64.0
 """Tokens of a reply, before any was written."""
 
@@ -103,7 +105,8 @@ class Promises:
 
         def times(accepted: float, drafted: float) -> float:
             costs = self._costs
-            return promise(accepted, drafted, costs.draft(name), self.checks, costs.other_ms) / self.plain
+            draft_ms = costs.drafting(name, drafted)
+            return promise(accepted, drafted, draft_ms, self.checks, costs.other_ms) / self.plain
 
         return self._models[name].outlook(of, times)
 
@@ -116,7 +119,8 @@ class Promises:
             model = self._models[name]
             if reads != model.reads.name:
                 times = self._with_reading(model, times, text)
-            if times > (most if name == before else max(most, MARGIN)):
+            margin = MARGIN if model.known < KNOWN else MARGIN_KNOWN
+            if times > (most if name == before else max(most, margin)):
                 chosen, most = name, times
         self._taken[of] = chosen
         return chosen, most

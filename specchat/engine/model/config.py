@@ -148,7 +148,7 @@ def _parse(given: Settings, raw: dict[str, Any], family: str, where: str) -> Mod
         mlp_bias=given.mlp_bias,
         qk_norm=family == "qwen3",
         eos=_with_rows(given.ends, given.vocab_size),
-        stretched=stretched,
+        stretched=stretched if stretched > context else 0,
     )
 
 

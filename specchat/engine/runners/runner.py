@@ -67,6 +67,11 @@ class Runner:
     def draft_parameters(self) -> int:
         return self.draft.model.parameters() if self.draft is not None else 0
 
-    def reply(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> Decoding:
-        """Start a reply to `prompt`, all of which but its last token is in the target's cache."""
-        return Decoding(self.executor, self.target, sampling, prompt, eos)
+    def reply(
+        self, sampling: Sampling, prompt: list[int], eos: Collection[int], slip: Callable[[], bool] = lambda: False
+    ) -> Decoding:
+        """Start a reply to `prompt`, all of which but its last token is in the target's cache.
+
+        `slip` is as in `Decoding`.
+        """
+        return Decoding(self.executor, self.target, sampling, prompt, eos, slip)

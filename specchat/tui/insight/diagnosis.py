@@ -7,6 +7,7 @@ from typing import Literal
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
+from specchat.engine.api import Speedup
 from specchat.engine.options import Speculation
 from specchat.engine.pair import PairInfo
 from specchat.engine.strategies import STRATEGIES, Kind, delegates
@@ -15,14 +16,13 @@ from specchat.tui import figures
 from specchat.tui.insight.costs import CheckCost, Checks
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.lookup import potential
-from specchat.tui.insight.projection import Projection, plain_speed, project
+from specchat.tui.insight.projection import ENOUGH_STEPS, Projection, project
 
 Evidence = Literal["measured", "projected", "estimated"]
 """Measured in this run; projected from this reply's own steps; estimated from the text alone."""
 
 _ENOUGH = 6
 """Speculative steps before a verdict is given."""
-_ENOUGH_TO_PROJECT = 16
 _SELDOM = 0.005
 """Share of the steps below which a family is not named."""
 _ENOUGH_TOKENS = 64
@@ -134,14 +134,14 @@ def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
         return ("auto: plain promises most" if tally.steps > _ENOUGH else ""), None
     if not tally.speculative:
         return ("no drafts found to try yet" if tally.steps > _ENOUGH else ""), None
-    if tally.speculative < _ENOUGH:
+    known = _speedup(reply)
+    if tally.speculative < _ENOUGH or (known is None and tally.compared.steps):
         return "measuring whether drafting pays", None
-    plain = plain_speed(reply)
-    name = used.strategy
+    name, times = used.strategy, known.times if known is not None else 0.0
+    plain = tally.tokens_per_second / times if times else 0.0
     findings = _chosen(tally, name) if delegates(name) else _findings(tally, name, plain, info)
     if not plain:
         return f"plain was not measured, so no verdict: {findings}", None
-    times = tally.tokens_per_second / plain
     if times >= 1 + figures.EVEN:
         return f"drafting pays, measured: {findings}", True
     if times > 1 - figures.EVEN:
@@ -168,22 +168,28 @@ def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) 
     return words + (f", a check {check:.1f} steps" if check >= 1.15 else "")
 
 
+def _speedup(reply: Reply) -> Speedup | None:
+    """Over plain, since the latest change of speculation."""
+    return reply.stretch.compared.speedup if reply.record.changes else reply.speedup
+
+
 # What might be faster
 
 
 def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledger) -> Advice | None:
     """The fastest way that there is evidence for, where it clearly beats the present one and plain decoding."""
-    plain, tally, used = plain_speed(reply), reply.stretch, reply.record.speculation
+    known, tally, used = _speedup(reply), reply.stretch, reply.record.speculation
     drafting = used.strategy != "plain"
-    if not plain or not tally.steps or (drafting and tally.speculative < _ENOUGH):
+    if known is None or not known.times or not tally.steps or (drafting and tally.speculative < _ENOUGH):
         return None
-    now = tally.tokens_per_second / plain if drafting else 1.0
+    plain = tally.tokens_per_second / known.times
+    now = known.times if drafting else 1.0
     usable = {status.name for status in info.strategies if status.available} - {used.strategy}
     candidates = [*_other_length(reply, now), *_others(reply, usable, lengths, ledger)]
     if "lookup" in usable and not delegates(used.strategy) and ledger.of(reply.name, "lookup").tokens < _ENOUGH_TOKENS:
         candidates += _lookup(reply, lengths, ledger, plain)
     better = [one for one in candidates if one.times >= _GAIN[one.evidence] * max(now, 1.0)]
-    if not better and drafting and _GAIN["measured"] * now <= 1.0:
+    if not better and drafting and _GAIN["measured"] * now <= 1.0 and known.high < 1.0:
         return Advice(Speculation("plain", 0, used.acceptance), 1.0, "measured")
     return max(better, key=lambda one: one.times, default=None)
 
@@ -191,7 +197,7 @@ def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledg
 def _other_length(reply: Reply, now: float) -> Iterable[Advice]:
     """The best length of the strategy in use, by the gain that its projection shows over the projected present."""
     used, found = reply.record.speculation, project(reply, _LATEST)
-    if found is None or found.strategy != used.strategy or reply.stretch.speculative < _ENOUGH_TO_PROJECT:
+    if found is None or found.strategy != used.strategy or reply.stretch.speculative < ENOUGH_STEPS:
         return
     best = within_reach(found)
     present = found.outlooks[min(used.draft_length, len(found.outlooks) - 1)]

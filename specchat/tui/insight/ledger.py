@@ -1,12 +1,13 @@
 """The time that drafting saved since the app was started, against plain decoding as measured for each pair."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from specchat.chat.turn import Reply
+from specchat.engine.api import Step
+from specchat.engine.comparison import Comparison
 from specchat.engine.strategies import delegates
 from specchat.tui.insight.costs import Checks
-from specchat.tui.insight.projection import plain_speed
 
 
 @dataclass
@@ -17,9 +18,10 @@ class Account:
     tokens: int = 0
     milliseconds: float = 0.0
     compared_ms: float = 0.0
-    """Of these, where plain's speed is known."""
+    """Of these, where the speed over plain is known."""
     plain_ms: float = 0.0
     """The time that plain decoding would have taken in their place."""
+    compared: Comparison = field(default_factory=Comparison)
 
     @property
     def saved_ms(self) -> float:
@@ -28,15 +30,19 @@ class Account:
 
     @property
     def times(self) -> float | None:
-        """Times plain, None where nothing can be compared."""
-        return self.plain_ms / self.compared_ms if self.compared_ms > 0 else None
+        """Times plain, None while or where too little is known to tell it."""
+        return None if self.compared.speedup is None else self.plain_ms / self.compared_ms
 
-    def add(self, tokens: int, milliseconds: float, plain_ms: float | None) -> None:
-        self.tokens += tokens
+    def add(self, steps: Sequence[Step]) -> None:
+        """Steps of one reply."""
+        compared, milliseconds = Comparison.of(steps), sum(step.milliseconds for step in steps)
+        self.replies += 1
+        self.tokens += sum(step.emitted for step in steps)
         self.milliseconds += milliseconds
-        if plain_ms is not None:
+        if (known := compared.estimate) is not None:
             self.compared_ms += milliseconds
-            self.plain_ms += plain_ms
+            self.plain_ms += milliseconds * known.times
+        self.compared.join(compared)
 
     def join(self, other: "Account") -> None:
         self.replies += other.replies
@@ -44,6 +50,7 @@ class Account:
         self.milliseconds += other.milliseconds
         self.compared_ms += other.compared_ms
         self.plain_ms += other.plain_ms
+        self.compared.join(other.compared)
 
 
 @dataclass
@@ -59,25 +66,19 @@ class Ledger:
     """Measured verify passes by pair."""
 
     def add(self, reply: Reply) -> None:
-        """Enter a reply that has ended. One that wrote nothing is left out.
-
-        The plain strategy takes exactly what plain takes, whatever it took at load.
-        """
+        """Enter a reply that has ended. One that wrote nothing is left out."""
         if not reply.tally.tokens:
             return
         self.replies += 1
-        plain = plain_speed(reply)
         checks = self.checks.setdefault(reply.name, Checks())
-        counted = set()
+        by_strategy: dict[str, list[Step]] = {}
         for step, used in zip(reply.steps, reply.record.in_use(), strict=True):
-            strategy = used.strategy if delegates(used.strategy) else step.strategy
-            account = self.accounts.setdefault((reply.name, strategy), Account())
-            compared = 1000 * step.emitted / plain if plain else None
-            account.add(step.emitted, step.milliseconds, step.milliseconds if strategy == "plain" else compared)
+            # A plain step among drafts belongs to the strategy that it is the yardstick of.
+            own = delegates(used.strategy) or step.strategy == "plain"
+            by_strategy.setdefault(used.strategy if own else step.strategy, []).append(step)
             checks.add(step)
-            if strategy not in counted:
-                counted.add(strategy)
-                account.replies += 1
+        for strategy, steps in by_strategy.items():
+            self.accounts.setdefault((reply.name, strategy), Account()).add(steps)
 
     @property
     def total(self) -> Account:

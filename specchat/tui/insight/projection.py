@@ -7,7 +7,7 @@ all of them measured (Leviathan et al. 2023 have ratios in their place).
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from specchat.chat.record import Record
@@ -15,11 +15,16 @@ from specchat.chat.turn import Reply
 from specchat.engine.api import Step
 from specchat.engine.step_tree import branched, ranks
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, begins_checks, delegates
+from specchat.engine.tally import Tally
 from specchat.tui.insight.costs import CheckCost, Checks
 
 Basis = Literal["measured", "projected", "extrapolated"]
 """Extrapolated: longer than anything that was drafted in this reply."""
 
+ALIKE = 0.98
+"""Speeds from this share of each other on are called alike."""
+ENOUGH_STEPS = 16
+"""Steps from which a projection is worth telling."""
 _POOL = 20
 """Trials of the deepest positions that are put together to guess how it goes on beyond them."""
 
@@ -60,10 +65,17 @@ class Projection:
     one_row_from_plain: bool
     """Whether the cost of one row is plain decoding's, because the reply has no such check."""
     outlooks: tuple[Outlook, ...]
+    measured: float = 0.0
+    """Tokens a second of the reply itself."""
 
     @property
     def best(self) -> Outlook:
         return max(self.outlooks, key=lambda outlook: outlook.tokens_per_second)
+
+    @property
+    def beaten(self) -> bool:
+        """Whether the reply itself was faster than any one length of the strategy: others drafted in it, too."""
+        return self.best.tokens_per_second < self.measured * ALIKE
 
 
 def project(reply: Reply, latest: int = 0) -> Projection | None:
@@ -90,17 +102,37 @@ def project(reply: Reply, latest: int = 0) -> Projection | None:
     shares = survival(steps, [asked for _, asked in chosen])
     draft_ms = sum(step.draft_ms for step in steps) / sum(step.drafted for step in steps)
     outlooks = outlook(shares, draft_ms, CheckCost.of(checks, one_row), other_ms, plain)
+    one_row_from_plain = one_row is not None and 1 not in checks.sums
+    ran, whole = Tally.of(steps).tokens_per_second, Tally.of(recorded).tokens_per_second
     return Projection(
-        strategy, len(steps), shares.longest, checks.rows, one_row is not None and 1 not in checks.sums, outlooks
+        strategy, len(steps), shares.longest, checks.rows, one_row_from_plain, _as_ran(outlooks, shares, ran), whole
+    )
+
+
+def _as_ran(outlooks: Sequence[Outlook], shares: Survival, ran: float) -> tuple[Outlook, ...]:
+    """The same, scaled so that the length that was asked for is as fast as it `ran`: prompts were read meanwhile, and
+    what the last step drafted beyond the end is lost."""
+    present = outlooks[shares.longest]
+    scale = ran / present.tokens_per_second if present.tokens_per_second else 1.0
+    return tuple(
+        one
+        if one.basis == "measured"
+        else replace(
+            one,
+            tokens_per_second=scale * one.tokens_per_second,
+            times=None if one.times is None else scale * one.times,
+        )
+        for one in outlooks
     )
 
 
 def plain_speed(reply: Reply) -> float:
-    """Plain decoding's measured tokens a second that the reply is compared with; 0 when unknown."""
-    stats = reply.stats
-    if stats is not None and stats.speedup_vs_plain:
-        return stats.tokens_per_second / stats.speedup_vs_plain
-    return reply.plain_tokens_per_second
+    """Plain decoding's tokens a second that the reply is compared with, as far as they are known; 0 otherwise."""
+    known = reply.speedup
+    if known is None or not known.times:
+        return reply.tally.plain_tokens_per_second
+    speed = reply.stats.tokens_per_second if reply.stats is not None else reply.tally.tokens_per_second
+    return speed / known.times
 
 
 def survival(steps: Sequence[Step], asked: Sequence[int]) -> Survival:

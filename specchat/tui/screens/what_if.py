@@ -42,12 +42,13 @@ class WhatIfScreen(Dialog[int | None]):
     def _row(self, outlook: Outlook) -> Content:
         """`    x5   142  1.9x AL  3.4 ████████▌  best, in use`; ~ before what is extrapolated."""
         best, width = self._projection.best, self.app.size.width
+        is_best = outlook is best and not self._projection.beaten
         beyond = "~" if outlook.basis == "extrapolated" else " "
         name = f"x{outlook.length}" if outlook.length else "plain"
         times = "–" if outlook.times is None else figures.times(outlook.times)
         row = Content.styled(
             f"{beyond}{name:>5} {figures.per_second(outlook.tokens_per_second):>5} {times:>5} ",
-            "bold" if outlook is best else "",
+            "bold" if is_best else "",
         )
         if width >= _WIDE:
             row += Content.styled(f"AL {outlook.tokens_per_step:>4.1f} ", "$quiet")
@@ -55,11 +56,11 @@ class WhatIfScreen(Dialog[int | None]):
             share = outlook.tokens_per_second / best.tokens_per_second if best.tokens_per_second else 0.0
             row += Content.styled(figures.level(share, 20 if width >= _WIDE else 10) + " ", "$accent")
         words = [
-            "best" if outlook is best else "",
+            "best" if is_best else "",
             "in use" if outlook.length == self._in_use else "",
             "measured" if outlook.basis == "measured" else "",
         ]
-        return row + Content.styled(", ".join(word for word in words if word), "bold" if outlook is best else "$quiet")
+        return row + Content.styled(", ".join(word for word in words if word), "bold" if is_best else "$quiet")
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
@@ -68,7 +69,11 @@ class WhatIfScreen(Dialog[int | None]):
 
 def source_words(projection: Projection) -> str:
     steps = f"{projection.steps:,} step{'s' * (projection.steps != 1)}"
-    return f"tokens a second, a projection from this reply's {steps} with {projection.strategy}"
+    words = f"tokens a second, a projection from this reply's {steps} with {projection.strategy}"
+    if projection.beaten:
+        speed = figures.per_second(projection.measured)
+        words += f"; the reply itself ran at {speed}, faster than any of these: more than one strategy drafted"
+    return words
 
 
 def basis_words(projection: Projection) -> str:

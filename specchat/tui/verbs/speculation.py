@@ -47,13 +47,17 @@ def _reply(chat: ChatScreen, argument: str) -> Reply | None:
 
 
 def _what_if(chat: ChatScreen, argument: str) -> None:
-    from specchat.tui.insight.projection import project
+    from specchat.tui.insight.projection import ENOUGH_STEPS, project
     from specchat.tui.screens.what_if import WhatIfScreen
 
     if (reply := _reply(chat, argument)) is None:
         return
     if (projection := project(reply)) is None:
         chat.say("nothing was drafted in this reply, so its steps say nothing about draft lengths", bad=True)
+        return
+    if projection.steps < ENOUGH_STEPS:
+        steps = f"{projection.steps} step{'s' * (projection.steps != 1)}"
+        chat.say(f"{steps} of this reply drafted: too few to tell how fast other lengths would have been", bad=True)
         return
 
     def chosen(length: int | None) -> None:

@@ -43,6 +43,8 @@ def _speed(shown: Gauges) -> Iterable[Row]:
     speed = "–" if shown.tokens_per_second is None else figures.per_second(shown.tokens_per_second)
     if shown.speedup is None:
         yield from _large(speed, ".big", " tok/s")
+        if shown.measuring:
+            yield styled("measuring it against plain", ".label")
         return
     number, words = figures.faster(shown.speedup)
     yield from _large(number[:-1], ".slow" if shown.slower else ".big", f"x {words}")
@@ -60,8 +62,8 @@ def _ends(left: Content, right: str) -> Row:
 
 
 def _accepted(shown: Gauges) -> Iterable[Row]:
-    yield styled("tokens accepted per step", ".label")
-    value = "–" if shown.accepted_per_step is None else figures.per_step(shown.accepted_per_step)
+    yield styled("mean acceptance length", ".label")
+    value = "–" if shown.acceptance_length is None else figures.per_step(shown.acceptance_length)
     room = WIDTH - _NUMBER
     spark = figures.columns(shown.recent, max(shown.longest, 1), room, 2) if shown.recent else [" " * room] * 2
     for number, columns in zip(("", value), spark, strict=True):
@@ -135,10 +137,11 @@ def one_row(shown: Gauges, width: int) -> Content:
         number, words = figures.faster(shown.speedup)
         faster = f"{words} as plain" if words == figures.AS_FAST else f"{number} {words}"
         row = styled(faster, ".slow" if shown.slower else ".big") + styled(" · ", ".label") + row
+    elif shown.measuring:
+        row += styled(" · measuring", ".label")
     advice = shown.diagnosis.advice
-    if shown.accepted_per_step is not None:
-        accepted = styled(" · ", ".label") + styled(figures.per_step(shown.accepted_per_step), ".value")
-        row += accepted + styled(" per step", ".label")
+    if shown.acceptance_length is not None:
+        row += styled(" · AL ", ".label") + styled(figures.per_step(shown.acceptance_length), ".value")
         if shown.recent and width >= (90 if advice else 60):
             row += " " + styled(figures.columns(shown.recent[-12:], max(shown.longest, 1), 12, 1)[0], ".spark")
     if advice:

@@ -1,0 +1,139 @@
+"""Plain decoding's time while the load changes: simulated machines, of which the truth is known."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from specchat.engine.api import Step
+from specchat.engine.comparison import Comparison
+from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.yardstick import SHARE, Yardstick
+
+PLAIN_MS, DRAFT_MS, VERIFY_MS, DRAFTED = 10.0, 1.0, 14.0, 4
+"""Of a machine that is not slow."""
+Slow = Callable[[float], tuple[float, float]]
+"""Times as slow as usual that drafted and plain steps are, by the seconds that passed."""
+
+
+@dataclass
+class Machine:
+    """Writes steps that draft, and plain ones where they are due."""
+
+    slow: Slow
+    noise: random.Random = field(default_factory=lambda: random.Random(0))
+    accepted: int = 3
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.costs = StepCosts(lambda: self.seconds)
+        self.costs.expect({1: PLAIN_MS, 1 + DRAFTED: VERIFY_MS}, {"draft": {1: DRAFT_MS, DRAFTED: DRAFTED * DRAFT_MS}})
+        self.yardstick = Yardstick(self.costs)
+        self.steps: list[Step] = []
+        self.truth_ms = 0.0
+        """What plain decoding would have taken for the tokens so far."""
+
+    def reply(self, steps: int) -> Comparison:
+        self.costs.begin()
+        self.yardstick.begin(PLAIN_MS)
+        made = [self.step() for _ in range(steps)]
+        self.steps += made
+        return Comparison.of(made)
+
+    def step(self) -> Step:
+        of_drafts, of_plain = self.slow(self.seconds)
+        slipped = self.yardstick.due()
+        wobble = self.noise.lognormvariate(0.0, 0.05)
+        drafts = () if slipped else (0,) * DRAFTED
+        kept = 0 if slipped else self.accepted
+        draft_ms = 0.0 if slipped else DRAFTED * DRAFT_MS * of_drafts * wobble
+        verify_ms = (PLAIN_MS * of_plain if slipped else VERIFY_MS * of_drafts) * wobble
+        self.seconds += (draft_ms + verify_ms) / 1e3
+        stepped = Stepped((0,) * (kept + 1), drafts, (), len(drafts), tuple(range(1, kept + 1)), draft_ms, verify_ms)
+        self.costs.add("plain" if slipped else "draft", stepped)
+        measured = self.yardstick.add("plain" if slipped else "draft", stepped, 0.0)
+        self.truth_ms += PLAIN_MS * of_plain * (kept + 1)
+        return Step(
+            1, (), len(drafts), len(drafts), kept, kept + 1, draft_ms, verify_ms, 0.0, 0, "draft",
+            usual_ms=measured.usual_ms, plain_ms=measured.plain_ms * (kept + 1), plain_error=measured.plain_error,
+        )  # fmt: skip
+
+    @property
+    def truth(self) -> float:
+        return self.truth_ms / sum(step.milliseconds for step in self.steps)
+
+
+def steady(_: float) -> tuple[float, float]:
+    return 1.0, 1.0
+
+
+def changing(seconds: float) -> tuple[float, float]:
+    """Twice and three times as slow for two seconds of four."""
+    times = (1.0, 3.0)[int(seconds / 2) % 2]
+    return times, times
+
+
+def overall(machine: Machine) -> float:
+    found = Comparison.of(machine.steps).estimate
+    assert found is not None
+    return found.times
+
+
+@pytest.mark.parametrize("slow", [steady, changing])
+def test_what_slows_everything_alike_moves_no_multiplier(slow: Slow) -> None:
+    machine = Machine(slow)
+    for _ in range(20):
+        found = machine.reply(40).speedup
+        assert found is not None
+        assert found.times == pytest.approx(4 * PLAIN_MS / (DRAFTED * DRAFT_MS + VERIFY_MS), rel=0.15)
+    assert overall(machine) == pytest.approx(machine.truth, rel=0.05)
+
+
+@pytest.mark.parametrize("part", [0.6, 1.6])
+def test_what_slows_plain_decoding_otherwise_is_told_by_plain_steps(part: float) -> None:
+    """Other programs came while drafts were written: after some seconds the multiplier is that of now."""
+    machine = Machine(lambda seconds: (2.0, 2.0 * part) if seconds > 5.0 else (1.0, 1.0))
+    while machine.seconds < 60.0:
+        last = machine.reply(100)
+    assert last.speedup is not None
+    now = part * 4 * PLAIN_MS / (DRAFTED * DRAFT_MS + VERIFY_MS)
+    assert last.speedup.times == pytest.approx(now, rel=0.15)
+
+
+def test_slipped_steps_cost_a_hundredth_of_the_time_at_most() -> None:
+    machine = Machine(steady)
+    for _ in range(10):
+        machine.reply(200)
+    slipped = [step for step in machine.steps if not step.drafted]
+    # Each brings a token, for which drafts would have taken the rest of the time.
+    drafts = sum(step.milliseconds for step in machine.steps) - sum(step.milliseconds for step in slipped)
+    a_token = drafts / sum(step.emitted for step in machine.steps if step.drafted)
+    lost = sum(step.milliseconds - a_token for step in slipped)
+    assert len(slipped) > 10
+    assert lost <= 1.2 * SHARE * drafts
+
+
+def test_none_is_slipped_in_before_plain_was_measured_nor_where_there_are_plain_steps_enough() -> None:
+    machine = Machine(steady)
+    machine.yardstick.begin(0.0)
+    assert not any(machine.step().drafted == 0 for _ in range(300))
+    machine.yardstick.begin(PLAIN_MS)
+    plain = Stepped((0,), (), (), 0, (), 0.0, PLAIN_MS)
+    for _ in range(300):
+        machine.seconds += PLAIN_MS / 1e3
+        machine.costs.add("plain", plain)
+        machine.yardstick.add("plain", plain, 0.0)
+    assert not machine.yardstick.due()
+
+
+def test_plain_steps_are_as_fast_as_plain_decoding_but_for_what_was_thought() -> None:
+    machine = Machine(steady)
+    machine.yardstick.begin(PLAIN_MS)
+    for thought, times in ((0.0, 1.0), (PLAIN_MS, 0.5)):
+        stepped = Stepped((0,), (), (), 0, (), thought, PLAIN_MS)
+        machine.costs.add("plain", stepped)
+        measured = machine.yardstick.add("plain", stepped, 0.0)
+        assert measured.plain_ms / measured.usual_ms == pytest.approx(times, rel=0.05)
+        assert measured.plain_error == 0.0

@@ -1,0 +1,62 @@
+"""Times plain decoding, from what steps and plain decoding take where the machine is not slow."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from specchat.engine.api import Step
+from specchat.engine.comparison import DEVIATIONS, STEPS, TOKENS, Comparison
+
+STEP = Step(1, (), 3, 3, 3, 4, 1.0, 2.0, 0.0, 6, "draft", usual_ms=2.0, plain_ms=4.0)
+
+
+def test_of_one_step_nothing_is_told() -> None:
+    """It may have been eight times as fast, or half as fast: by chance."""
+    found = Comparison.of([replace(STEP, emitted=8, plain_ms=16.0)])
+    assert found.estimate is not None
+    assert found.estimate.times == 8.0
+    assert found.speedup is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "emitted", "told"), [(STEPS, TOKENS // STEPS, True), (STEPS - 1, 8, False), (STEPS, 1, False)]
+)
+def test_it_is_told_from_enough_steps_and_tokens_on(steps: int, emitted: int, told: bool) -> None:
+    """Or where its interval is narrow, which it is not here."""
+    uneven = [replace(STEP, emitted=emitted, usual_ms=1.0 + 2.0 * (at % 2)) for at in range(steps)]
+    assert (Comparison.of(uneven).speedup is not None) == told
+
+
+def test_a_narrow_interval_is_told_sooner() -> None:
+    assert Comparison.of([STEP] * 4).speedup is not None
+    assert Comparison.of([STEP] * 3).speedup is None
+    unsure = Comparison.of([replace(STEP, plain_error=0.1)] * 4)
+    assert unsure.speedup is None
+    assert unsure.estimate is not None
+    assert unsure.estimate.high - unsure.estimate.low == pytest.approx(2 * DEVIATIONS * 0.1 * 2.0)
+
+
+def test_the_interval_holds_the_truth_nineteen_times_of_twenty() -> None:
+    chance, held = random.Random(0), 0
+    for _ in range(400):
+        made = []
+        for _ in range(40):
+            accepted = chance.randint(0, 7)
+            made.append(replace(STEP, usual_ms=chance.uniform(1.0, 3.0), plain_ms=1.0 + accepted))
+        found = Comparison.of(made).speedup
+        assert found is not None
+        held += found.low <= 4.5 / 2.0 <= found.high
+    assert 0.91 <= held / 400 <= 0.98
+
+
+def test_steps_without_a_yardstick_do_not_count() -> None:
+    for odd in (0.0, -1.0, float("inf"), float("nan")):
+        assert Comparison.of([replace(STEP, plain_ms=odd), replace(STEP, usual_ms=odd)]).estimate is None
+
+
+def test_what_is_joined_is_as_if_it_had_been_one() -> None:
+    steps = [replace(STEP, usual_ms=1.0 + at) for at in range(6)]
+    joined = Comparison.of(steps[:2])
+    joined.join(Comparison.of(steps[2:]))
+    assert joined.estimate == Comparison.of(steps).estimate
