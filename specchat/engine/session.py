@@ -29,6 +29,7 @@ from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
+from specchat.engine.learnt import Learnt
 from specchat.engine.measure import REPLY_TOKENS, check_costs, draft_costs, plain_speed, rehearse, reply_plainly
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Message, Sampling, Speculation
@@ -71,6 +72,8 @@ class Session:
             gpu=runner.gpu,
         )
         self._yardstick = Yardstick(runner.executor.costs)
+        self._learnt = Learnt.of(pair, runner.device)
+        self._learnt.restore(self.drafters.get("auto"))
         self._measure()
         self.info = replace(self.info, load_seconds=perf_counter() - started)
 
@@ -165,6 +168,7 @@ class Session:
         yield from self._reply(replace(request, speculation=speculation), prompt, reused, started, control)
         if isinstance(auto := self.drafters.get("auto"), AutoDrafter):
             auto.think()
+            self._learnt.keep(auto)
 
     def forget(self) -> None:
         """Empty every cache and let the drafters begin anew; replies before are remembered."""

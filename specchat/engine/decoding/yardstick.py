@@ -17,7 +17,7 @@ SHARE = 0.01
 LEAST_COST = 0.25
 """A slipped step costs at least so much of itself: where drafting brings nothing it still says little new."""
 NEVER = float("inf")
-LOAD_S, PART_S = 2.0, 20.0
+LOAD_S, PART_S = 0.5, 20.0
 """Seconds after which the load, and how much of it is plain's, weighs a third."""
 PLAIN_STEPS = 32.0
 """Plain steps that are enough, and beyond which older ones weigh less."""
