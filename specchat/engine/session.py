@@ -248,7 +248,15 @@ class Session:
                 yield from changes
         if meter.tally.steps and not meter.tally.drafted:
             self._plain_seen(meter.tally, request.sampling)
-        yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), meter.stats())
+        stats = replace(meter.stats(), num_repeated_tokens=self._repeated(meter.tally, tokens))
+        yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), stats)
+
+    def _repeated(self, tally: Tally, tokens: Sequence[int]) -> int:
+        """How many first `tokens` of a reply, most of which were copied, are an earlier reply's; 0 of few."""
+        if 2 * tally.copied < len(tokens):
+            return 0
+        repeated = self.runner.earlier.repeated(tokens)
+        return repeated if 2 * repeated >= len(tokens) else 0
 
     def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
         """What stayed comes first; of a tree, each draft says which of them it follows."""

@@ -120,7 +120,7 @@ def test_numbers_that_nothing_counted_are_refused(path: Path, value: str) -> Non
     assert known(other) == known(fresh())
 
 
-def test_whatever_is_taken_promises_no_more_than_a_draft_can_keep(path: Path) -> None:
+def test_whatever_is_taken_promises_no_more_than_a_draft_can_keep() -> None:
     auto = fresh()
     auto.take({"draft": (9, [(1e6, 0.0)] * 8, [(1e6, 1e6)] * 8), "unknown": (1, [], [])})
     accepted, drafted = auto._models["draft"].lengths(0)
