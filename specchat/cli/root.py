@@ -114,6 +114,7 @@ def specchat(
         raise Problem("The current folder is gone. Go to another one first.", ExitCode.USAGE) from None
     with suppress(ConfigError):  # told by whoever needs the folders
         os.environ.setdefault("NUMBA_CACHE_DIR", str(user_paths().compiled))
+        os.environ.setdefault("SPECCHAT_LEARNT_FILE", str(user_paths().learnt))
     if ctx.invoked_subcommand is not None:
         return
     if plain:

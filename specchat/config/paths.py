@@ -55,6 +55,11 @@ class Paths:
         return self.cache / "compiled"
 
     @property
+    def learnt(self) -> Path:
+        """What `auto` learnt of pairs on this machine."""
+        return self.cache / "learnt.json"
+
+    @property
     def chats(self) -> Path:
         return self.data / "chats.db"
 

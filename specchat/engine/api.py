@@ -225,7 +225,8 @@ class Stats:
     `draft_acceptance_rate` is the share of the drafted tokens that were accepted, `tested_acceptance_rate` that of the
     places that were judged: a draft is up to its first rejection. `acceptance_histogram[j]` counts the steps that
     accepted exactly j drafted tokens, `num_spec_steps` those that had a draft. `num_choices_again` is the sum of
-    `Step.again`.
+    `Step.again`. So many tokens as `num_repeated_tokens` at the beginning are those of an earlier reply, where most of
+    them were copied.
 
     `speedup_vs_plain` is None while too little is known to tell it. Its 95 % bounds are `speedup_interval`.
     """
@@ -248,6 +249,7 @@ class Stats:
     acceptance_histogram: tuple[int, ...] = ()
     per_step_accepted: tuple[int, ...] = ()
     num_choices_again: int = 0
+    num_repeated_tokens: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0

@@ -28,6 +28,7 @@ from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
+from specchat.engine.learnt import Learnt
 from specchat.engine.measure import REPLY_TOKENS, check_costs, draft_costs, plain_speed, rehearse, reply_plainly
 from specchat.engine.model.habits import habits
 from specchat.engine.model.tokenizer import Tokenizer
@@ -77,6 +78,8 @@ class Session:
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
         self._yardstick = Yardstick(runner.executor.costs)
+        self._learnt = Learnt.of(pair, runner.device)
+        self._learnt.restore(self.drafters.get("auto"))
         self._measure()
         self.info = replace(self.info, load_seconds=perf_counter() - started)
 
@@ -178,6 +181,7 @@ class Session:
         yield from self._reply(replace(request, speculation=speculation), text, prompt, reused, started, control)
         if isinstance(auto := self.drafters.get("auto"), AutoDrafter):
             auto.think()
+            self._learnt.keep(auto)
 
     def forget(self) -> None:
         """Empty every cache and let the drafters begin anew; replies before are remembered."""
@@ -254,7 +258,15 @@ class Session:
                 yield from changes
         if meter.tally.steps and not meter.tally.drafted:
             self._plain_seen(meter.tally, request.sampling)
-        yield Finished.of(request.id, reason, written(request, text), tuple(tokens), meter.stats())
+        stats = replace(meter.stats(), num_repeated_tokens=self._repeated(meter.tally, tokens))
+        yield Finished.of(request.id, reason, written(request, text), tuple(tokens), stats)
+
+    def _repeated(self, tally: Tally, tokens: Sequence[int]) -> int:
+        """How many first `tokens` of a reply, most of which were copied, are an earlier reply's; 0 of few."""
+        if 2 * tally.copied < len(tokens):
+            return 0
+        repeated = self.runner.earlier.repeated(tokens)
+        return repeated if 2 * repeated >= len(tokens) else 0
 
     def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
         """What stayed comes first; of a tree, each draft says which of them it follows."""

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 
 from specchat.engine.api import Stats, Step
 from specchat.engine.comparison import Comparison
+from specchat.engine.strategies import STRATEGIES, delegates
+
+COPYING = {name for name, info in STRATEGIES.items() if info.kind == "copied" or delegates(name)}
+"""What drafts from text that is there."""
 
 
 def mean_acceptance_length(accepted: int, steps: int) -> float | None:
@@ -24,6 +28,8 @@ class Tally:
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
+    copied: int = 0
+    """Of these, the ones of steps that copied, a model's first tokens before a copy included."""
     again: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
@@ -60,6 +66,8 @@ class Tally:
             self.drafted += step.drafted
             self.tested += step.tested
             self.accepted += step.accepted
+            if step.strategy in COPYING:
+                self.copied += step.accepted
             self.per_step.append(step.accepted)
             missing = step.accepted + 1 - len(self.histogram)
             self.histogram += [0] * missing

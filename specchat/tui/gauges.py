@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from specchat.chat.turn import Reply
+from specchat.engine.api import Stats
 from specchat.engine.pair import PairInfo
 from specchat.tui import figures
 from specchat.tui.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
@@ -100,8 +101,17 @@ def footer(reply: Reply) -> str:
     stats = reply.stats
     if stats is None or not stats.completion_tokens:
         return f"seed {reply.seed}" if reply.tally.tokens else ""
-    speed = f"{figures.per_second(stats.tokens_per_second)} tok/s"
-    return speed if stats.speedup_vs_plain is None else f"{speed} · {figures.times(stats.speedup_vs_plain)}"
+    return " · ".join(_speed(stats))
+
+
+def _speed(stats: Stats, of: str = "") -> list[str]:
+    """How fast, how many times as fast `of` something, and why where that is not the strategy's merit."""
+    parts = [f"{figures.per_second(stats.tokens_per_second)} tok/s"]
+    if stats.speedup_vs_plain is not None:
+        parts.append(figures.times(stats.speedup_vs_plain) + of)
+    if stats.num_repeated_tokens:
+        parts.append("copied from an earlier reply")
+    return parts
 
 
 def whole_footer(reply: Reply) -> str:
@@ -110,7 +120,7 @@ def whole_footer(reply: Reply) -> str:
     if stats is None or not stats.completion_tokens:
         return footer(reply)
     parts = [
-        footer(reply) + " plain" * (stats.speedup_vs_plain is not None),
+        *_speed(stats, " plain"),
         f"{figures.count(stats.completion_tokens)} token{'s' * (stats.completion_tokens != 1)}",
         f"seed {reply.seed}",
         f"AL {stats.mean_acceptance_length:.1f}" if stats.num_spec_steps else "",

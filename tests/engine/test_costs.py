@@ -5,7 +5,8 @@ from statistics import fmean
 
 import pytest
 
-from specchat.engine.decoding.costs import KEPT, STEADY, CheckCosts, Line, Mean, StepCosts
+from specchat.engine.decoding.costs import STEADY, CheckCosts, StepCosts
+from specchat.engine.decoding.means import KEPT, Line, Mean
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 

@@ -8,9 +8,10 @@ import torch
 
 from specchat.engine.api import Generate
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.decoding.costs import Mean, StepCosts
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.decoding.host_drafts import HostDrafts
+from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.pace import Average
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped

@@ -57,7 +57,8 @@ def finished(events: list[Event]) -> Finished:
 
 @pytest.fixture(autouse=True)
 def auto_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether that pays or not: models this small seldom do."""
+    """Whether that pays or not: models this small seldom do. No step that could draft is taken for the yardstick."""
+    monkeypatch.setattr(Yardstick, "due", lambda _: False)
     monkeypatch.setattr(Trials, "_could_pay", lambda *_: True)
     monkeypatch.setattr(trials, "ENOUGH", 1 << 30)
     monkeypatch.setattr(AutoDrafter, "begin", partialmethod(begin_trying, AutoDrafter.begin))

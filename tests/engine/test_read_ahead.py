@@ -14,7 +14,7 @@ import torch
 from specchat.engine import threads
 from specchat.engine.api import Cancel, Change, Finished, Generate, Message, Started
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.decoding.costs import Mean
+from specchat.engine.decoding.means import Mean
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.promises import Promises

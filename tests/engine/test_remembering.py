@@ -1,6 +1,7 @@
 """What the engine takes in of saved chats, when, and how it is forgotten."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from time import perf_counter
 
 import pytest
@@ -158,3 +159,27 @@ def test_a_piece_delays_a_request_by_little(demo: Session) -> None:
     demo.remembering.forget(Forget(None))
     assert len(took) > 20
     assert sorted(took)[len(took) // 4] < 0.02
+
+
+def test_a_reply_that_is_an_earlier_one_again_says_so(demo: Session) -> None:
+    """What it was faster by is not what drafting a new text brings."""
+    story = (Message("user", "Tell me a story about a fox and a lamp."),)
+    other = (Message("user", "Why is the sky blue?"),)
+    request = Generate(1, story, Sampling(temperature=0.0), Limits(64), Speculation.of("suffix"), chat="again")
+    ends = [
+        list(demo.generate(asked))[-1]
+        for asked in (request, request, replace(request, speculation=Speculation()), replace(request, messages=other))
+    ]
+    demo.runner.earlier.forget("again")
+    first, again, plain, new = (end.stats.num_repeated_tokens for end in ends if isinstance(end, Finished))
+    assert (first, plain, new) == (0, 0, 0)
+    assert isinstance(ends[1], Finished)
+    assert again == len(ends[1].token_ids) > 0
+
+
+def test_repeated_tokens_are_those_at_the_beginning(earlier: Earlier) -> None:
+    for tokens in ([1, 2, 3], [1, 2, 4, 5], [9]):
+        earlier.add("chat", tokens)
+    assert [earlier.repeated(new) for new in ([1, 2, 4, 6], [1, 2, 3, 4], [2, 3], [])] == [3, 3, 0, 0]
+    earlier.hidden = True
+    assert earlier.repeated([1, 2]) == 0

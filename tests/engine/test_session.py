@@ -13,7 +13,6 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import UNSURE, Stop
 from specchat.engine.decoding.yardstick import Yardstick
-from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_plainly
@@ -143,7 +142,7 @@ def test_a_prefill_is_kept_when_the_reply_is_stopped_at_once(demo: Session) -> N
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_cold_reply_is_as_the_first_one(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Where a draft ends goes by what steps took, too, and so do the plain steps that are slipped in.
+    # Where a draft ends goes by what steps took, too, and so does when a plain step is slipped in.
     monkeypatch.setattr(Stop, "observe", lambda *_: None)
     monkeypatch.setattr(Yardstick, "due", lambda _: False)
     request = Generate(1, (Message("user", "abcabc"),), Sampling(), Limits(100), Speculation.of(strategy), cold=True)
@@ -184,6 +183,7 @@ def test_a_cold_reply_reads_the_whole_prompt_with_both_models(
         return inner(tokens, start, skip)
 
     monkeypatch.setattr(draft, "forward", forward)
+    monkeypatch.setattr(Yardstick, "due", lambda _: False)
     list(session.generate(request))
     for cold in (False, True):
         fed.clear()

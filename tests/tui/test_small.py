@@ -257,6 +257,9 @@ def test_the_footer() -> None:
     assert footer(reply) == "142 tok/s · 1.9x"
     whole = "142 tok/s · 1.9x plain · 214 tokens · seed 42 · AL 3.4 · 0.12 s to first · demo"
     assert whole_footer(reply) == whole
+    reply.stats = replace(reply.stats, num_repeated_tokens=200)
+    assert footer(reply) == "142 tok/s · 1.9x · copied from an earlier reply"
+    assert whole_footer(reply) == whole.replace(" plain", " plain · copied from an earlier reply")
 
 
 @pytest.mark.parametrize("height", [1, 5, 12, 20, 30, 60])

@@ -53,6 +53,35 @@ class Average:
             average._prior *= kept ** len(values)
             average, most = average._wider, 1.0
 
+    def kept(self) -> tuple[float, float]:
+        """What was counted here: the sum and its weight."""
+        return self._sum, self._weight
+
+    def take(self, kept: tuple[float, float]) -> None:
+        """Go on with what `kept` gave."""
+        self._weight = min(kept[1], 1 / (1 - self._kept))
+        self._sum = min(kept[0], self._weight * MAX_DRAFT_LENGTH)
+        # The weight of n values is (1 - k^n) / (1 - k), of which k^n is what the assumed one has lost.
+        self._prior = PRIOR * max(0.0, 1 - self._weight * (1 - self._kept))
+
+    @property
+    def wider(self) -> "Average":
+        """What stands in where little was counted here."""
+        assert isinstance(self._wider, Average)
+        return self._wider
+
+
+def wide_kept(averages: Sequence[Average]) -> list[tuple[float, float]]:
+    """What is known beyond one reply: of all texts, and by kind of text where `averages` are by kind."""
+    return [averages[0].wider.wider.kept(), *(average.wider.kept() for average in averages)]
+
+
+def take_wide(averages: Sequence[Average], kept: Sequence[tuple[float, float]]) -> None:
+    """Go on with what `wide_kept` gave."""
+    averages[0].wider.wider.take(kept[0])
+    for average, sums in zip(averages, kept[1:], strict=True):
+        average.wider.take(sums)
+
 
 def by_kind(assumed: float, kinds: int) -> list[Average]:
     """An average for each kind of text, which is of one reply; wider ones are of that kind, and of all texts."""

@@ -17,7 +17,7 @@ SHARE = 0.01
 LEAST_COST = 0.25
 """A slipped step costs at least so much of itself: where drafting brings nothing it still says little new."""
 NEVER = float("inf")
-LOAD_S, PART_S = 2.0, 20.0
+LOAD_S, PART_S = 0.5, 20.0
 """Seconds after which the load, and how much of it is plain's, weighs a third."""
 PLAIN_STEPS = 32.0
 """Plain steps that are enough, and beyond which older ones weigh less."""
@@ -25,6 +25,8 @@ TRUST, NOISE, NOISES = 0.15, 0.15, 4.0
 """Spread of plain's part of the load, before it was measured, and of a measurement, which counts as so many of them."""
 LEAST_ERROR = 0.07
 """Of the mean of any number of measurements: the load that they are held against is one for many of them."""
+FIRST_DRAFTS = 8
+"""Drafts of a reply before one is left out: a short reply is not to pay for others."""
 SPIKE = 8.0
 """A plain step counts as at most so many times what was expected."""
 
@@ -112,8 +114,8 @@ class Yardstick:
         self._usual = plain_ms
         self._gain, self._own, self._plain = 1.0, 0.0, 0.0
         self._verified = Window(NEVER)
-        self._drafts = False
-        """Whether a step of this reply had a draft: a plain reply is of other seconds than the drafts before it."""
+        self._drafts = 0
+        """Steps of this reply that had a draft: a plain reply is of other seconds than the drafts before it."""
 
     @property
     def slowed(self) -> float:
@@ -142,7 +144,7 @@ class Yardstick:
 
     def due(self) -> bool:
         """Whether the next step is to draft nothing."""
-        if not self._usual or self._part.count >= PLAIN_STEPS / 2:
+        if not self._usual or self._drafts < FIRST_DRAFTS or self._part.count >= PLAIN_STEPS / 2:
             return False
         cost = self.plain_ms * max(LEAST_COST, 1 - 1 / self._gain)
         if self._credit < cost:
@@ -159,7 +161,8 @@ class Yardstick:
             return Measured(0.0, 0.0, 0.0)
         lasted = stepped.verify_ms + other_ms
         if stepped.drafted:
-            self._family, self._drafts = family, True
+            self._family = family
+            self._drafts += 1
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
             self._loads[family].add(stepped.draft_ms + lasted, own)
             self._credit = min(self._credit + SHARE * (stepped.draft_ms + lasted), 2 * self._usual * load)

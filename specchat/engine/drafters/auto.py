@@ -15,14 +15,16 @@ itself than where it is new. What is new is prose or code.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from specchat.engine.decoding.costs import Mean, StepCosts
+from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafts, ModelDrafter
+from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.copy_on import After, CopyOn
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.guess import NOTHING, Copier
-from specchat.engine.drafters.model_record import ModelRecord
+from specchat.engine.drafters.model_record import ModelRecord, Sums
 from specchat.engine.drafters.promises import MARGIN, Promises
+from specchat.engine.drafters.rest import Rest
 from specchat.engine.drafters.text_kind import copies_by_kind, kind
 from specchat.engine.drafters.trials import Moment, Trials
 from specchat.engine.strategies import STRATEGIES
@@ -36,10 +38,6 @@ ASKING, UNASKED = 0.01, 7
 that, at most; it does where nothing could be copied."""
 LONG = 8
 """After so many tokens alike no other copy is looked for."""
-THINKING, RESTS = 0.02, 64
-"""Share of plain's time that thinking may take where nothing is drafted, and steps that go by without it, at most."""
-BARREN, SELDOM = 4, 4
-"""Looks in vain after which they become half as frequent, and times that they get rarer by that, at most."""
 
 
 class AutoDrafter:
@@ -76,8 +74,7 @@ class AutoDrafter:
         """What was measured when costs were looked at last, and when what all models promise was worked out anew."""
         self._asking, self._noting = Mean(), Mean()
         """Milliseconds of finding out who drafts, and of taking in what came of it."""
-        self._barren = 0
-        """Looks in a row that found nothing to draft."""
+        self._rest = Rest()
         self.tries = False
         """Whether models of which nothing is known are tried all the time: a pair is loaded."""
         self._chosen_for: tuple[int, int] | None = None
@@ -102,6 +99,17 @@ class AutoDrafter:
         self._chosen_for = len(prompt), limit
         return worth or (self._drafted in self._models and self._models[self._drafted].reads.name == name)
 
+    def learnt(self) -> dict[str, tuple[int, Sums, Sums]]:
+        """By family that runs a model: what is known of it beyond one reply, as `ModelRecord.learnt`."""
+        return {name: model.learnt() for name, model in self._models.items()}
+
+    def take(self, learnt: Mapping[str, tuple[int, Sums, Sums]]) -> None:
+        """Go on with what `learnt` gave; what is not there is new."""
+        for name, known in learnt.items():
+            if (model := self._models.get(name)) is not None:
+                model.take(*known)
+        self._promises.rethink_all()
+
     def think(self) -> None:
         """Between replies: work out what the next one would wait for."""
         self._look_again()
@@ -111,9 +119,10 @@ class AutoDrafter:
         self._fences.begin()
         self._promises.begin(self._written)
         self._end = len(prompt)
-        self._written = self._longest = self._goes_on = self._rest = self._rested = 0
-        """Tokens of this reply, those that a draft of it may have far from its end, steps at which the model that
-        drafts goes on unasked, those at which nothing is thought of, and such steps that are not counted yet."""
+        self._rest.begin()
+        self._written = self._longest = self._goes_on = 0
+        """Tokens of this reply, those that a draft of it may have far from its end, and steps at which the model that
+        drafts goes on unasked."""
         self._chosen_for = None
         self._refused = False
         """Whether less than half of the last draft stayed."""
@@ -128,7 +137,8 @@ class AutoDrafter:
         self._promises.begin(self._written)
         self._promises.forget()
         self._written = 0
-        self._step = self._goes_on = self._rest = self._rested = 0
+        self._rest.begin()
+        self._step = self._goes_on = 0
         self._looked = False
         """Whether costs were looked at since the last step."""
         self._pressing = False
@@ -142,9 +152,7 @@ class AutoDrafter:
         """Whether the model that drafts had to read something first."""
 
     def propose(self, text: Sequence[int], limit: int) -> str:
-        if self._rest:
-            self._rest -= 1
-            self._rested += 1
+        if self._rest.goes_on():
             return "plain"
         goes_on = self._goes_on and len(text) == self._end and limit == self._limit
         self._catch_up(text)
@@ -163,10 +171,10 @@ class AutoDrafter:
                 self._goes_on = min(max(0, int(self._asking.value * self._promises.plain / ASKING)), UNASKED)
             return self._draft(text)
         if self._drafted != "plain":
-            self._barren = 0
+            self._rest.found()
             self._guess.fill(self._drafts, self._limit)
-        elif limit:
-            self._rest_after_this()
+        elif limit and not (self.tries or self._pressing):
+            self._rest.found_nothing(self.thinking_ms * self._promises.plain)
         return self._drafted
 
     def _catch_up(self, text: Sequence[int]) -> None:
@@ -174,15 +182,8 @@ class AutoDrafter:
         new = text[self._end :]
         self._fences.add(new)
         self._written += len(new)
-        self._step += self._rested
-        self._end, self._rested = len(text), 0
-
-    def _rest_after_this(self) -> None:
-        """Nothing is drafted: think so seldom that it costs next to nothing, and yet more so the longer nothing is."""
-        self._barren += 1
-        share = self.thinking_ms * self._promises.plain
-        seldom = min(1 << (self._barren // BARREN), SELDOM)
-        self._rest = 0 if self.tries or self._pressing else min(int(seldom * share / THINKING), RESTS)
+        self._step += self._rest.end()
+        self._end = len(text)
 
     @property
     def thinking_ms(self) -> float:
@@ -262,7 +263,7 @@ class AutoDrafter:
         return self._promises.outlook(name, self._kind).times
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        if self._rested:
+        if self._rest.passed:
             return
         began = self._costs.clock()
         self._step += 1

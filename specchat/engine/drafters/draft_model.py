@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.costs import Mean
 from specchat.engine.decoding.draft import Drafts, Role
+from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.stepped import Stepped
 
 

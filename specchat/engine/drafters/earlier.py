@@ -4,6 +4,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from specchat.engine.drafters.ngram_pool import NgramPool
 from specchat.engine.drafters.occurrences import Occurrences
@@ -67,6 +68,15 @@ class Earlier:
             self._replies.appendleft(reply := _Reply(chat, array("i", tokens), old=True))
             self._enter(reply.tokens)
             self._tokens += len(tokens)
+
+    def repeated(self, tokens: Sequence[int]) -> int:
+        """How many of `tokens` are the beginning of one reply that is here: the most of any."""
+        new, most = array("i", tokens), 0
+        for reply in self._replies if not self.hidden else ():
+            if reply.tokens[: most + 1] == new[: most + 1]:
+                alike = (one == other for one, other in zip(reply.tokens, new, strict=False))
+                most = max(most, sum(takewhile(bool, alike)))
+        return most
 
     def knows(self, chat: str) -> bool:
         """Whether something of this chat is kept."""

@@ -1,6 +1,6 @@
 """Online search for the number of layers after which a target had best draft for itself."""
 
-from specchat.engine.decoding.costs import Mean
+from specchat.engine.decoding.means import Mean
 
 MOST = 8
 """Numbers of layers that are compared."""

@@ -1,15 +1,16 @@
 """What `auto` knows of a family that runs a model: what its drafts bring, and when it drafted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
 from specchat.engine.decoding.draft import ModelDrafter
-from specchat.engine.decoding.pace import by_kind
+from specchat.engine.decoding.pace import by_kind, take_wide, wide_kept
 from specchat.engine.drafters.text_kind import KINDS
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
+Sums = Sequence[tuple[float, float]]
 ACCEPTED, DRAFTED = 4.0, 5.0
 """Tokens of a draft that stay, and all of them, before any was judged."""
 
@@ -86,6 +87,18 @@ class ModelRecord:
         self._judged.append((of, accepted, drafted, rare))
         self.known += 1
         self.barren = self.barren + 1 if rare and not accepted else 0
+
+    def learnt(self) -> tuple[int, Sums, Sums]:
+        """By how many drafts it is known, and what they kept and had, beyond one reply."""
+        self._learn()
+        return self.known, wide_kept(self._accepted), wide_kept(self._drafted)
+
+    def take(self, drafts: int, kept: Sums, had: Sums) -> None:
+        """Go on with what `learnt` gave."""
+        self.known = drafts
+        take_wide(self._accepted, kept)
+        take_wide(self._drafted, had)
+        self.rethink()
 
     def is_another(self, of: int) -> None:
         """The text of kind `of` is another one than when this was left."""
