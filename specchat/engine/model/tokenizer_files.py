@@ -4,13 +4,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, Field
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Foreign, Switch, checked
 from specchat.engine.model.files import found, read_json
 from specchat.engine.model.template import SETTINGS, TemplateSource, template_source
 
@@ -18,8 +20,65 @@ MAP = "special_tokens_map.json"
 ADDED = "added_tokens.json"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 """Special tokens that have a name, by which templates write them."""
-EXTRA = ("additional_special_tokens", "extra_special_tokens")
-FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+class _Added(Foreign):
+    """A token with its flags."""
+
+    content: str = ""
+    single_word: Switch = False
+    lstrip: Switch = False
+    rstrip: Switch = False
+    normalized: bool | None = None
+    special: Switch = False
+
+    @property
+    def token(self) -> AddedToken:
+        flags = {"single_word": self.single_word, "lstrip": self.lstrip, "rstrip": self.rstrip, "special": self.special}
+        given = {} if self.normalized is None else {"normalized": self.normalized}
+        return AddedToken(self.content, **flags, **given)
+
+
+_text = BeforeValidator(lambda value: {"content": value} if isinstance(value, str) else value or {})
+_listed = BeforeValidator(lambda value: list(value.values()) if isinstance(value, dict) else value or [])
+_Token = Annotated[_Added, _text, Field(default_factory=_Added, description="a token's text, alone or with its flags")]
+_Tokens = Annotated[
+    list[Annotated[_Added, _text]], _listed, Field(default_factory=list, description="a list of tokens")
+]
+
+
+class _Names(Foreign):
+    """Special tokens, in special_tokens_map.json or tokenizer_config.json."""
+
+    bos_token: _Token
+    eos_token: _Token
+    unk_token: _Token
+    sep_token: _Token
+    pad_token: _Token
+    cls_token: _Token
+    mask_token: _Token
+    additional_special_tokens: _Tokens
+    extra_special_tokens: _Tokens
+
+    @property
+    def named(self) -> dict[str, str]:
+        return {name: text for name in NAMED if (text := getattr(self, name).content)}
+
+    @property
+    def extra(self) -> list[str]:
+        return [one.content for one in (*self.additional_special_tokens, *self.extra_special_tokens) if one.content]
+
+
+class _Settings(_Names):
+    """What is read of tokenizer_config.json, the chat template left out."""
+
+    added_tokens_decoder: dict[str, _Added] | None = Field(None, description="an object of tokens by their numbers")
+
+
+class _Older(Foreign):
+    """added_tokens.json, which numbers the tokens that it adds."""
+
+    tokens: dict[str, int] = Field(description="a number for each token")
 
 
 @dataclass(frozen=True)
@@ -47,12 +106,14 @@ def read_files(folder: Path) -> TokenizerFiles:
         backend.no_truncation()
         backend.no_padding()
     config = _optional(folder / SETTINGS)
-    named = {**config} if "added_tokens_decoder" in config else {**config, **_optional(folder / MAP)}
-    special = {key: text for key in NAMED if (text := _text(named.get(key)))}
-    listed = [named[key] for key in EXTRA if isinstance(named.get(key), list)]
-    extra = [text for values in listed for value in values if (text := _text(value))]
+    settings = checked(_Settings, config, str(folder / SETTINGS))
+    names: _Names = settings
+    if settings.added_tokens_decoder is None and found(folder / MAP):
+        names = checked(_Names, {**config, **_optional(folder / MAP)}, str(folder / MAP))
+    special, extra = names.named, names.extra
     with working(folder / SETTINGS, "names tokens that cannot be added"):
-        _add(backend, _declared(folder, config, {*special.values(), *extra}), [*special.values(), *extra])
+        declared = _declared(folder, settings, {*special.values(), *extra})
+        _add(backend, [token for token in declared if token.content], [*special.values(), *extra])
     return TokenizerFiles(backend, file, special, template_source(folder, config))
 
 
@@ -77,26 +138,15 @@ def _optional(file: Path) -> dict[str, Any]:
     return read_json(file) if found(file) else {}
 
 
-def _text(value: object) -> str:
-    """The text of a token that is given by itself or with its flags."""
-    text = value.get("content") if isinstance(value, dict) else value
-    return text if isinstance(text, str) else ""
-
-
-def _declared(folder: Path, config: Mapping[str, Any], special: set[str]) -> list[AddedToken]:
+def _declared(folder: Path, settings: _Settings, special: set[str]) -> list[AddedToken]:
     """Tokens that tokenizer_config.json, or older ones' added_tokens.json, say were added, by their ids."""
-    declared = config.get("added_tokens_decoder")
-    if isinstance(declared, dict):
-        entries = [(int(number), entry) for number, entry in declared.items() if isinstance(entry, dict)]
-        return [
-            AddedToken(_text(entry), **{flag: bool(entry[flag]) for flag in FLAGS if flag in entry})
-            for _, entry in sorted(entries, key=lambda each: each[0])
-            if _text(entry)
-        ]
-    listed = [(number, text) for text, number in _optional(folder / ADDED).items() if isinstance(number, int)]
-    return [
-        AddedToken(text, normalized=text not in special, special=text in special) for _, text in sorted(listed) if text
-    ]
+    if settings.added_tokens_decoder is not None:
+        numbered = sorted((int(number), place) for place, number in enumerate(settings.added_tokens_decoder))
+        tokens = list(settings.added_tokens_decoder.values())
+        return [tokens[place].token for _, place in numbered]
+    older = checked(_Older, {"tokens": _optional(folder / ADDED)}, str(folder / ADDED)).tokens
+    by_number = sorted((number, text) for text, number in older.items())
+    return [AddedToken(text, normalized=text not in special, special=text in special) for _, text in by_number]
 
 
 def _add(backend: Library, declared: list[AddedToken], special: list[str]) -> None:
