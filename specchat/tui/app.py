@@ -1,6 +1,8 @@
 """The app: puts session, screens and themes together."""
 
+import asyncio
 import gc
+import os
 import sys
 from collections.abc import Iterable
 from functools import partial
@@ -17,6 +19,7 @@ from specchat.config.catalog import Catalog
 from specchat.engine.port import EnginePort
 from specchat.tui.actions.keys import Keys
 from specchat.tui.draft import keep, take
+from specchat.tui.errands import Errands
 from specchat.tui.history import PromptHistory
 from specchat.tui.interrupting import Interrupting
 from specchat.tui.launch import Launch
@@ -45,7 +48,8 @@ class SpecchatApp(App[None]):
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(self, engine: EnginePort, catalog: Catalog, launch: Launch) -> None:
-        super().__init__()
+        # Without colours of its own an app looks as in those of a terminal: Textual would send shades of grey.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.engine = engine
         self.launch = launch
         self.session = Session(engine, launch)
@@ -91,6 +95,9 @@ class SpecchatApp(App[None]):
         screen = self.screen_stack[0]
         assert isinstance(screen, ChatScreen)
         return screen
+
+    def on_load(self) -> None:
+        asyncio.get_running_loop().set_default_executor(Errands())
 
     def on_ready(self) -> None:
         self._shown = True

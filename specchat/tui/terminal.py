@@ -11,6 +11,8 @@ from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
+from specchat.tui.escapes import EscapeFilter
+
 GRACE_S = 5.0
 """How long the app may take to leave once it was told to end."""
 _READ = 4096
@@ -42,7 +44,7 @@ class Terminal(LinuxDriver):
             super().write(data)
 
     def run_input_thread(self) -> None:
-        parser = XTermParser(self._debug)
+        parser, escapes = XTermParser(self._debug), EscapeFilter()
         decode = getincrementaldecoder("utf-8")("replace").decode
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
@@ -53,7 +55,7 @@ class Terminal(LinuxDriver):
                         self._gone = True
                         self._end(signal.SIGHUP)
                         return
-                    if text := decode(data):
+                    if text := escapes.feed(decode(data)):
                         for event in parser.feed(text):
                             self.process_message(event)
                 for event in parser.tick():

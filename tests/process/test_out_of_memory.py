@@ -36,7 +36,9 @@ def test_other_failures_are_recognised(error: Exception) -> None:
     assert ran_out(error)
 
 
-@pytest.mark.parametrize("error", [RuntimeError("shapes differ"), ValueError("out of memory"), KeyError("x"), ImportError("x")])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("shapes differ"), ValueError("out of memory"), KeyError("x"), ImportError("x")]
+)
 def test_other_errors_are_not_taken_for_it(error: Exception) -> None:
     assert not ran_out(error)
 

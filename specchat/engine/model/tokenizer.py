@@ -227,5 +227,5 @@ def _special_texts(config: dict[str, Any]) -> dict[str, str]:
         value = config.get(key)
         text = value.get("content") if isinstance(value, dict) else value
         if isinstance(text, str):
-            found[key] = text
+            found[key] = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
     return found
