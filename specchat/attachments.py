@@ -57,7 +57,12 @@ def read_attachment(path: Path) -> Attachment:
         raise AttachmentError(
             f"{name} is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv."
         ) from None
-    return Attachment(name, text.replace("\r\n", "\n").replace("\r", "\n"))
+    return Attachment(name, with_newlines(text))
+
+
+def with_newlines(text: str) -> str:
+    """`text` with the line ends of Windows and of old Macs made "\n"."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:

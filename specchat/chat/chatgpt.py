@@ -39,6 +39,8 @@ class Read:
 
     chats: list[WholeChat] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    problem: str = ""
+    """Why the first conversation that cannot be used is left out."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -93,18 +95,17 @@ def unzip(data: bytes, name: str) -> Iterator[bytes]:
 
 
 def from_chatgpt(data: object, name: str) -> Read:
-    """The chats of a conversations.json's data. The same conversation gives the same keys.
-
-    Raises:
-        ChatFileError: it is none, or something in it has another form; `name` is the file's.
-    """
+    """The chats of a conversations.json's data. The same conversation gives the same keys; `name` is the file's."""
     read = Read()
     for number, conversation in enumerate(data if isinstance(data, list) else [data]):
-        if not isinstance(conversation, dict) or not isinstance(conversation.get("mapping"), dict):
-            raise ChatFileError(
-                f"{name}: [{number}]: this is no conversation of ChatGPT: it has no mapping of messages."
-            )
-        chat = _Tree(conversation, f"{name}: [{number}]", read.left_out).chat()
+        left_out = Counter[str]()
+        try:
+            chat = _Tree(conversation, f"{name}: [{number}]", left_out).chat()
+        except ChatFileError as error:
+            read.problem = read.problem or str(error)
+            read.left_out["unusable chats"] += 1
+            continue
+        read.left_out += left_out
         if chat.messages:
             read.chats.append(chat)
         else:
@@ -115,8 +116,11 @@ def from_chatgpt(data: object, name: str) -> Read:
 class _Tree:
     """One conversation on its way to rows."""
 
-    def __init__(self, conversation: Mapping[str, Any], place: str, left_out: Counter[str]) -> None:
-        self._data = conversation
+    def __init__(self, conversation: object, place: str, left_out: Counter[str]) -> None:
+        """Raises ChatFileError where it is no conversation, or something in it has another form."""
+        if not isinstance(conversation, dict) or not isinstance(conversation.get("mapping"), dict):
+            raise ChatFileError(f"{place}: this is no conversation of ChatGPT: it has no mapping of messages.")
+        self._data: Mapping[str, Any] = conversation
         self._nodes: dict[str, Mapping[str, Any]] = conversation["mapping"]
         self._place = place
         self._left_out = left_out

@@ -5,7 +5,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +16,9 @@ from specchat.chat.rows import WholeChat
 from specchat.chat.schema import StoreError, in_words
 from specchat.chat.sql import whole
 from specchat.chat.store import Store
+from specchat.chat.titles import make_title
 from specchat.chat.trace import pack
-from specchat.clean import one_line
+from specchat.clean import clean, one_line
 
 Format = Literal["json", "md", "chatgpt"]
 FORMATS: tuple[Format, ...] = ("json", "md", "chatgpt")
@@ -55,6 +56,8 @@ def import_file(store: Store, path: Path, format: Format | None = None) -> Impor
         for chat in chats:
             if _is_known(store, chat):
                 imported.known += 1
+                if chat.row.title and not store.saved(store.entitle(chat.row.key, chat.row.title)):
+                    raise StoreError(store.problem)
                 continue
             traces = {key: pack(columns) for key, columns in chat.traces.items()}
             key, done = store.insert(chat.row, chat.messages, traces)
@@ -84,8 +87,7 @@ def read_chats(path: Path, format: Format | None = None) -> tuple[list[WholeChat
         return [markdown.from_markdown(text, name, time.time())], ()
     found = _json(text, name)
     if format == "chatgpt" or (format is None and not (isinstance(found, dict) and "format" in found)):
-        result = chatgpt.from_chatgpt(found, name)
-        return result.chats, result.notes
+        return _usable(chatgpt.from_chatgpt(found, name))
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ChatFileError(f'{name} is no export of specchat: its "format" is not "{FORMAT}".')
     return from_json(found, name), ()
@@ -97,7 +99,25 @@ def _of_chatgpt(parts: Iterable[bytes], name: str) -> tuple[list[WholeChat], tup
         result = chatgpt.from_chatgpt(_json(_text(part, name), name), name)
         whole.chats += result.chats
         whole.left_out += result.left_out
-    return whole.chats, whole.notes
+        whole.problem = whole.problem or result.problem
+    return _usable(whole)
+
+
+def _usable(read: chatgpt.Read) -> tuple[list[WholeChat], tuple[str, ...]]:
+    if read.problem and not read.chats:
+        raise ChatFileError(read.problem)
+    return [_titled(chat) for chat in read.chats], read.notes
+
+
+def _titled(chat: WholeChat) -> WholeChat:
+    """A chat without a title gets one made from its first message that says something."""
+    if chat.row.title.strip():
+        return chat
+    prompt, reply = (
+        next((clean(message.text) for message in chat.messages if message.role == role and message.text.strip()), "")
+        for role in ("user", "assistant")
+    )
+    return replace(chat, row=replace(chat.row, title=make_title(prompt, reply)))
 
 
 def _text(data: bytes, name: str) -> str:

@@ -64,7 +64,7 @@ def _parts(chat: Conversation) -> Iterator[str]:
     for turn in chat.turns:
         yield _block("user", "You", turn.content, turn.created)
         if turn.reply is not None:
-            yield _block("assistant", one_line(turn.reply.name) or "Assistant", turn.reply.raw, turn.reply.created)
+            yield _block("assistant", one_line(turn.reply.name) or "Assistant", turn.reply.marked, turn.reply.created)
             if figures := _figures(turn.reply):
                 yield f"{_mark('figures')}*{figures}*\n\n"
     yield _mark("end")

@@ -14,7 +14,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import clean, one_line
 from specchat.engine.api import FinishReason, Stats
-from specchat.engine.options import Sampling, Speculation
+from specchat.engine.options import NOTHING_WRITTEN, Ranges, Sampling, Speculation, Written
 
 INTERRUPTED = "interrupted: specchat ended while this was being written"
 
@@ -77,11 +77,17 @@ class Answered:
     reused: int = 0
     dropped: int = 0
     prefill: str = ""
+    begun: Written | None = None
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
     plain_tokens_per_second: float = 0.0
     marks: tuple[Mark, ...] = ()
+    reasoning: Ranges | None = None
+    """Where in the text the reply is no answer; None where nobody told."""
+    thinking: bool = False
+    token_ids: tuple[int, ...] = ()
+    """Of a reply that can go on."""
 
 
 Meta = TypeVar("Meta", Sent, Answered)
@@ -109,6 +115,7 @@ def reply_row(reply: Reply) -> MessageRow:
     state: RowState = "writing"
     if reply.ended:
         state = "failed" if reply.state == "failed" else "finished"
+    written = reply.written
     meta = Answered(
         reply.name,
         reply.sampling,
@@ -117,14 +124,18 @@ def reply_row(reply: Reply) -> MessageRow:
         reply.reused,
         reply.dropped,
         reply.prefill,
+        reply.begun if reply.begun.text else None,
         reply.reason,
         reply.error,
         reply.stats,
         reply.plain_tokens_per_second,
         tuple(reply.marks) if reply.ended else (),
+        None if reply.reasoning is None else written.reasoning,
+        written.thinking,
+        written.token_ids,
     )
     parent = reply.turn.key if reply.turn else None
-    return MessageRow(reply.key, parent, "assistant", reply.raw, reply.created, state, json.dumps(asdict(meta)))
+    return MessageRow(reply.key, parent, "assistant", written.text, reply.created, state, json.dumps(asdict(meta)))
 
 
 def message_rows(chat: Conversation) -> list[MessageRow]:
@@ -167,7 +178,12 @@ def _reply(row: MessageRow, record: Recorded) -> Reply:
     reply.prefill, reply.reason, reply.stats = meta.prefill, meta.reason, meta.stats
     reply.plain_tokens_per_second = meta.plain_tokens_per_second
     marks = tuple(replace(mark, text=one_line(mark.text)) for mark in meta.marks)
-    reply.restore(row.text, marks, lambda: record(row.key, len(clean(meta.prefill))))
+    reply.begun = meta.begun or NOTHING_WRITTEN
+    length = len(row.text)
+    sound = [(start, end) for start, end in meta.reasoning or () if 0 <= start < end <= length]
+    written = Written(row.text, tuple(sound), meta.thinking, meta.token_ids)
+    beginning = len(clean(meta.begun.text if meta.begun else meta.prefill))
+    reply.restore(written, marks, lambda: record(row.key, beginning), known=meta.reasoning is not None)
     return reply
 
 

@@ -33,7 +33,7 @@ class Saving:
         """A prompt is about to be answered; gives a warning where it is not safe yet."""
         if self.store.add_turn(chat, turn, self._view(chat)):
             return ""
-        return self.store.problem or "the disk is slow: this message is not saved yet"
+        return f"This message is not saved yet. {self.store.delay}"
 
     def begun(self, chat: Conversation, reply: Reply) -> None:
         self._flushed = self._clock()

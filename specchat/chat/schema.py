@@ -268,10 +268,19 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
     return connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is not None
 
 
+def is_locked(error: sqlite3.Error) -> bool:
+    """Whether another program holds the database."""
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _code(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
 def in_words(error: sqlite3.Error, path: Path | None) -> str:
     """A sentence on the trouble and the remedy. The path comes last: where there is little room, it is cut."""
     name = str(path or "in memory")
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = _code(error)
     if "decode" in str(error):  # by Python, which gives no code
         code = sqlite3.SQLITE_CORRUPT
     match code:

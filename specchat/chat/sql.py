@@ -100,6 +100,10 @@ def rename(db: sqlite3.Connection, key: str, name: str) -> None:
     db.execute("UPDATE chat SET name = ?, title = ? WHERE key = ?", (whole(name), whole(name), key))
 
 
+def entitle(db: sqlite3.Connection, key: str, title: str) -> None:
+    db.execute("UPDATE chat SET title = ? WHERE key = ? AND title = ''", (whole(title), key))
+
+
 def pin(db: sqlite3.Connection, key: str, pinned: bool) -> None:
     db.execute("UPDATE chat SET pinned = ? WHERE key = ?", (pinned, key))
 

@@ -65,13 +65,17 @@ class Store:
             writing = self._reader
         else:
             self._reader, writing = opened(path)
-        self._writer = Writer(writing, path)
-        self._writer.put(lambda db: sql.tidy(db, time.time() - FORGET_AFTER_S))
+        self._writer = Writer(writing, path, lambda db: sql.tidy(db, time.time() - FORGET_AFTER_S))
 
     @property
     def problem(self) -> str:
         """Why nothing can be saved at the moment; empty when all is well."""
         return self._writer.problem
+
+    @property
+    def delay(self) -> str:
+        """Why a change is not saved yet."""
+        return self.problem or self._writer.lock or "The disk is slow."
 
     @property
     def unsaved(self) -> int:
@@ -84,6 +88,15 @@ class Store:
             if self.problem:
                 return False
         return True
+
+    def holds(self, key: str) -> bool:
+        """Wait for all changes; whether they are saved, and there is a chat of that key."""
+        if not self.saved(self._writer.put(lambda _: None)):
+            return False
+        try:
+            return self.row(key) is not None
+        except sqlite3.Error:
+            return False
 
     def close(self, timeout: float = 2.0) -> bool:
         """Save what waits; False when something could not be saved within `timeout` seconds."""
@@ -139,6 +152,10 @@ class Store:
 
     def rename(self, key: str, name: str) -> Event:
         return self._writer.put(lambda db: sql.rename(db, key, name))
+
+    def entitle(self, key: str, title: str) -> Event:
+        """Give a chat without a title one."""
+        return self._writer.put(lambda db: sql.entitle(db, key, title))
 
     def pin(self, key: str, pinned: bool) -> Event:
         return self._writer.put(lambda db: sql.pin(db, key, pinned))

@@ -28,7 +28,8 @@ _SEVERAL = {"pieces": Piece, "drafts": Drafted}
 """Fields of a step that hold any number of these."""
 _COUNTS = "in_step"
 _PARENT = "parent"
-"""Of drafts; the column is there for trees alone."""
+_DEFAULTS: tuple[tuple[str, object], ...] = (("reasoning", False), ("mark", False), (_PARENT, None))
+"""Columns that are left out where nothing else stands in them nor in those before, from the last field on."""
 Columns = dict[str, Any]
 Row = TypeVar("Row")
 
@@ -40,8 +41,8 @@ def columns(record: Record) -> Columns:
         rows = table[name]
         counts = {_COUNTS: [len(row) for row in rows]}
         table[name] = counts | _table(_SEVERAL[name], [item for row in rows for item in row])
-    if all(parent is None for parent in table["drafts"][_PARENT]):
-        del table["drafts"][_PARENT]
+    for name in _SEVERAL:
+        _drop_defaults(table[name])
     changes = [[at, asdict(change.speculation), change.tokens] for at, change in record.changes]
     return {"speculation": asdict(record.first), "steps": table, "changes": changes}
 
@@ -74,6 +75,14 @@ def record_of(data: Columns, start: int = 0) -> Record:
     for _, changed, tokens in changes:
         record.change(Changed(0, changed, tokens), offset)
     return record
+
+
+def _drop_defaults(table: Columns) -> None:
+    for name, value in _DEFAULTS:
+        if name in table:
+            if any(item != value for item in table[name]):
+                return
+            del table[name]
 
 
 def _check_trees(steps: Sequence[Step]) -> None:

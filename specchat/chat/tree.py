@@ -126,7 +126,7 @@ class Conversation:
         above = turn.parent if turn is not None else self._end
         while above is not None and above.turn is not None:
             if above.raw:
-                asked += [Message("assistant", above.raw), Message("user", above.turn.content)]
+                asked += [above.written.message, Message("user", above.turn.content)]
             above = above.turn.parent
         if self.system:
             asked.append(Message("system", self.system))

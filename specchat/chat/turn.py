@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from specchat.attachments import Attachment, with_attachments
@@ -10,7 +10,7 @@ from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
 from specchat.clean import clean
 from specchat.engine.api import Changed, Failed, Finished, FinishReason, Started, Stats, Step
-from specchat.engine.options import Sampling, Speculation
+from specchat.engine.options import NOTHING_WRITTEN, Sampling, Span, Speculation, Written
 from specchat.engine.tally import Tally
 
 State = Literal["queued", "waiting", "reading", "writing", "finished", "failed"]
@@ -26,7 +26,7 @@ _REASONS: dict[FinishReason, str] = {
 
 @dataclass(eq=False)
 class Reply:
-    """One answer, complete or not. All text in it is cleaned; `raw` is what the model gets to see again.
+    """One answer, complete or not. All text in it is cleaned; `written` is what the model gets to see again.
 
     A reply from the database reads its record when it is first looked at.
     """
@@ -37,7 +37,9 @@ class Reply:
     speculation: Speculation
     state: State = "queued"
     prefill: str = ""
-    """The text it was made to begin with."""
+    """The text its answer was made to begin with."""
+    begun: Written = NOTHING_WRITTEN
+    """The reply that it goes on from."""
     prompt_tokens: int = 0
     reused: int = 0
     dropped: int = 0
@@ -61,8 +63,12 @@ class Reply:
     _marks: tuple[Mark, ...] = ()
     _record: Record | None = field(default=None, repr=False)
     _parts: list[str] = field(default_factory=list)
-    _raw: list[str] = field(default_factory=list)
+    _raw: list[Span] = field(default_factory=list)
+    """Runs of text as the model wrote them, and whether each is reasoning."""
     _length: int = 0
+    _reasoning: list[tuple[int, int]] | None = field(default_factory=list)
+    _thinking: bool = False
+    _token_ids: tuple[int, ...] = ()
 
     @property
     def record(self) -> Record:
@@ -98,8 +104,35 @@ class Reply:
         return self._parts[0] if self._parts else ""
 
     @property
+    def reasoning(self) -> Sequence[tuple[int, int]] | None:
+        """The ranges of `text` that are no answer; None of a text from elsewhere, which may hold marks of its own."""
+        return self._reasoning
+
+    @property
+    def thinking(self) -> bool:
+        """Whether reasoning is being written, or was when the reply was cut off."""
+        return self._thinking
+
+    @property
     def raw(self) -> str:
-        return "".join(self._raw)
+        """All that the model wrote, but for marks."""
+        return "".join(text for text, _ in self._raw)
+
+    @property
+    def written(self) -> Written:
+        """What the model wrote, for it to see again."""
+        if self._reasoning is None:
+            return Written(self.raw)
+        return Written.of(self._raw, thinking=self._thinking, token_ids=self._token_ids)
+
+    @property
+    def marked(self) -> str:
+        """The whole text, its reasoning between tags, for readers that know no other sign of it."""
+        written = self.written
+        if not written.reasoning:
+            return written.text
+        thoughts = written.thoughts.strip("\n")
+        return f"<think>\n{thoughts}" + ("" if written.thinking else f"\n</think>\n\n{written.answer}")
 
     @property
     def length(self) -> int:
@@ -135,19 +168,27 @@ class Reply:
         self._record = Record(event.speculation)
         self.dropped, self.prompt_ms = event.dropped, event.prompt_ms
         self.plain_tokens_per_second = event.plain_tokens_per_second or self.plain_tokens_per_second
-        if event.prefill:
-            self._raw.append(event.prefill)
-            self._parts.append(clean(event.prefill))
-            self._length = len(self._parts[-1])
+        for text, reasoning in (self.begun if self.begun.text else Written(event.prefill)).spans:
+            self._add(text, reasoning)
 
     def step(self, event: Step) -> None:
         self.state = "writing"
         self.record.add(event, self._length)
         for piece in event.pieces:
-            self._raw.append(piece.text)
-            text = clean(piece.text)
-            self._parts.append(text)
-            self._length += len(text)
+            self._add(piece.text, piece.reasoning)
+
+    def _add(self, raw: str, reasoning: bool) -> None:
+        if not raw:
+            return
+        self._raw.append((raw, reasoning))
+        text = clean(raw)
+        self._parts.append(text)
+        start, self._length = self._length, self._length + len(text)
+        self._thinking = reasoning
+        if reasoning and text and self._reasoning is not None:
+            if self._reasoning and self._reasoning[-1][1] == start:
+                start = self._reasoning.pop()[0]
+            self._reasoning.append((start, self._length))
 
     def changed(self, event: Changed) -> None:
         self.record.change(event, self._length)
@@ -155,19 +196,37 @@ class Reply:
 
     def finished(self, event: Finished) -> None:
         self.state, self.reason, self.stats = "finished", event.reason, event.stats
-        final = clean(event.text)
-        if final != self.text:
-            self.rewritten = True
-            self._parts, self._length = [final], len(final)
-        self._raw = [event.text]
+        before = self.text
+        goes_on = event.reason != "stop" and not self.prefill
+        tokens = (*self.begun.token_ids, *event.token_ids) if goes_on else ()
+        self._take(replace(event.written, token_ids=tokens))
+        self.rewritten = self.rewritten or self.text != before
 
     def failed(self, event: Failed) -> None:
         self.state, self.error = "failed", clean(event.message)
 
-    def restore(self, raw: str, marks: tuple[Mark, ...] = (), load: Callable[[], Record | None] | None = None) -> None:
-        """Take the text as it was saved; `load` gets the record when it is first looked at."""
-        text = clean(raw)
-        self._parts, self._raw, self._length = [text], [raw], len(text)
+    def _take(self, written: Written) -> None:
+        """Take a whole text in the place of what there is."""
+        self._parts, self._raw, self._length, self._reasoning = [], [], 0, []
+        for text, reasoning in written.spans:
+            self._add(text, reasoning)
+        self._thinking, self._token_ids = written.thinking, written.token_ids
+
+    def restore(
+        self,
+        written: Written,
+        marks: tuple[Mark, ...] = (),
+        load: Callable[[], Record | None] | None = None,
+        *,
+        known: bool = True,
+    ) -> None:
+        """Take the text as it was saved; `load` gets the record when it is first looked at.
+
+        What is reasoning in it may not be `known`.
+        """
+        self._take(written)
+        if not known:
+            self._reasoning = None
         self._marks, self._load = marks, load
 
 

@@ -3,14 +3,19 @@
 import logging
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Condition, Event, Thread
+from time import monotonic
 from typing import TypeGuard
 
-from specchat.chat.schema import in_words
+from specchat.chat import schema
+from specchat.chat.schema import in_words, is_locked
 
 RETRY_S = 1.0
 """Seconds between attempts while the database takes nothing."""
+LOCK_TOLD_S = 0.1
+"""Seconds after which a lock is told, while it is waited for."""
 
 Change = Callable[[sqlite3.Connection], None]
 
@@ -18,14 +23,19 @@ Change = Callable[[sqlite3.Connection], None]
 class Writer:
     """Takes changes without waiting. One that still waits is replaced by a later one of its `slot`."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path | None = None, tidy: Change = lambda _: None) -> None:
+        """`tidy` is done first where the database takes it, and left to a later start where not."""
         self._connection = connection
         self._path = path
+        self._tidy = tidy
+        connection.execute(f"PRAGMA busy_timeout = {int(LOCK_TOLD_S * 1e3)}")
         self._waiting: list[tuple[str, Change, Event]] = []
         self._condition = Condition()
         self._closing = False
         self.problem = ""
         """Why changes cannot be saved at the moment, in a sentence; empty when they are."""
+        self.lock = ""
+        """Who holds up a change that may still be saved, in a sentence."""
         self._thread = Thread(target=self._run, name="chats writer", daemon=True)
         self._thread.start()
 
@@ -57,6 +67,8 @@ class Writer:
         return not self._waiting
 
     def _run(self) -> None:
+        with suppress(sqlite3.Error):
+            self._transact([self._tidy])
         while True:
             with self._condition:
                 while not self._waiting and not self._closing:
@@ -97,13 +109,28 @@ class Writer:
 
     def _transact(self, changes: Sequence[Change]) -> None:
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._begin()
             for change in changes:
                 change(self._connection)
             self._connection.execute("COMMIT")
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+
+    def _begin(self) -> None:
+        """Begin a transaction, waiting for another program's lock."""
+        until = monotonic() + schema.BUSY_S
+        try:
+            while True:
+                try:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    if not is_locked(error) or monotonic() > until:
+                        raise
+                    self.lock = in_words(error, self._path)
+        finally:
+            self.lock = ""
 
 
 def _of_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:

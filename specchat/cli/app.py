@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from specchat.cli.asked import Asked
-from specchat.cli.chat_store import close, find_chat, store_or_memory
+from specchat.cli.chat_store import closing, find_chat, store_or_memory
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem, told
 
@@ -54,14 +54,12 @@ def _run(engine: "EngineClient", prepared: "Prepared", launch: "Launch", chat: s
     """Show the app until it is left; gives its return code."""
     from specchat.tui.app import SpecchatApp
 
-    try:
+    with closing(launch.store):
         if chat is not None:
             launch = replace(launch, chat=find_chat(launch.store, chat).key)
         app = SpecchatApp(engine, prepared.catalog, launch)
         app.run()
         return app.return_code
-    finally:
-        close(launch.store)
 
 
 BUILT_IN = "demo"

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.attachments import Attachment, read_attachment
+from specchat.attachments import Attachment, read_attachment, with_newlines
 from specchat.clean import clean
 from specchat.cli.asked import Asked
 from specchat.cli.chat_store import opened_store
@@ -19,11 +19,15 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, Progress, told
-from specchat.cli.reply import answer, load
+from specchat.cli.output import Output, Problem, Progress, on_terminal, told
+from specchat.cli.reply import Outlet, answer, load
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Finished, Generate
+from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo
 from specchat.reading import TOO_LONG, read_typed
+
+if TYPE_CHECKING:
+    from specchat.cli.prepare import Prepared
 
 
 @click.command()
@@ -55,6 +59,8 @@ def ask(
     What is piped in is added to TEXT, and so is each FILE, in a fence headed by its name. The answer goes to standard
     output as it is written; figures go to standard error if that is a terminal.
 
+    A model's reasoning goes to standard error if that is a terminal; --json has it as "reasoning".
+
     Nothing is kept, unless --save begins a chat or --continue and --chat add to one.
     """
     question, attached = _question(text, files)
@@ -74,15 +80,15 @@ def _answer(
     attached: tuple[Attachment, ...],
     as_json: bool,
     asked: Asked,
-    begin: Callable[[str], Transcript],
+    begin: "Callable[[Prepared], Transcript]",
 ) -> None:
-    """Ask the engine; `begin` gives the chat that the question belongs to, by the system prompt of a new one."""
+    """Ask the engine; `begin` gives the chat that the question belongs to."""
     from specchat.cli.prepare import keeps_state, prepare
     from specchat.engine.client import EngineClient
 
     prepared = prepare(asked)
     pair = ready(prepared.pair, asked.models)
-    transcript = begin(prepared.system)
+    transcript = begin(prepared)
     engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
     out, progress = Output(), Progress()
     with Interrupt() as interrupt:
@@ -90,24 +96,27 @@ def _answer(
             engine.start()
             info = load(engine, pair.spec, progress.show, interrupt)
             progress.clear()
-            for warning in (info.warning, transcript.sent(question, attached)):
-                if warning:
-                    click.echo(clean(warning), err=True)
+            warnings = [info.warning, transcript.sent(question, attached)]
+            messages = transcript.messages(prepared.system)
+            if messages[0].role == "system" and not info.system_role:
+                warnings.append(NO_SYSTEM_ROLE)
+            for warning in filter(None, warnings):
+                click.echo(clean(warning), err=True)
             request = Generate(
                 id=1,
-                messages=transcript.messages(prepared.system),
+                messages=messages,
                 sampling=prepared.seeded_sampling(),
                 limits=prepared.limits,
                 speculation=prepared.speculation(),
             )
-            write = _drop if as_json else out.write
-            finished = answer(engine, request, interrupt, write, transcript, pair.spec, info)
+            outlet = Outlet(_drop) if as_json else Outlet(out.write, on_terminal)
+            finished = answer(engine, request, interrupt, outlet, transcript, pair.spec, info)
         finally:
             progress.clear()
             engine.close()
         if as_json:
-            out.write(_as_json(finished, pair.id, request, transcript.key) + "\n")
-        _report(finished, request.sampling.seed)
+            out.write(_as_json(finished, pair.id, request, transcript.saved()) + "\n")
+        _report(finished, request, info)
         if interrupt.asked:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
@@ -122,7 +131,7 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
     piped = ""
     if sys.stdin is not None and not sys.stdin.isatty():
         try:
-            piped = read_typed(sys.stdin.buffer).decode("utf-8-sig").rstrip("\n")
+            piped = with_newlines(read_typed(sys.stdin.buffer).decode("utf-8-sig")).rstrip("\n")
         except OverflowError:
             raise Problem(TOO_LONG, ExitCode.USAGE) from None
         except UnicodeDecodeError as error:
@@ -138,7 +147,8 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
 
 def _as_json(finished: Finished, pair: str, request: Generate, chat: str | None) -> str:
     found = {
-        "text": finished.text,
+        "text": finished.written.answer,
+        "reasoning": finished.written.thoughts.strip("\n") or None,
         "token_ids": finished.token_ids,
         "finish_reason": finished.reason,
         "pair": pair,
@@ -150,8 +160,10 @@ def _as_json(finished: Finished, pair: str, request: Generate, chat: str | None)
     return json.dumps(found)
 
 
-def _report(finished: Finished, seed: int) -> None:
-    """Figures for people, and a warning that nobody should miss."""
+def _report(finished: Finished, request: Generate, info: PairInfo) -> None:
+    """Figures for people, and warnings that nobody should miss."""
     if finished.reason == "context":
         click.echo("The context is full: the reply ends here.", err=True)
-    Progress().line(" · ".join(figures(finished.stats, seed)))
+    if short := info.undrafted(request.speculation.strategy, finished.stats.length):
+        click.echo(f"{short[0].upper()}{short[1:]}.", err=True)
+    Progress().line(" · ".join(figures(finished.stats, request.sampling.seed)))

@@ -39,16 +39,15 @@ def opened_store() -> Iterator["Store"]:
         store = Store(path)
     except StoreError as error:
         raise Problem(str(error), ExitCode.UNUSABLE) from None
-    try:
-        yield store
-    except ChatFileError as error:
-        raise Problem(str(error), ExitCode.USAGE) from None
-    except (StoreError, NoChat) as error:
-        raise Problem(str(error), ExitCode.UNUSABLE) from None
-    except sqlite3.Error as error:
-        raise Problem(in_words(error, path), ExitCode.UNUSABLE) from None
-    finally:
-        close(store)
+    with closing(store):
+        try:
+            yield store
+        except ChatFileError as error:
+            raise Problem(str(error), ExitCode.USAGE) from None
+        except (StoreError, NoChat) as error:
+            raise Problem(str(error), ExitCode.UNUSABLE) from None
+        except sqlite3.Error as error:
+            raise Problem(in_words(error, path), ExitCode.UNUSABLE) from None
 
 
 def store_or_memory(path: Path) -> "tuple[Store, list[str]]":
@@ -65,10 +64,26 @@ def store_or_memory(path: Path) -> "tuple[Store, list[str]]":
         return Store(), [f"{error} Until then chats are kept in memory and end with specchat."]
 
 
-def close(store: "Store") -> None:
-    """Save what waits, and say so where that cannot be."""
-    if not store.close():
-        click.echo(f"Some messages could not be saved. {store.problem}", err=True)
+@contextlib.contextmanager
+def closing(store: "Store") -> Iterator[None]:
+    """Save what waits when the block ends.
+
+    Raises:
+        Problem: that cannot be; where the block fails by itself, only standard error tells.
+    """
+    try:
+        yield
+    except BaseException:
+        if lost := _lost(store):
+            click.echo(lost, err=True)
+        raise
+    if lost := _lost(store):
+        raise Problem(lost, ExitCode.UNUSABLE)
+
+
+def _lost(store: "Store") -> str:
+    """Close a store; gives why some of it is not saved."""
+    return "" if store.close() else f"Some messages could not be saved. {store.delay}"
 
 
 def saved(store: "Store", done: Event) -> None:

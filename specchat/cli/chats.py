@@ -88,7 +88,7 @@ def _said(conversation: "Conversation") -> Iterator[str]:
         yield f"\nYou:\n{_ended(turn.content)}"
         if turn.reply is not None:
             outcome = f" ({one_line(turn.reply.outcome)})" if turn.reply.outcome else ""
-            yield f"\n{one_line(turn.reply.name) or 'Assistant'}{outcome}:\n{_ended(turn.reply.raw)}"
+            yield f"\n{one_line(turn.reply.name) or 'Assistant'}{outcome}:\n{_ended(turn.reply.marked)}"
 
 
 def _ended(text: str) -> str:

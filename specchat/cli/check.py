@@ -33,8 +33,9 @@ LIMIT = 12
 def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -> None:
     """Compare every strategy's replies with plain decoding's, token by token, greedy and sampled, in two turns.
 
-    Replies with ratio and block acceptance follow, compared with the law of the target. The prompts are taken evenly
-    from the file, by default from those that come with the demo pair.
+    Replies with ratio and block acceptance follow, compared with the target's own distribution. The prompts are taken
+    evenly from the file, by default from those that come with the demo pair; a quick check ends before the last where
+    they would take long.
     """
     from specchat.cli.prepare import prepare
     from specchat.config.paths import demo_model
@@ -97,8 +98,8 @@ def _run(
             break
     same = sum(result.identical for result in seen)
     out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n")
+    begun = len({result.prompt for result in seen})
     if interrupt.asked:
-        begun = len({result.prompt for result in seen})
         out.write(f"Interrupted: {begun} of {len(chats)} prompts were begun, and ratio and block were not checked.\n")
         return same == len(seen)
 
@@ -106,13 +107,25 @@ def _run(
         progress.show(f"{acceptance}, {strategy}: {replies} replies drawn")
         return not interrupt.asked
 
-    lawful = []
-    for law in check_ratio.run(session, going_on):
+    lawful: list[bool] = []
+    for law in check_ratio.run(session, going_on, full):
         progress.clear()
         out.write(_law_line(law))
         lawful.append(law.holds)
     progress.clear()
-    return same == len(seen) and all(lawful)
+    different = sorted({result.strategy for result in seen if not result.identical})
+    out.write(_advice(different, all(lawful), full) + "\n")
+    return not different and all(lawful)
+
+
+def _advice(different: list[str], lawful: bool, full: bool) -> str:
+    """What to do about the outcome, in a sentence."""
+    if different:
+        return f"Do not use {', '.join(different)} with this pair until that is mended, and report the lines above."
+    if not lawful:
+        return "Leave acceptance at coupled with this pair until that is mended, and report the lines above."
+    more = "" if full else "; specchat check --full compares more, which can take hours"
+    return f"There is nothing to do: drafting does not change the text here{more}."
 
 
 def _law_line(result: "RatioResult") -> str:

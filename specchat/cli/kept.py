@@ -17,10 +17,11 @@ from specchat.cli.asked import Asked
 from specchat.cli.chat_store import LAST, find_chat
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Changed, Event, Failed, Finished, Generate, Started, Stats, Step
-from specchat.engine.options import Message
+from specchat.engine.options import Message, Written
 from specchat.engine.pair import PairInfo, PairSpec
 
 if TYPE_CHECKING:
+    from specchat.cli.prepare import Prepared
     from specchat.config.catalog import Catalog
 
 
@@ -34,15 +35,15 @@ class KeptTranscript(Transcript):
         self, store: Store, system: str, chat: Conversation | None = None, view: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__()
+        self._store = store
         self._system = system
         self._chat = chat or Conversation(system)
         self._view = {name: value for name, value in (view or {}).items() if name != "scroll"}
         self._saving = Saving(store, lambda _: self._view)
         self._reply: Reply | None = None
 
-    @property
-    def key(self) -> str:
-        return self._chat.key
+    def saved(self) -> str | None:
+        return self._chat.key if self._store.holds(self._chat.key) else None
 
     def messages(self, system: str) -> tuple[Message, ...]:
         del system  # a chat keeps the one it began with
@@ -77,12 +78,12 @@ class KeptTranscript(Transcript):
             case Failed():
                 reply.failed(event)
 
-    def answered(self, text: str, finished: Finished | None) -> None:
+    def answered(self, written: Written) -> None:
         reply, self._reply = self._reply, None
         if reply is None or reply.turn is None:
             return
         if not reply.ended:
-            reply.finished(Finished(reply.id, "cancelled", reply.raw, (), Stats()))
+            reply.finished(Finished.of(reply.id, "cancelled", reply.written, (), Stats()))
         if not reply.raw and len(reply.turn.replies) > 1:
             self._chat.drop(reply.turn, reply)
             self._saving.dropped(reply)
@@ -102,6 +103,7 @@ class Continued:
         self._store = store
         self._chat: Conversation | None = None
         self._view: Mapping[str, Any] = {}
+        self._gone = ""
         if continued or wanted is not None:
             if click.get_current_context().get_parameter_source("system") is ParameterSource.COMMANDLINE:
                 raise click.UsageError("--system cannot change a chat that goes on. Leave one of them out.")
@@ -113,12 +115,21 @@ class Continued:
         wanted = self._view.get("pair")
         if asked.pair or asked.target or not isinstance(wanted, str):
             return asked
-        known = any(wanted == pair.id for pair in _catalog(asked).pairs)
-        return replace(asked, pair=wanted) if known else asked
+        if any(wanted == pair.id for pair in _catalog(asked).pairs):
+            return replace(asked, pair=wanted)
+        self._gone = wanted
+        return asked
 
-    def transcript(self, system: str) -> KeptTranscript:
-        """The chat that goes on, or a new one with the system prompt `system`."""
-        return KeptTranscript(self._store, system, self._chat, self._view)
+    def transcript(self, prepared: "Prepared") -> KeptTranscript:
+        """The chat that goes on, or a new one; standard error tells where its pair is gone and another one answers."""
+        if self._gone:
+            from specchat.config.catalog import why_gone
+
+            gone = f"This chat's pair {one_line(self._gone, 40)} is not loaded: {why_gone(self._gone)}."
+            click.echo(
+                f"{gone} {one_line(prepared.pair.name, 40)} answers; --pair or --target names another.", err=True
+            )
+        return KeptTranscript(self._store, prepared.system, self._chat, self._view)
 
 
 def _catalog(asked: Asked) -> "Catalog":

@@ -14,6 +14,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.models_here import here
 from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, told
+from specchat.engine.errors import ModelError
 
 if TYPE_CHECKING:
     from specchat.models.offers import Offer
@@ -61,7 +62,8 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
     found, _ = _offers(models)
     offer = next((o for o in found if model in (o.pair.id, *o.pair.aliases, o.pair.name)), None)
     if offer is not None:
-        Output().write(json.dumps(_as_json(offer), indent=2) + "\n" if as_json else "\n".join(_lines(offer)) + "\n")
+        found_out = _as_json(offer) | {"template": dict(_template(offer))} if as_json else {}
+        Output().write(json.dumps(found_out, indent=2) + "\n" if as_json else "\n".join(_lines(offer)) + "\n")
         return
     if model.count("/") != 1:
         raise Problem(f'There is no "{model}" here; a repository is written owner/name.', ExitCode.USAGE)
@@ -120,7 +122,20 @@ def _offers(models: Path | None) -> "tuple[tuple[Offer, ...], tuple[str, ...]]":
 def _lines(offer: "Offer") -> list[str]:
     from specchat.models.words import about
 
-    return [f"{name:<12} {words}" for name, words in about(offer)]
+    return [f"{name:<13} {one_line(words, 400)}" for name, words in (*about(offer), *_template(offer))]
+
+
+def _template(offer: "Offer") -> tuple[tuple[str, str], ...]:
+    """The habits of the target's chat template; those of a GGUF file are known once it is loaded."""
+    from specchat.engine.model.habits import habits
+    from specchat.engine.model.tokenizer import Tokenizer
+
+    if offer.target is None or offer.target.format == "GGUF":
+        return ()
+    try:
+        return habits(Tokenizer.read(offer.target.place))
+    except ModelError as error:
+        return (("template", error.message),)
 
 
 def _as_json(offer: "Offer") -> dict[str, Any]:

@@ -75,6 +75,12 @@ class Output:
             raise Problem(f"Standard output cannot be written ({error.strerror}).", ExitCode.USAGE) from None
 
 
+def on_terminal(text: str) -> None:
+    """Write text to standard error where that is a terminal."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        click.echo(clean(text), err=True, nl=False)
+
+
 class Progress:
     """One line on standard error that is written over; only notes where that is no terminal."""
 

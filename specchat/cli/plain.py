@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import click
 
 from specchat.cli.asked import Asked
-from specchat.cli.chat_store import close, opened_store, store_or_memory
+from specchat.cli.chat_store import closing, opened_store, store_or_memory
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.lines import LONGEST, QUOTES
 from specchat.cli.output import Problem, told
@@ -33,13 +33,13 @@ def run_plain(asked: Asked, continued: bool = False, chat: str | None = None) ->
             store = stack.enter_context(opened_store())
         else:
             store, warnings = store_or_memory(user_paths().chats)
-            stack.callback(close, store)
+            stack.enter_context(closing(store))
         kept = Continued(store, continued, chat)
         asked = kept.with_pair(asked)
         prepared = prepare(asked)
         engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
         stack.callback(engine.close)
-        plain = PlainChat(engine, asked, prepared, kept.transcript(prepared.system))
+        plain = PlainChat(engine, asked, prepared, kept.transcript(prepared))
         for warning in warnings:
             plain.say(warning)
         converse(plain)

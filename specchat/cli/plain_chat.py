@@ -15,11 +15,11 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.lines import Lines
-from specchat.cli.output import Output
-from specchat.cli.reply import answer, load
+from specchat.cli.output import Output, on_terminal
+from specchat.cli.reply import Outlet, answer, load
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Finished, Generate
-from specchat.engine.pair import PairInfo
+from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo
 from specchat.engine.port import EnginePort
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class PlainChat:
         self.info: PairInfo | None = None
         self.last: tuple[Generate, Finished] | None = None
         """The last reply that ended well."""
+        self._short: PairInfo | None = None
+        """The pair of which it was said that its draft is too short."""
         self._engine = engine
         self.lines = Lines()
         self._out = Output()
@@ -75,6 +77,8 @@ class PlainChat:
             self.info = load(self._engine, pair.spec, show, interrupt)
         if self.info.warning:
             self.say(self.info.warning)
+        if self.prepared.system and not self.info.system_role:
+            self.say(NO_SYSTEM_ROLE)
         self.hint(f"{pair.name} is loaded, on {self.info.device}. /help lists the commands.")
 
     def answer(self, *, new_seed: bool = False) -> None:
@@ -98,10 +102,15 @@ class PlainChat:
 
         assert self.info is not None
         with Interrupt() as interrupt:
-            finished = answer(self._engine, request, interrupt, write, self.transcript, prepared.pair.spec, self.info)
+            outlet = Outlet(write, on_terminal)
+            finished = answer(self._engine, request, interrupt, outlet, self.transcript, prepared.pair.spec, self.info)
         self.last = (request, finished)
         if finished.reason == "context":
             self.say("The context is full: the reply ends here. /new starts an empty chat.")
+        short = self.info.undrafted(request.speculation.strategy, finished.stats.length)
+        if short and self._short is not self.info:
+            self._short = self.info
+            self.say(f"{short[0].upper()}{short[1:]}.")
         self.hint(", ".join(figures(finished.stats, request.sampling.seed)) + ".")
         if interrupt.asked and not self.lines.is_terminal:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)

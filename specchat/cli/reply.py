@@ -9,6 +9,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.output import Problem
 from specchat.cli.transcript import Transcript
 from specchat.engine.api import Cancel, Event, Failed, Finished, Generate, Load, Loaded, Loading, Step
+from specchat.engine.options import Span, Written
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.port import EnginePort
 
@@ -45,52 +46,89 @@ def load(
             raise click.Abort
 
 
+class Outlet:
+    """Writes a reply as it comes: the answer with `write`, the reasoning with `think`; each ends its last line."""
+
+    def __init__(self, write: Callable[[str], None], think: Callable[[str], None] = lambda _: None) -> None:
+        self._write = write
+        self._think = think
+        self._last, self._thought = "", ""
+        """The last characters of both."""
+
+    def put(self, step: Step) -> None:
+        """Write what a step brought."""
+        for piece in step.pieces:
+            if piece.reasoning:
+                self._think(piece.text)
+                self._thought = piece.text[-1:] or self._thought
+            else:
+                self._put_answer(piece.text)
+
+    def end(self) -> None:
+        """The reply is over, or nothing more of it comes."""
+        if self._last and self._last != "\n":
+            self._write("\n")
+        self._end_thought()
+
+    def _put_answer(self, text: str) -> None:
+        # A model leaves empty lines between its reasoning and its answer.
+        text = text.lstrip("\n") if self._thought and not self._last else text
+        if text:
+            if not self._last:
+                self._end_thought()
+            self._write(text)
+            self._last = text[-1]
+
+    def _end_thought(self) -> None:
+        if self._thought and self._thought != "\n":
+            self._think("\n")
+            self._thought = "\n"
+
+
 def answer(
     engine: EnginePort,
     request: Generate,
     interrupt: Interrupt,
-    write: Callable[[str], None],
+    out: Outlet,
     transcript: Transcript,
     pair: PairSpec,
     info: PairInfo,
 ) -> Finished:
-    """`take` the reply to the transcript's last prompt into the transcript, with what was written if it fails.
+    """Take the reply to the transcript's last prompt into the transcript, with what was written if it fails.
 
     Raises:
         Problem: the engine could not answer.
         click.Abort: the reply does not stop.
     """
-    written: list[str] = []
+    spans: list[Span] = []
 
-    def note(text: str) -> None:
-        write(text)
-        written.append(text)
+    def hear(event: Event) -> None:
+        if isinstance(event, Step):
+            spans.extend((piece.text, piece.reasoning) for piece in event.pieces)
+        transcript.heard(event)
 
     transcript.begun(request, pair, info)
     finished = None
     try:
-        finished = take(engine, request, interrupt, note, transcript.heard)
+        finished = _take(engine, request, interrupt, out, hear)
     finally:
-        transcript.answered(finished.text if finished else "".join(written), finished)
+        transcript.answered(finished.written if finished else Written.of(spans))
     return finished
 
 
-def take(
+def _take(
     engine: EnginePort,
     request: Generate,
     interrupt: Interrupt,
-    write: Callable[[str], None],
-    hear: Callable[[Event], None] = lambda _: None,
+    out: Outlet,
+    hear: Callable[[Event], None],
 ) -> Finished:
-    """Ask a loaded engine and `write` the reply as it comes, its last line ended; an interrupt stops it.
-
-    `hear` is told every event first.
+    """Ask a loaded engine and put the reply out as it comes; an interrupt stops it. `hear` is told every event first.
 
     Raises:
         Problem: the engine could not answer.
         click.Abort: the reply does not stop.
     """
-    last = "\n"
     stop_by = None
     engine.send(request)
     try:
@@ -98,9 +136,8 @@ def take(
             for event in engine.events(TICK_S):
                 hear(event)
                 match event:
-                    case Step() if text := "".join(piece.text for piece in event.pieces):
-                        write(text)
-                        last = text[-1]
+                    case Step():
+                        out.put(event)
                     case Failed():
                         raise Problem.of(event.kind, event.message)
                     case Finished():
@@ -113,5 +150,4 @@ def take(
             if stop_by is not None and time.monotonic() > stop_by:
                 raise click.Abort
     finally:
-        if last != "\n":
-            write("\n")
+        out.end()

@@ -1,8 +1,8 @@
 """The chat of a command so far."""
 
 from specchat.attachments import Attachment, with_attachments
-from specchat.engine.api import Event, Finished, Generate
-from specchat.engine.options import Message
+from specchat.engine.api import Event, Generate
+from specchat.engine.options import NOTHING_WRITTEN, Message, Written
 from specchat.engine.pair import PairInfo, PairSpec
 
 
@@ -10,23 +10,22 @@ class Transcript:
     """Keeps a chat in memory and says what the engine is to answer. A class with these methods may keep it longer."""
 
     def __init__(self) -> None:
-        self._turns: list[tuple[str, str]] = []
+        self._turns: list[tuple[str, Written]] = []
 
-    @property
-    def key(self) -> str | None:
-        """The key of the saved chat; None where it is not saved."""
+    def saved(self) -> str | None:
+        """The key of the chat once all of it is saved; None where it is not."""
         return None
 
     def messages(self, system: str) -> tuple[Message, ...]:
         """All turns that were answered, then the last prompt, to be answered (again)."""
         turns = [Message("system", system)] if system else []
         for prompt, answer in self._turns[:-1]:
-            turns += [Message("user", prompt), Message("assistant", answer)]
+            turns += [Message("user", prompt), answer.message]
         return (*turns, *(Message("user", prompt) for prompt, _ in self._turns[-1:]))
 
     def sent(self, prompt: str, attachments: tuple[Attachment, ...] = ()) -> str:
         """A new prompt, to be answered next; gives a warning where it should be safe and is not."""
-        self._turns.append((with_attachments(prompt, attachments), ""))
+        self._turns.append((with_attachments(prompt, attachments), NOTHING_WRITTEN))
         return ""
 
     def begun(self, request: Generate, pair: PairSpec, info: PairInfo) -> None:
@@ -35,14 +34,14 @@ class Transcript:
     def heard(self, event: Event) -> None:
         """Something came from the engine."""
 
-    def answered(self, text: str, finished: Finished | None) -> None:
-        """The last prompt's answer, in place of an earlier one; `finished` is None where the engine failed.
+    def answered(self, written: Written) -> None:
+        """The last prompt's answer, as far as it came, in place of an earlier one.
 
         Without any text an earlier answer stays; a prompt that has none is dropped.
         """
         prompt, before = self._turns.pop()
-        if text or before:
-            self._turns.append((prompt, text or before))
+        if written.text or before.text:
+            self._turns.append((prompt, written if written.text else before))
 
     def new(self) -> None:
         """Start an empty chat."""

@@ -13,6 +13,9 @@ from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
 
+_LOCAL = "local"
+"""The id of what `--target` names."""
+
 
 @dataclass(frozen=True)
 class Requires:
@@ -83,11 +86,16 @@ def load_catalog(own: Path | None) -> Catalog:
     return catalog if own is None else _read(own, catalog)
 
 
+def why_gone(wanted: str) -> str:
+    """Why the catalog has no pair `wanted` any more, which a chat was kept with."""
+    return "--target named its model" if wanted == _LOCAL else "it is not in models.toml any more"
+
+
 def local_pair(target: Path, draft: Path | None) -> Pair:
     """A pair made of two folders or GGUF files, for `--target` and `--draft`."""
     source = _folder(target)
     spec = PairSpec(
-        id="local",
+        id=_LOCAL,
         name=_title(target) + (f" + {_title(draft)}" if draft else ""),
         target=source,
         draft=_folder(draft) if draft else None,

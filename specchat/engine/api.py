@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specchat.engine.errors import ErrorKind
-from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.options import NOTHING_WRITTEN, Limits, Message, Ranges, Sampling, Speculation, Written
 from specchat.engine.pair import PairInfo, PairSpec
 
 FinishReason = Literal["stop", "length", "context", "cancelled"]
@@ -27,9 +27,10 @@ class Load:
 class Generate:
     """Answer `messages`; `id` comes back in every event of this reply.
 
-    The reply begins with `prefill`, best ended with a word: models expect a space to begin the next one. A `cold` reply
-    starts with empty caches and drafters that remember nothing, so that two of them compare fairly, and is not
-    remembered itself. Others are, under the key of their `chat`.
+    The answer begins with `prefill`, best ended with a word: models expect a space to begin the next one. In its place
+    a reply that was `begun` goes on: from its tokens where these say what its text does, else from the text.
+    A `cold` reply starts with empty caches and drafters that remember nothing, so that two of them compare fairly, and
+    is not remembered itself. Others are, under the key of their `chat`.
     """
 
     id: int
@@ -38,8 +39,14 @@ class Generate:
     limits: Limits = Limits()
     speculation: Speculation = Speculation()
     prefill: str = ""
+    begun: Written = NOTHING_WRITTEN
     cold: bool = False
     chat: str = ""
+
+    @property
+    def beginning(self) -> Written:
+        """What the reply begins with."""
+        return self.begun if self.begun.text else Written(self.prefill)
 
 
 @dataclass(frozen=True)
@@ -111,19 +118,24 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of whole graphemes and where its last token came from (one of `strategies.SOURCES`)."""
+    """A run of whole graphemes and where its last token came from (one of `strategies.SOURCES`).
+
+    `reasoning` is text that is no part of the answer.
+    """
 
     text: str
     source: str
+    reasoning: bool = False
 
 
 @dataclass(frozen=True)
 class Started:
     """The prompt is in the cache: `reused` of its tokens were there already.
 
-    The reply begins with the text `prefill`, whose tokens count as the prompt's; no step brings it. `dropped` messages
-    of the chat were left out, as the context policy says; reading it took `prompt_ms` milliseconds. Plain decoding
-    would write `plain_tokens_per_second` now, by what was measured and by how slow the machine is; 0 when unknown.
+    The reply begins with the text `prefill`, whose tokens count as the prompt's, as those of a reply that was begun do;
+    no step brings it. `dropped` messages of the chat were left out, as the context policy says; reading it took
+    `prompt_ms` milliseconds. Plain decoding would write `plain_tokens_per_second` now, by what was measured and by how
+    slow the machine is; 0 when unknown.
     """
 
     id: int
@@ -144,12 +156,13 @@ class Drafted:
     Bytes that are no whole character show as U+FFFD, special tokens by their names. The probability is that after the
     sampling options. `parent` is the draft of the same step that it follows, an index into `Step.drafts`, -1 for the
     token that was pending when the step began; None for the draft before it, as in a chain. `step_tree.StepTree`
-    resolves it.
+    resolves it. A `mark` is a token that no text shows: one around reasoning, or a special one.
     """
 
     text: str
     probability: float | None = None
     parent: int | None = None
+    mark: bool = False
 
 
 @dataclass(frozen=True)
@@ -224,6 +237,11 @@ class Stats:
     other_ms: float = 0.0
 
     @property
+    def length(self) -> int:
+        """Tokens of prompt and reply."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
     def milliseconds(self) -> float:
         """Of all steps: a draft model's reading of the prompt is in it, the target's is not."""
         return self.draft_ms + self.verify_ms + self.other_ms
@@ -231,13 +249,34 @@ class Stats:
 
 @dataclass(frozen=True)
 class Finished:
-    """A reply is over. `text` is all of it, the prefill too; `token_ids` are the generated tokens alone."""
+    """A reply is over. `text` is all of it, what it began with too; `token_ids` are the generated tokens alone.
+
+    The ranges `reasoning` of the text are no answer; `thinking` says that the last of them was not closed.
+    """
 
     id: int
     reason: FinishReason
     text: str
     token_ids: tuple[int, ...]
     stats: Stats
+    reasoning: Ranges = ()
+    thinking: bool = False
+
+    @classmethod
+    def unbegun(cls, request: Generate) -> "Finished":
+        """The end of a reply that was cancelled before its prompt was read."""
+        return cls.of(request.id, "cancelled", request.beginning, (), Stats())
+
+    @classmethod
+    def of(
+        cls, reply: int, reason: FinishReason, written: Written, token_ids: tuple[int, ...], stats: Stats
+    ) -> "Finished":
+        """The end of a reply that says what was `written`; `token_ids` are those generated."""
+        return cls(reply, reason, written.text, token_ids, stats, written.reasoning, written.thinking)
+
+    @property
+    def written(self) -> Written:
+        return Written(self.text, self.reasoning, self.thinking, self.token_ids)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 
 from specchat.engine.api import Count, Finished, Generate
 from specchat.engine.decoding.sampler import History, Sampler
@@ -17,7 +18,9 @@ SAMPLINGS: dict[str, Sampling] = {
 LENGTHS = (1, 3, 5, 8)
 QUICK_SAMPLINGS = ("greedy", "T=0.7 top-p 0.9", "penalties")
 QUICK_LENGTHS = (5,)
-MAX_TOKENS = 64
+MAX_TOKENS, QUICK_TOKENS = 64, 32
+QUICK_S = 10.0
+"""Seconds after which a quick check takes no further prompt, once it has seen every sampling."""
 GO_ON = Message("user", "Go on.")
 """What the second turn asks."""
 
@@ -51,40 +54,53 @@ class CheckResult:
 
 
 def run(session: Session, prompts: Sequence[CheckPrompt], full: bool) -> Iterator[CheckResult]:
-    """Compare every available strategy with plain, in two turns; `full` adds samplings and draft lengths.
+    """Compare every available strategy with plain, in two turns.
 
     Plain writes from empty caches. In the second turn it is also compared with itself, reusing those of the first.
+    Unless it is `full`, each prompt has one of the samplings and one draft length, and prompts that would take long are
+    left out.
     """
+    begun, tokens = perf_counter(), MAX_TOKENS if full else QUICK_TOKENS
     strategies = [s.name for s in session.info.strategies if s.available and s.name != "plain"]
     lengths = LENGTHS if full else QUICK_LENGTHS
     drafting = [Speculation(strategy, length) for strategy in strategies for length in lengths]
     for number, prompt in enumerate(prompts):
-        for name in SAMPLINGS if full else QUICK_SAMPLINGS:
+        at = number % len(QUICK_SAMPLINGS)
+        if not full and number >= len(QUICK_SAMPLINGS) and perf_counter() - begun > QUICK_S:
+            return
+        for name in SAMPLINGS if full else QUICK_SAMPLINGS[at : at + 1]:
             sampling = replace(SAMPLINGS[name], seed=number)
-            turns = _turns(session, prompt, sampling)
+            turns = _turns(session, prompt, sampling, tokens)
             for speculation in (Speculation(), *drafting):
                 for turn, (chat, plain) in enumerate(turns, 1):
-                    reply = _reply(session, chat, sampling, speculation)
+                    reply = _reply(session, chat, sampling, tokens, speculation)
                     if turn > 1 or speculation.strategy != "plain":
                         compared = _Compared(prompt.id, chat, name, sampling, turn)
                         yield _compare(session, compared, plain, reply, speculation)
 
 
-def _turns(session: Session, prompt: CheckPrompt, sampling: Sampling) -> list[tuple[tuple[Message, ...], Finished]]:
+def _turns(
+    session: Session, prompt: CheckPrompt, sampling: Sampling, tokens: int
+) -> list[tuple[tuple[Message, ...], Finished]]:
     """The chat of each turn with what plain answers to it; one turn where the context holds no second."""
-    first = _reply(session, prompt.messages, sampling, Speculation(), cold=True)
+    first = _reply(session, prompt.messages, sampling, tokens, Speculation(), cold=True)
     turns = [(prompt.messages, first)]
     chat = (*prompt.messages, Message("assistant", first.text), GO_ON)
     counted = session.count(Count(0, chat))
     if not counted.dropped and counted.tokens < counted.context:
-        turns.append((chat, _reply(session, chat, sampling, Speculation(), cold=True)))
+        turns.append((chat, _reply(session, chat, sampling, tokens, Speculation(), cold=True)))
     return turns
 
 
 def _reply(
-    session: Session, chat: tuple[Message, ...], sampling: Sampling, speculation: Speculation, cold: bool = False
+    session: Session,
+    chat: tuple[Message, ...],
+    sampling: Sampling,
+    tokens: int,
+    speculation: Speculation,
+    cold: bool = False,
 ) -> Finished:
-    *_, last = session.generate(Generate(0, chat, sampling, Limits(MAX_TOKENS), speculation, cold=cold))
+    *_, last = session.generate(Generate(0, chat, sampling, Limits(tokens), speculation, cold=cold))
     assert isinstance(last, Finished)
     return last
 

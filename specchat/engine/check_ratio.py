@@ -23,6 +23,7 @@ JUDGED: tuple[Acceptance, ...] = ("ratio", "block")
 DRAFTED = 3
 """Tokens of a draft: enough for a tree to branch."""
 MOST_REPLIES, FEWEST_REPLIES = 1000, 200
+QUICK_REPLIES = 300
 BUDGET_S = 10.0
 """A slow target writes fewer replies for a strategy."""
 SURE = 4.75
@@ -48,8 +49,8 @@ class RatioResult:
         return self.chi_square <= self.bound
 
 
-def run(session: Session, shown: Callable[[Acceptance, str, int], bool]) -> Iterator[RatioResult]:
-    """Check every available strategy, judged either way.
+def run(session: Session, shown: Callable[[Acceptance, str, int], bool], full: bool = True) -> Iterator[RatioResult]:
+    """Check every available strategy, judged either way; the first alone unless it is `full`.
 
     `shown` is told the acceptance, the strategy's name and the replies so far, and says whether to go on.
     """
@@ -57,6 +58,8 @@ def run(session: Session, shown: Callable[[Acceptance, str, int], bool]) -> Iter
     steps = BUDGET_S * session.info.plain_speed(SAMPLING)
     replies = round(min(MOST_REPLIES, max(FEWEST_REPLIES, steps / (DRAFTED + 1))))
     drafting = [s.name for s in session.info.strategies if s.available and s.name != "plain"]
+    if not full:
+        drafting, replies = [name for name in drafting if name != "auto"][:1], min(replies, QUICK_REPLIES)
     for number, (acceptance, strategy) in enumerate(product(JUDGED, drafting)):
         found: Counter[tuple[int, ...]] = Counter()
         for seed in range(replies):

@@ -29,7 +29,7 @@ from specchat.engine.api import (
 from specchat.engine.context_policy import fit
 from specchat.engine.errors import ErrorKind
 from specchat.engine.fake_steps import count, stats, steps
-from specchat.engine.options import Message, Speculation
+from specchat.engine.options import Message, Speculation, Written
 from specchat.engine.pair import PairInfo, StrategyStatus
 from specchat.engine.strategies import STRATEGIES
 
@@ -55,14 +55,15 @@ ReplyEvent = Started | Step | Changed | Finished | Failed
 class FakeEngine:
     """An `EnginePort` that answers with `replies` in turn, over and over.
 
-    A reply is a text, or the recorded events of one (`trace.replies`). With `tokens_per_second` its steps arrive at
-    that pace by `clock` (seconds); with None all of it arrives with the next poll. `requests` keeps what was sent.
-    While `holds_loads` no load ends. With several `candidates` a place the drafts of texts are trees.
+    A reply is a text, with reasoning or without, or the recorded events of one (`trace.replies`). With
+    `tokens_per_second` its steps arrive at that pace by `clock` (seconds); with None all of it arrives with the next
+    poll. `requests` keeps what was sent. While `holds_loads` no load ends. With several `candidates` a place the drafts
+    of texts are trees.
     """
 
     def __init__(
         self,
-        replies: Sequence[str | Sequence[Event]] = ("Hello there.",),
+        replies: Sequence[str | Written | Sequence[Event]] = ("Hello there.",),
         *,
         tokens_per_second: float | None = None,
         candidates: int = 1,
@@ -85,6 +86,7 @@ class FakeEngine:
         self._waiting: deque[Generate | Count] = deque()
         self._cancelled: set[int] = set()
         self._reply: Started | None = None
+        self._beginning = Written()
         self._speculation = Speculation()
         self._steps: list[Step] = []
 
@@ -172,7 +174,7 @@ class FakeEngine:
         while self._waiting and self._reply is None:
             match request := self._waiting.popleft():
                 case Generate() if request.id in self._cancelled:
-                    self._ready.append(Finished(request.id, "cancelled", request.prefill, (), Stats()))
+                    self._ready.append(Finished.unbegun(request))
                 case Generate():
                     self._generate(request)
                 case Count():
@@ -203,13 +205,13 @@ class FakeEngine:
     def _generate(self, request: Generate) -> None:
         prompt, dropped = self._prompt(request)
         reply = next(self._replies)
-        if isinstance(reply, str):
+        if isinstance(reply, str | Written):
             speculation = request.speculation
             made = self._made(reply, speculation, prompt)
             prefill = request.prefill
             started = Started(request.id, prompt, 0, request.sampling.seed, speculation, prefill, dropped)
             own = (replace(step, id=request.id) for step in made)
-            script: list[ReplyEvent] = [started, *own, Finished(request.id, "stop", prefill + reply, (), Stats())]
+            script: list[ReplyEvent] = [started, *own, Finished(request.id, "stop", "", (), Stats())]
         else:
             script = [replace(event, id=request.id) for event in reply if isinstance(event, ReplyEvent)]
         if self._failures:
@@ -217,9 +219,10 @@ class FakeEngine:
             script = [*script[: first + 1], Failed(request.id, *self._failures.popleft())]
         started = next(event for event in script if isinstance(event, Started))
         self._reply, self._steps, self._speculation = started, [], started.speculation
+        self._beginning = request.beginning
         self._schedule(script)
 
-    def _made(self, text: str, speculation: Speculation, used: int) -> list[Step]:
+    def _made(self, text: str | Written, speculation: Speculation, used: int) -> list[Step]:
         length = speculation.draft_length or 5
         return steps(text, strategy=speculation.strategy, length=length, used=used, candidates=self._candidates)
 
@@ -234,7 +237,7 @@ class FakeEngine:
         """Draft the rest of the running reply as asked for."""
         speculation = request.speculation
         waiting = [event for _, event in self._timed]
-        text = "".join(piece.text for event in waiting if isinstance(event, Step) for piece in event.pieces)
+        text = _written([event for event in waiting if isinstance(event, Step)])
         used = next((event.context_used - event.emitted for event in waiting if isinstance(event, Step)), 0)
         made = self._made(text, speculation, used)
         before = [event for event in waiting if isinstance(event, Started)]
@@ -261,8 +264,14 @@ class FakeEngine:
 
     def _finished(self, reason: FinishReason) -> Finished:
         assert self._reply is not None
-        text = self._reply.prefill + "".join(piece.text for step in self._steps for piece in step.pieces)
+        written = Written.of([*self._beginning.spans, *_written(self._steps).spans])
+        last = [piece for step in self._steps for piece in step.pieces][-1:]
+        thinking = any(piece.reasoning for piece in last)
         figures = stats(self._steps, self._reply.prompt_tokens, self.info.plain_tokens_per_second)
         tokens = tuple(range(figures.completion_tokens))
         reply, self._reply = self._reply.id, None
-        return Finished(reply, reason, text, tokens, figures)
+        return Finished(reply, reason, written.text, tokens, figures, written.reasoning, thinking)
+
+
+def _written(steps: Sequence[Step]) -> Written:
+    return Written.of((piece.text, piece.reasoning) for step in steps for piece in step.pieces)

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from itertools import cycle, islice
+from itertools import cycle, groupby, islice
+from operator import itemgetter
 
 from specchat.engine.api import Drafted, Piece, Stats, Step
+from specchat.engine.options import Written
 from specchat.engine.strategies import delegates
 from specchat.engine.tally import Tally
 
@@ -24,7 +26,7 @@ def count(text: str) -> int:
 
 
 def steps(
-    text: str,
+    text: str | Written,
     accepted: Sequence[int] = (3, 0, 5, 1),
     strategy: str = "draft",
     length: int = 5,
@@ -37,7 +39,8 @@ def steps(
     were in the context before. `plain` accepts nothing. Drafts are of at most `length` tokens, so many `candidates` a
     place (at most 3), of which one goes on: a chain where there is one, else a tree.
     """
-    tokens = _TOKEN.findall(text)
+    written = Written(text) if isinstance(text, str) else text
+    tokens = [(token, reasoning) for run, reasoning in written.spans for token in _TOKEN.findall(run)]
     made: list[Step] = []
     places = length // candidates
     counts = cycle([0] if strategy == "plain" else [min(n, places) for n in accepted])
@@ -48,13 +51,14 @@ def steps(
         kept = min(next(counts), len(tokens) - done - 1)
         taken = tokens[done : done + kept + 1]
         last = "plain" if strategy == "plain" else "bonus" if kept == places else "target"
-        run = Piece("".join(taken[:-1]), strategy)
+        runs = groupby(taken[:-1], key=itemgetter(1))
+        pieces = [Piece("".join(token for token, _ in run), strategy, reasoning) for reasoning, run in runs]
         done += len(taken)
-        drafts = () if strategy == "plain" else _drafts(taken, places, strategy, candidates)
+        drafts = () if strategy == "plain" else _drafts([token for token, _ in taken], places, strategy, candidates)
         made.append(
             Step(
                 id=0,
-                pieces=tuple(piece for piece in (run, Piece(taken[-1], last)) if piece.text),
+                pieces=(*pieces, Piece(taken[-1][0], last, taken[-1][1])),
                 drafted=len(drafts),
                 tested=min(kept + 1, places) if drafts else 0,
                 accepted=kept,

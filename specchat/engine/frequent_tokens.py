@@ -11,8 +11,9 @@ from specchat.engine.model.tokenizer import Tokenizer
 def always(tokenizer: Tokenizer, eos: Collection[int]) -> set[int]:
     """Ends of replies, added tokens, and tokens of a single byte: digits, and what rare characters are spelt with."""
     spelling = [*ByteLevel.alphabet(), *(f"<0x{byte:02X}>" for byte in range(256))]
-    known = {token for text in spelling if (token := tokenizer.backend.token_to_id(text)) is not None}
-    return known | set(tokenizer.backend.get_added_tokens_decoder()) | set(eos)
+    vocabulary = tokenizer.vocabulary
+    known = {token for text in spelling if (token := vocabulary.get(text)) is not None}
+    return known | set(tokenizer.added) | {token for token in eos if token < tokenizer.rows}
 
 
 def frequent(replies: Sequence[Sequence[int]], kept: Collection[int], size: int, vocabulary: int) -> list[int]:

@@ -1,7 +1,8 @@
 """What is asked of a reply: the chat's messages, how tokens are chosen, where it ends, how it is drafted."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from specchat.engine.strategies import STRATEGIES
@@ -20,10 +21,69 @@ CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("refuse", "drop-oldest", "keep-en
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a chat."""
+    """One turn of a chat. `reasoning` came before what an assistant's reply answers, `content`."""
 
     role: Role
     content: str
+    reasoning: str = ""
+
+
+Span = tuple[str, bool]
+"""A run of text, and whether it is reasoning."""
+Ranges = tuple[tuple[int, int], ...]
+"""Where in a text something begins and ends, in characters."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A reply's text without marks, of which the ranges `reasoning` are no answer.
+
+    `thinking` says that the last range was not closed. `token_ids` are what the model wrote, where that is known.
+    """
+
+    text: str = ""
+    reasoning: Ranges = ()
+    thinking: bool = False
+    token_ids: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, spans: Iterable[Span], *, thinking: bool = False, token_ids: tuple[int, ...] = ()) -> "Written":
+        """What spans that follow each other say."""
+        texts: list[str] = []
+        found: list[tuple[int, int]] = []
+        at = 0
+        for text, reasoning in spans:
+            texts.append(text)
+            start, at = at, at + len(text)
+            if reasoning and text:
+                found.append((found.pop()[0] if found and found[-1][1] == start else start, at))
+        return cls("".join(texts), tuple(found), thinking, token_ids)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The text in runs, and whether each is reasoning."""
+        edges = (0, *(at for each in self.reasoning for at in each), len(self.text))
+        runs = [(self.text[begin:end], bool(n % 2)) for n, (begin, end) in enumerate(pairwise(edges))]
+        return tuple((text, reasoning) for text, reasoning in runs if text)
+
+    @property
+    def thoughts(self) -> str:
+        """The reasoning alone."""
+        return "".join(text for text, reasoning in self.spans if reasoning)
+
+    @property
+    def answer(self) -> str:
+        """What is no reasoning, without the empty lines around it where there was some."""
+        answer = "".join(text for text, reasoning in self.spans if not reasoning)
+        return answer.strip("\n") if self.reasoning else answer
+
+    @property
+    def message(self) -> Message:
+        """The reply as a chat's next prompt holds it."""
+        return Message("assistant", self.answer, self.thoughts.strip("\n"))
+
+
+NOTHING_WRITTEN = Written()
 
 
 @dataclass(frozen=True)

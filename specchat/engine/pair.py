@@ -8,7 +8,7 @@ from typing import Literal
 
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.options import Sampling
-from specchat.engine.strategies import Head
+from specchat.engine.strategies import STRATEGIES, Head
 
 Quant = Literal["nf4", "fp4", "int8"]
 """How the matrices of a model's layers are kept. nf4 and fp4 have blocks of 64 with
@@ -107,6 +107,9 @@ class StrategyStatus:
     reason: str = ""
 
 
+NO_SYSTEM_ROLE = "This model's chat template has no system role: the system prompt goes before the first message."
+
+
 @dataclass(frozen=True)
 class PairInfo:
     """The loaded pair. `memory` in bytes; plain speeds were measured at load on this machine."""
@@ -136,11 +139,24 @@ class PairInfo:
     """How many tokens the draft may propose, where a draft vocabulary leaves some out."""
     warning: str = ""
     """What the pair asks for and does not get, in sentences; empty otherwise."""
+    template: tuple[tuple[str, str], ...] = ()
+    """The habits of the target's chat template, as names and words."""
+    system_role: bool = True
+    """Whether that template takes a system prompt as one; otherwise it goes before the first message."""
+    draft_context: int | None = None
+    """Tokens that the draft holds, where the target holds more."""
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed that a reply with these options is compared with, in tokens per second."""
         drawn = self.plain_sampled_tokens_per_second if not sampling.greedy else 0.0
         return drawn or self.plain_tokens_per_second
+
+    def undrafted(self, strategy: str, tokens: int) -> str:
+        """That a chat of so many tokens is too long for the draft of a `strategy`, in words; empty where it is not."""
+        drafts = STRATEGIES[strategy].needs_draft or strategy == "auto"
+        if not drafts or self.draft_context is None or tokens < self.draft_context:
+            return ""
+        return f"the draft model holds {self.draft_context:,} tokens: in a longer chat it drafts nothing"
 
     def strategy(self, name: str) -> StrategyStatus:
         return next(s for s in self.strategies if s.name == name)

@@ -1,36 +1,63 @@
 """Tokens of a reply to pieces of text: whole graphemes, each with its source, cut before a stop string."""
 
+from collections.abc import Sequence
+
 import regex
 
 from specchat.engine.api import Piece
-from specchat.engine.model.tokenizer import TextStream
+from specchat.engine.options import Span, Written
+from specchat.engine.reply_spans import ReplySpans
 
 _GRAPHEMES = regex.compile(r"\X")
+
+
+Segment = tuple[str, str, bool]
+"""Text, the source of its last token, and whether it is reasoning."""
 
 
 class ReplyText:
     """Collects text and hands it out once nothing that may follow can change it.
 
     Held back are incomplete characters, a last grapheme that is not ASCII (a mark may still join it), and text that
-    may turn out to begin a stop string.
+    may turn out to begin a stop string, which never lies in reasoning and answer both.
     """
 
-    def __init__(self, stream: TextStream, stop: tuple[str, ...]) -> None:
-        self._stream = stream
+    def __init__(self, spans: ReplySpans, stop: tuple[str, ...]) -> None:
+        self._spans = spans
         self._stop = tuple(s for s in stop if s)
-        self._held: list[tuple[str, str]] = []
+        self._ready: list[Piece] = []
+        """Pieces that are not held back."""
+        self._held: list[Segment] = []
         self._text = ""
         """All of what is held."""
         self._stopped = False
         self._last_source = "plain"
-        self.text = ""
+        self._handed: list[Span] = []
+
+    @property
+    def written(self) -> Written:
         """Everything handed out so far."""
+        return Written.of(self._handed)
+
+    @property
+    def text(self) -> str:
+        """The text of all that was handed out."""
+        return self.written.text
+
+    @property
+    def thinking(self) -> bool:
+        """Whether reasoning is being written."""
+        return self._spans.thinking
+
+    def skip(self, tokens: Sequence[int]) -> None:
+        """Go on after tokens whose text is known."""
+        for token in tokens:
+            self._spans.push(token)
 
     def push(self, token: int, source: str) -> bool:
         """Add a token; True when it completes a stop string: the text before it is all there will be."""
-        text = self._stream.push(token)
         self._last_source = source
-        return bool(text) and self._add(text, source)
+        return self._add(self._spans.push(token), source)
 
     def take(self) -> tuple[Piece, ...]:
         """The pieces that can be shown now."""
@@ -40,21 +67,27 @@ class ReplyText:
             safe = [match.start() for match in _GRAPHEMES.finditer(held[:safe])][-1]
         return self._hand_out(safe)
 
-    def finish(self) -> tuple[Piece, ...]:
-        """All that is left at the end of the reply; a character cut short shows as U+FFFD."""
-        if not self._stopped and (tail := self._stream.flush()):
-            self._add(tail, self._last_source)
+    def finish(self, *, complete: bool = True) -> tuple[Piece, ...]:
+        """All that is left at the end of the reply; the bytes of a character cut short are left out.
+
+        `complete` says that the reply was not cut by a limit or by its user.
+        """
+        if not self._stopped:
+            self._add(self._spans.flush(complete=complete), self._last_source)
         return self._hand_out(len(self._text))
 
-    def _add(self, text: str, source: str) -> bool:
-        self._held.append((text, source))
-        self._text += text
-        found = [at for at in (self._text.find(s) for s in self._stop) if at >= 0]
-        if not found:
-            return False
-        self._held, self._text = _head(self._held, min(found)), self._text[: min(found)]
-        self._stopped = True
-        return True
+    def _add(self, spans: list[Span], source: str) -> bool:
+        for text, reasoning in spans:
+            if self._held and self._held[-1][2] != reasoning:
+                self._ready += self._pieces(len(self._text))
+            self._held.append((text, source, reasoning))
+            self._text += text
+            found = [at for at in (self._text.find(s) for s in self._stop) if at >= 0]
+            if found:
+                self._held, self._text = _head(self._held, min(found)), self._text[: min(found)]
+                self._stopped = True
+                return True
+        return False
 
     def _may_become_stop(self, held: str) -> int:
         """Length of the longest end of `held` with which a stop string begins."""
@@ -63,44 +96,52 @@ class ReplyText:
         )
 
     def _hand_out(self, length: int) -> tuple[Piece, ...]:
+        """The pieces that are ready, and the first `length` characters of what is held."""
+        ready, self._ready = [*self._ready, *self._pieces(length)], []
+        return tuple(ready)
+
+    def _pieces(self, length: int) -> tuple[Piece, ...]:
+        """Take the first `length` characters of what is held, which is reasoning or answer as a whole."""
         held, head = self._text, self._held
         text, self._text = held[:length], held[length:]
         if self._text:
             head, self._held = _head(head, length), _tail(head, length)
         else:
             self._held = []
-        self.text += text
-        if held.isascii():
-            return _merge(head)
-        sources = [source for part, source in head for _ in part]
-        # A grapheme that several tokens made counts as the last one's.
-        return _merge([(m.group(), sources[m.end() - 1]) for m in _GRAPHEMES.finditer(text)])
+        reasoning = bool(head) and head[0][2]
+        if text:
+            self._handed.append((text, reasoning))
+        if not held.isascii():
+            sources = [source for part, source, _ in head for _ in part]
+            # A grapheme that several tokens made counts as the last one's.
+            head = [(m.group(), sources[m.end() - 1], reasoning) for m in _GRAPHEMES.finditer(text)]
+        return _merge(head)
 
 
-def _head(segments: list[tuple[str, str]], length: int) -> list[tuple[str, str]]:
+def _head(segments: list[Segment], length: int) -> list[Segment]:
     head = []
-    for text, source in segments:
+    for text, source, reasoning in segments:
         if length <= 0:
             break
-        head.append((text[:length], source))
+        head.append((text[:length], source, reasoning))
         length -= len(text)
     return head
 
 
-def _tail(segments: list[tuple[str, str]], length: int) -> list[tuple[str, str]]:
+def _tail(segments: list[Segment], length: int) -> list[Segment]:
     tail = []
-    for text, source in segments:
+    for text, source, reasoning in segments:
         if length < len(text):
-            tail.append((text[length:], source))
+            tail.append((text[length:], source, reasoning))
         length = max(0, length - len(text))
     return tail
 
 
-def _merge(segments: list[tuple[str, str]]) -> tuple[Piece, ...]:
+def _merge(segments: list[Segment]) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
-    for text, source in segments:
-        if pieces and pieces[-1].source == source:
-            pieces[-1] = Piece(pieces[-1].text + text, source)
+    for text, source, reasoning in segments:
+        if pieces and (pieces[-1].source, pieces[-1].reasoning) == (source, reasoning):
+            pieces[-1] = Piece(pieces[-1].text + text, source, reasoning)
         elif text:
-            pieces.append(Piece(text, source))
+            pieces.append(Piece(text, source, reasoning))
     return tuple(pieces)

@@ -19,7 +19,6 @@ from specchat.engine.api import (
     Started,
     Step,
 )
-from specchat.engine.context_policy import fit
 from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding, longest
@@ -29,9 +28,11 @@ from specchat.engine.drafters.fences import backquotes
 from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.measure import REPLY_TOKENS, check_costs, draft_costs, plain_speed, rehearse, reply_plainly
+from specchat.engine.model.habits import habits
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.options import Sampling, Speculation
 from specchat.engine.pair import PairInfo, PairSpec
+from specchat.engine.prompts import Prompts, written
 from specchat.engine.remembering import Remembering
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
@@ -67,9 +68,18 @@ class Session:
             exactness=runner.exactness,
             note=note,
             gpu=runner.gpu,
+            warning=_without_template(tokenizer),
+            template=habits(tokenizer),
+            system_role=tokenizer.format.system,
+            draft_context=runner.draft_context,
         )
+        self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
         self._measure()
         self.info = replace(self.info, load_seconds=perf_counter() - started)
+
+    def warn(self, *sentences: str) -> None:
+        """Add what the pair asks for and does not get to its info."""
+        self.info = replace(self.info, warning=" ".join(filter(None, (self.info.warning, *sentences))))
 
     def _measure(self) -> None:
         """Take plain replies' speeds for the yardstick; bare steps' where a reply is too slow or too short.
@@ -106,8 +116,8 @@ class Session:
 
     def count(self, request: Count) -> Counted:
         """A chat as a prompt, and the messages left out of it."""
-        prompt, dropped = self._prompt(request.messages, request.limits, request.prefill)
-        return Counted(request.id, len(prompt), self.info.context, dropped)
+        prompt = self._prompts.prompt(request.messages, request.limits, request.prefill)
+        return Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped)
 
     def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
         """Answer a chat: Started, then Step and Changed events, then Finished.
@@ -120,9 +130,11 @@ class Session:
         """
         self._check(request.speculation)
         started = perf_counter()
-        prompt, dropped = self._prompt(request.messages, request.limits, request.prefill)
+        made = self._prompts.prompt(request.messages, request.limits, request.prefill, request.begun)
+        prompt, dropped, text = made.tokens, made.dropped, self._prompts.text(request, made)
         if not prompt:
             raise EngineError("request", "There is nothing to answer: the chat is empty.")
+        self.tokenizer.check(prompt)
         if len(prompt) >= self.info.context:
             what = f"Even without {dropped} of its messages this chat" if dropped else "This chat"
             raise ContextError(
@@ -157,10 +169,11 @@ class Session:
             self._plain_now(request.sampling),
         )
         if cancelled:
-            yield Finished(request.id, "cancelled", request.prefill, (), Meter(len(prompt), reused).stats())
+            stats = Meter(len(prompt), reused).stats()
+            yield Finished.of(request.id, "cancelled", written(request, text), (), stats)
             return
         yield from changes
-        yield from self._reply(replace(request, speculation=speculation), prompt, reused, started, control)
+        yield from self._reply(replace(request, speculation=speculation), text, prompt, reused, started, control)
         if isinstance(auto := self.drafters.get("auto"), AutoDrafter):
             auto.think()
 
@@ -170,29 +183,26 @@ class Session:
         for drafter in self.drafters.values():
             drafter.forget()
 
-    def _prompt(self, messages: Sequence[Message], limits: Limits, prefill: str) -> tuple[list[int], int]:
-        """The tokens of what fits the context of a chat, and how many messages that leaves out."""
-
-        def count(some: Sequence[Message]) -> int:
-            return len(self.tokenizer.prompt(some, prefill))
-
-        kept = fit(messages, limits, self.info.context, count)
-        return self.tokenizer.prompt(kept.messages, prefill), kept.dropped
-
     def _reply(
-        self, request: Generate, prompt: list[int], reused: int, started: float, control: Control
+        self, request: Generate, text: ReplyText, prompt: list[int], reused: int, started: float, control: Control
     ) -> Iterator[Event]:
         decoding = self.runner.reply(request.sampling, prompt, self.eos)
         try:
-            yield from self._steps(request, decoding, prompt, reused, started, control)
+            yield from self._steps(request, decoding, text, prompt, reused, started, control)
         finally:
             decoding.close()
             self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
 
     def _steps(
-        self, request: Generate, decoding: Decoding, prompt: list[int], reused: int, started: float, control: Control
+        self,
+        request: Generate,
+        decoding: Decoding,
+        text: ReplyText,
+        prompt: list[int],
+        reused: int,
+        started: float,
+        control: Control,
     ) -> Iterator[Event]:
-        text = ReplyText(self.tokenizer.stream(), request.limits.stop)
         meter = Meter(len(prompt), reused)
         speculation = request.speculation
         most = request.limits.max_tokens
@@ -216,7 +226,7 @@ class Session:
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - started)
             step = Step(
                 id=request.id,
-                pieces=text.take() if reason is None else text.finish(),
+                pieces=text.take() if reason is None else text.finish(complete=reason == "stop"),
                 drafted=stepped.drafted,
                 tested=stepped.tested,
                 accepted=min(stepped.accepted, taken),
@@ -237,12 +247,12 @@ class Session:
             self._plain_seen(meter, request.sampling)
         costs = self.runner.executor.costs
         stats = meter.stats(self.info.plain_speed(request.sampling) / costs.plain_part, costs.slowness.value)
-        yield Finished(request.id, reason, request.prefill + text.text, tuple(tokens), stats)
+        yield Finished.of(request.id, reason, written(request, text), tuple(tokens), stats)
 
     def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
         """What stayed comes first; of a tree, each draft says which of them it follows."""
         drafts = [
-            Drafted(self.tokenizer.text_of(token), probability)
+            Drafted(self.tokenizer.text_of(token), probability, mark=token in self.tokenizer.hidden)
             for token, probability in zip_longest(stepped.drafts, stepped.confidence)
         ]
         if not stepped.parents:
@@ -301,6 +311,12 @@ DRAWN = 0.7
 """The temperature at which plain speed is measured where tokens are drawn."""
 PLAIN_WEIGHT = 0.5
 """How much one plain reply moves the measured plain speed."""
+
+
+def _without_template(tokenizer: Tokenizer) -> str:
+    """A sentence where the model has no chat template."""
+    lacking = tokenizer.source.lacking
+    return f"{lacking[:1].upper()}{lacking[1:]}: the model goes on with your text as it stands." if lacking else ""
 
 
 def _length(speculation: Speculation) -> int:

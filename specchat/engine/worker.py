@@ -42,7 +42,6 @@ from specchat.engine.api import (
     Remember,
     Request,
     Shutdown,
-    Stats,
 )
 from specchat.engine.control import Control
 from specchat.engine.errors import EngineError, ErrorKind
@@ -215,7 +214,7 @@ class Worker:
         try:
             session = self._loaded()
             if self._mailbox.cancelled(request.id):
-                self._emit(Finished(request.id, "cancelled", request.prefill, (), Stats()))
+                self._emit(Finished.unbegun(request))
                 return
             for event in session.generate(request, ReplyControl(self._mailbox, request.id)):
                 self._emit(event)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.fetch.cached import INDEX, whole
+from specchat.engine.fetch.cached import INDEX, weights, whole
 from specchat.engine.fetch.listing import PART, parts_of
 from specchat.engine.foreign import Foreign, MaybeCount, checked
 from specchat.engine.gguf.header import Header, read_header
@@ -55,10 +55,14 @@ def about_folder(folder: Path, name: str) -> About:
     if not found(path):
         raise ModelError(f"{folder} has no config.json: it is not a complete checkpoint.")
     if not whole(folder):
-        what = "not all weights that its index names" if found(folder / INDEX) else "no safetensors"
+        what = (
+            "not all weights that its index names"
+            if found(folder / INDEX)
+            else "no model.safetensors, nor an index of its parts"
+        )
         raise ModelError(f"{folder} has {what}. Download the rest of it.")
     raw = read_json(path)
-    weights = sorted(path for path in folder.glob("*.safetensors") if found(path))
+    files = weights(folder)
     config, why_not, foreign = None, "", False
     try:
         config = parse_config(folder, raw)
@@ -72,9 +76,9 @@ def about_folder(folder: Path, name: str) -> About:
         name=name,
         place=folder,
         format="safetensors",
-        size=sum(path.stat().st_size for path in weights),
+        size=sum(path.stat().st_size for path in files),
         architecture=one_line(told.model_type or "", 40),
-        parameters=config.parameters() if config else sum(map(stored_values, weights)),
+        parameters=config.parameters() if config else sum(map(stored_values, files)),
         quant=_method(method) if method else one_line(told.dtype or told.torch_dtype or "", 20),
         context=config.context if config else told.max_position_embeddings or inner.max_position_embeddings or 0,
         layers=config.layers if config else told.num_hidden_layers or inner.num_hidden_layers or 0,

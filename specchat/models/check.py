@@ -41,7 +41,10 @@ def checked_pair(
         raise ModelError(f"{draft.label} is a GGUF file, which drafts only for a target that is one too.")
     folders = [_settings(hub, source) for source in (target, draft) if source is not None]
     abouts = [_about(folder) for folder, _ in folders]
-    tokenizers = [Tokenizer.read(folder) for folder, _ in folders]
+    tokenizers = [
+        Tokenizer.read(folder, about.config.vocab) if about.config else Tokenizer.read(folder)
+        for (folder, _), about in zip(folders, abouts, strict=True)
+    ]
     differs = draft is not None and not same_tokens(*tokenizers)
     backend = HF_BACKEND if any(about.foreign for about in abouts) else DEFAULT_BACKEND
     pair = Pair(PairSpec("pair", name, target, draft, backend=backend), licence=folders[0][1])

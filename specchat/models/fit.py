@@ -8,7 +8,7 @@ from specchat.config.catalog import Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.model.beyond import beyond_the_kernels
 from specchat.engine.model.draft_quant import drafting
-from specchat.engine.model.plan import DEFAULT_CONTEXT, GIB, SPARE, Model, Place, Plan, nearest, plan
+from specchat.engine.model.plan import GIB, SPARE, Model, Place, Plan, context_of, nearest, plan
 from specchat.engine.model.plan import fits as plan_fits
 from specchat.engine.pair import QUANT_BITS, QUANTS, ModelSource, Quant
 from specchat.engine.strategies import Head
@@ -54,7 +54,7 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: Machine, h
     available: dict[Place, int | None] = {"cuda": machine.gpu or 0, "cpu": machine.memory}
     big = _model(pair.spec.target, target, machine)
     small = _model(pair.spec.draft, draft, machine) if pair.spec.draft and draft else None
-    made = plan(big, small, pair.spec.context or DEFAULT_CONTEXT)
+    made = plan(big, small, context_of(big.config, pair.spec.context))
     on_gpu = drafting(made.on("cuda"), available)
     wanted = pair.spec.target.device
     beyond = next((words for m in made.models if (words := beyond_the_kernels(m.config))), "")

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
 from specchat.engine.api import Changed, Event, Failed, Finished, Loaded, Loading, Started, Step
 from specchat.engine.pair import PairInfo
 from specchat.tui.racing import Racing
 from specchat.tui.session_state import SessionState
 
-UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted"]
+UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted", "told"]
 _CUT = {
     "length": "the reply reached the token limit: /continue goes on",
     "context": "the context is full, so the reply ends here: ctrl+n starts a new chat",
@@ -36,6 +37,8 @@ class EngineEvents:
     def __init__(self, session: SessionState, racing: Racing) -> None:
         self._session = session
         self._racing = racing
+        self._short: PairInfo | None = None
+        """The pair of which it was said that its draft is too short."""
 
     def poll(self) -> list[Update]:
         """The events since the last call."""
@@ -80,10 +83,22 @@ class EngineEvents:
             return
         shown = running.chat is self._session.conversation
         if isinstance(event, Finished):
+            cut = _CUT.get(event.reason, "") or self._undrafted(running.reply)
             answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
-            yield Update("ended", _CUT.get(event.reason, "")) if shown else Update("answered", answered)
+            yield Update("ended", cut) if shown else Update("answered", answered)
         elif shown:
+            if isinstance(event, Started) and running.chat.system and (words := self._session.loaded.about_system()):
+                yield Update("told", words)
             yield Update("reply")
+
+    def _undrafted(self, reply: Reply) -> str:
+        """That the draft of the loaded pair is too short for a chat, once."""
+        info = self._session.loaded.info
+        if info is None or info is self._short or not reply.steps:
+            return ""
+        words = info.undrafted(reply.record.speculation.strategy, reply.steps[-1].context_used)
+        self._short = info if words else self._short
+        return words
 
     def _loaded(self, info: PairInfo) -> Update:
         session = self._session

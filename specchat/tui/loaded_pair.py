@@ -7,7 +7,7 @@ from specchat.clean import clean, one_line
 from specchat.config.catalog import Pair
 from specchat.engine.api import Load, Loading
 from specchat.engine.options import Sampling
-from specchat.engine.pair import PairInfo, StrategyStatus
+from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo, StrategyStatus
 from specchat.engine.port import EnginePort
 from specchat.engine.strategies import STRATEGIES
 
@@ -29,6 +29,7 @@ class LoadedPair:
         self.info: PairInfo | None = None
         self.loading: Loading | None = None
         self.error = ""
+        self._system_told = ""
         self._deaths = 0
         self._restarted = False
 
@@ -54,6 +55,13 @@ class LoadedPair:
     def plain_speed(self, sampling: Sampling) -> float:
         """Tokens per second of plain replies with these options, measured when it was loaded; 0 when unknown."""
         return self.info.plain_speed(sampling) if self.info else 0.0
+
+    def about_system(self) -> str:
+        """A sentence, once for each pair that is loaded, where its model has no system role."""
+        if self.info is None or self.info.system_role or self._system_told == self.info.id:
+            return ""
+        self._system_told = self.info.id
+        return NO_SYSTEM_ROLE
 
     def strategy_status(self, name: str) -> StrategyStatus | None:
         """The pair's word on a strategy; None when nothing is loaded or it does not know it."""

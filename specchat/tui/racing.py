@@ -48,7 +48,8 @@ class Racing:
             return "no drafting strategy can be used here, so there is nothing to race"
         messages = session.conversation.messages(turn)
         sampling, limits = turn.reply.sampling, session.settings.limits
-        self.race = Race(session.engine.send, self._ids, messages, sampling, limits, speculation, turn.reply.prefill)
+        begins = turn.reply.prefill, turn.reply.begun
+        self.race = Race(session.engine.send, self._ids, messages, sampling, limits, speculation, *begins)
         return ""
 
     def end(self) -> None:

@@ -60,7 +60,16 @@ class Replies:
         reply.speculation, reply.plain_tokens_per_second = speculation, plain_tokens_per_second
         messages = running.chat.messages(running.turn)
         self._engine.send(
-            Generate(reply.id, messages, reply.sampling, limits, speculation, reply.prefill, chat=running.chat.key)
+            Generate(
+                reply.id,
+                messages,
+                reply.sampling,
+                limits,
+                speculation,
+                reply.prefill,
+                reply.begun,
+                chat=running.chat.key,
+            )
         )
 
     def take(self, event: Started | Step | Changed | Finished) -> Running | None:

@@ -8,6 +8,7 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import Pair
 from specchat.engine.api import Count, Failed
+from specchat.engine.options import NOTHING_WRITTEN, Written
 from specchat.engine.port import EnginePort
 from specchat.tui.engine_events import EngineEvents, Update
 from specchat.tui.launch import Launch
@@ -95,7 +96,8 @@ class Session(SessionState):
         if refusal := self.refusal(turn.content):
             return refusal
         self.prefill = self.next_prefill or (turn.reply.prefill if turn.reply else "")
-        self._answer(turn, fresh_seed=True)
+        begun = turn.reply.begun if turn.reply and not self.prefill else NOTHING_WRITTEN
+        self._answer(turn, begun=begun, fresh_seed=True)
         return ""
 
     def go_on(self) -> str:
@@ -108,8 +110,7 @@ class Session(SessionState):
             return "the last reply came to its end; write what you want next"
         if refusal := self.refusal(turn.content):
             return refusal
-        self.prefill = reply.raw.rstrip(" ")  # a token is a space and its word
-        self._answer(turn)
+        self._answer(turn, begun=reply.written)
         return ""
 
     def stop(self) -> str:
@@ -124,10 +125,11 @@ class Session(SessionState):
         self.replies.stop(running)
         return ""
 
-    def _answer(self, turn: Turn, *, fresh_seed: bool = False) -> None:
+    def _answer(self, turn: Turn, *, begun: Written = NOTHING_WRITTEN, fresh_seed: bool = False) -> None:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
         reply = Reply(next(self._ids), self.loaded.name, settings.sampling_with(None), settings.speculation)
-        reply.prefill, self.prefill = self.next_prefill, ""
+        reply.begun = begun
+        reply.prefill, self.prefill = "" if begun.text else self.next_prefill, ""
         running = self.replies.add(self.conversation, turn, reply, settings.limits)
         if self.loaded.info is not None:
             self.ask(running)

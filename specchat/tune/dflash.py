@@ -42,7 +42,7 @@ def read_layers(layers: int) -> tuple[int, ...]:
 def mask_token(target: Checkpoint) -> int:
     """A token that no text has: the last without a name, or that was added and ends nothing; the last if none is so."""
     c, tokenizer = target.config, target.tokenizer()
-    named = set(tokenizer.backend.get_vocab().values()) - set(tokenizer.backend.get_added_tokens_decoder())
+    named = set(tokenizer.vocabulary.values()) - set(tokenizer.added)
     return max(set(range(c.vocab)) - named - c.eos - tokenizer.eos, default=c.vocab - 1)
 
 

@@ -194,14 +194,47 @@ def test_an_empty_conversation_is_counted() -> None:
     assert result.notes == ("left out: empty chats (1)",)
 
 
+ODD: list[Any] = [5, {"mapping": []}, {"mapping": {"q": 7}}]
+
+
 @pytest.mark.parametrize(
-    ("bad", "words"), [(5, r"\[1\]: this is no conv"), ({"mapping": []}, r"\[1\]: this is no conv")]
+    ("bad", "words"), zip(ODD, ["this is no conv", "this is no conv", r"\.q: this is no message"], strict=True)
 )
-def test_something_else_is_refused_with_its_place(bad: Any, words: str) -> None:
-    with pytest.raises(ChatFileError, match=words):
-        read(BRANCHED, bad)
-    with pytest.raises(ChatFileError, match=r"\[0\]\.mapping\.q: this is no message"):
-        read({"mapping": {"q": 7}})
+def test_a_file_of_something_else_is_refused_with_its_place(store: Store, tmp_path: Path, bad: Any, words: str) -> None:
+    (tmp_path / "conversations.json").write_text(json.dumps([bad]))
+    for path in (tmp_path / "conversations.json", zipped(tmp_path / "export.zip", conversations=json.dumps([bad]))):
+        with pytest.raises(ChatFileError, match=rf"\[0\].*{words}"):
+            import_file(store, path)
+
+
+@pytest.mark.parametrize("bad", ODD)
+def test_an_odd_conversation_keeps_no_other_out(store: Store, tmp_path: Path, bad: Any) -> None:
+    parts = {"conversations-000": json.dumps([bad]), "conversations-001": json.dumps([bad, BRANCHED])}
+    imported = import_file(store, zipped(tmp_path / "export.zip", **parts))
+    assert len(imported.keys) == 1
+    assert imported.notes == ("left out: unusable chats (2)",)
+
+
+@pytest.mark.parametrize("title", [None, "", "  "])
+def test_an_untitled_chat_gets_a_title_also_when_it_is_here(store: Store, tmp_path: Path, title: str | None) -> None:
+    nodes = [node("root", None), node("a", "root", "user", "Can you explain tides to me?"), node("b", "a", "assistant")]
+    (tmp_path / "c.json").write_text(json.dumps([conversation(*nodes, current="b", title=title)]))
+    (known,), _ = read_chats(tmp_path / "c.json")
+    key, done = store.insert(known.row, known.messages, {})  # as it was imported before
+    assert store.saved(done)
+    assert import_file(store, tmp_path / "c.json").known == 1
+    assert [(entry.key, entry.title) for entry in store.chats()] == [(key, "Explain tides to me?")]
+    assert [hit.chat for hit in store.search("tides")] == [key, key]
+
+
+def test_a_title_that_was_given_meanwhile_stays(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(
+        json.dumps([conversation(node("a", None, "user", "Tides?"), current="a", title="")])
+    )
+    (key,) = import_file(store, tmp_path / "c.json").keys
+    store.saved(store.rename(key, "Mine"))
+    import_file(store, tmp_path / "c.json")
+    assert [entry.title for entry in store.chats()] == ["Mine"]
 
 
 def test_very_deep_chats_are_read() -> None:
@@ -221,13 +254,14 @@ def test_a_message_of_a_long_chat_without_an_id_costs_no_more(monkeypatch: pytes
     assert sum(hashed) < 100 * len(nodes)
 
 
-def test_branches_that_repeat_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chat_whose_branches_repeat_too_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chatgpt, "_MOST", 1000)
     nodes = [node("0", None, "assistant", "x" * 20)]
     for n in range(1, 20):
         nodes += [node(str(n), str(n - 1), "assistant", "x" * 20), node(f"u{n}", str(n - 1), "user", "hi")]
-    with pytest.raises(ChatFileError, match="repeat more text"):
-        read(conversation(*nodes, current="19"))
+    result = read(conversation(*nodes, current="19"), BRANCHED)
+    assert len(result.chats) == 1
+    assert "repeat more text" in result.problem
 
 
 def zipped(path: Path, **files: str) -> Path:

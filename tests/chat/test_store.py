@@ -15,6 +15,7 @@ import pytest
 
 from specchat.chat import schema, writer
 from specchat.chat.rows import INTERRUPTED
+from specchat.chat.saving import Saving
 from specchat.chat.schema import StoreError
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
@@ -368,14 +369,28 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     other.execute("BEGIN IMMEDIATE")
     chat = Conversation()
     assert not store.add_turn(chat, chat.ask("hello"), {})
+    assert "locked by another program" in store.delay
+    assert not store.holds(chat.key)
     assert "locked by another program" in store.problem
-    assert store.unsaved == 1
+    assert store.unsaved == 2
     other.execute("ROLLBACK")
     other.close()
     flush(store)
     assert store.problem == ""
     assert store.load(chat.key)[0].turns[0].prompt == "hello"
     store.close()
+
+
+def test_a_lock_is_told_while_it_is_waited_for(tmp_path: Path) -> None:
+    store, other = Store(tmp_path / "chats.db"), sqlite3.connect(tmp_path / "chats.db", isolation_level=None)
+    flush(store)
+    other.execute("BEGIN IMMEDIATE")
+    chat = Conversation()
+    saving = Saving(store, lambda _: {})
+    assert "locked by another program" in saving.asked(chat, chat.ask("hello"))
+    other.close()
+    assert store.holds(chat.key)
+    assert (store.problem, store.close()) == ("", True)
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,8 +96,18 @@ def test_other_encodings_are_refused(run: Run, engines: list[FakeEngine]) -> Non
 def test_json_is_one_object_with_the_fields_names(run: Run) -> None:
     result = run("ask", "--json", "--seed", "7", "--strategy", "lookup", "hello")
     answer = json.loads(result.stdout)
-    assert set(answer) == {"text", "token_ids", "finish_reason", "pair", "strategy", "seed", "chat", "stats"}
-    assert answer["text"] == REPLIES[0]
+    assert set(answer) == {
+        "text",
+        "reasoning",
+        "token_ids",
+        "finish_reason",
+        "pair",
+        "strategy",
+        "seed",
+        "chat",
+        "stats",
+    }
+    assert (answer["text"], answer["reasoning"]) == (REPLIES[0], None)
     assert (answer["finish_reason"], answer["pair"]) == ("stop", "demo")
     assert (answer["strategy"], answer["seed"]) == ("lookup", 7)
     assert len(answer["token_ids"]) == answer["stats"]["completion_tokens"] > 0
@@ -354,6 +364,16 @@ def test_a_reply_cut_by_the_context_is_told(run: Run, monkeypatch: pytest.Monkey
     result = run("ask", "hello")
     assert (result.exit_code, result.stdout) == (0, "One.\n")
     assert "The context is full" in result.stderr
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_line_ends_of_other_systems_are_newlines(run: Run, engines: list[FakeEngine], tmp_path: Path, end: str) -> None:
+    (tmp_path / "a.txt").write_bytes(f"three{end}four{end}".encode())
+    run("ask", "--file", str(tmp_path / "a.txt"), input=f"one{end}two{end}".encode())
+    content = asked(engines).messages[-1].content
+    assert "\r" not in content
+    assert "one\ntwo\n\n" in content
+    assert "three\nfour\n" in content
 
 
 def test_more_than_any_model_reads_is_refused_at_once(run: Run, engines: list[FakeEngine]) -> None:

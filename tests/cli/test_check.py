@@ -3,7 +3,6 @@
 import re
 import signal
 from collections.abc import Iterator, Sequence
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -52,7 +51,7 @@ def test_what_was_not_checked_is_said(
             yield result
 
     monkeypatch.setattr(check, "run", interrupted)
-    monkeypatch.setattr(check, "MAX_TOKENS", 12)
+    monkeypatch.setattr(check, "QUICK_TOKENS", 12)
     result = run("check", *folders, "--prompts", prompts)
     assert result.exit_code == ExitCode.INTERRUPTED
     assert result.stdout.splitlines()[-2:] == [
@@ -62,21 +61,20 @@ def test_what_was_not_checked_is_said(
 
 
 def test_every_prompt_is_reported(run: Run, folders: list[str], prompts: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "MAX_TOKENS", 12)
+    monkeypatch.setattr(check, "QUICK_TOKENS", 12)
     result = run("check", *folders, "--prompts", prompts)
     assert result.exit_code == 0, result.output
     drafting = [name for name in STRATEGIES if name != "plain" and name not in HEADED]
-    printed = result.stdout.splitlines()
-    laws = list(product(("ratio", "block"), drafting))
-    lines, last, of_laws = printed[: -len(laws) - 1], printed[-len(laws) - 1], printed[-len(laws) :]
+    *lines, last, by_ratio, by_block, advice = result.stdout.splitlines()
     assert [re.sub(r"\d+ replies", "N replies", line) for line in lines] == [
         "hi  identical: yes  (N replies)",
         "81  identical: yes  (N replies)",
     ]
     same, of = map(int, re.findall(r"\d+", last))
-    assert same == of >= 2 * 3 * 7
-    for line, (acceptance, strategy) in zip(of_laws, laws, strict=True):
-        assert line.startswith(f"{acceptance}, {strategy}  the target's law: yes  (20 replies, chi-square ")
+    assert same == of == 2 * (2 * len(drafting) + 1)
+    for line, acceptance in ((by_ratio, "ratio"), (by_block, "block")):
+        assert line.startswith(f"{acceptance}, draft  the target's law: yes  (20 replies, chi-square ")
+    assert advice.startswith("There is nothing to do: drafting does not change the text here; specchat check --full")
     assert result.stderr == ""
 
 
@@ -99,6 +97,7 @@ def test_a_difference_is_told_and_has_its_own_code(
         "  swift x4, greedy, second turn: first difference at token 3, margin 0.00125",
         "3 of 4 replies are identical to plain decoding's.",
     ]
+    assert result.stdout.splitlines()[-1].startswith("Do not use swift with this pair until that is mended")
 
 
 def test_a_law_that_is_not_followed_has_the_same_code(
@@ -109,7 +108,10 @@ def test_a_law_that_is_not_followed_has_the_same_code(
     result = run("check", *folders, "--prompts", prompts)
     assert result.exit_code == ExitCode.DIFFERENT
     line = "block, draft  the target's law: no  (9 replies, chi-square 60.0, of chance at most 50.0)"
-    assert result.stdout.splitlines()[-1] == line
+    assert result.stdout.splitlines()[-2:] == [
+        line,
+        "Leave acceptance at coupled with this pair until that is mended, and report the lines above.",
+    ]
 
 
 def test_the_limit_spreads_over_the_file(
@@ -132,7 +134,7 @@ def test_the_limit_spreads_over_the_file(
 def test_prompts_that_do_not_fit_are_left_out(
     run: Run, folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "MAX_TOKENS", 4)
+    monkeypatch.setattr(check, "QUICK_TOKENS", 4)
     path = tmp_path / "prompts.jsonl"
     path.write_text(f'{{"id": "long", "turns": ["{"x" * 5000}"]}}\n{{"id": "short", "turns": ["hi"]}}\n')
     result = run("check", *folders, "--prompts", str(path))

@@ -3,18 +3,20 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from specchat.attachments import Attachment
+from specchat.chat import schema
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.cli.exit_codes import ExitCode
-from specchat.engine.api import Generate, Load
+from specchat.engine.api import Generate, Load, Request
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message
 from tests.chat.conftest import a_chat, save
@@ -127,8 +129,25 @@ def test_a_pair_that_is_gone_gives_way_to_the_default(run: Run, home: Path, engi
     store = opened(home)
     store.add_turn(chat := Conversation(), chat.ask("hi"), {"pair": "gone"})
     store.close()
-    assert run("ask", "--continue", "more").exit_code == 0
-    assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"]
+    for arguments, input in ((("ask", "--continue", "more"), None), (("--plain", "--continue"), "more\n")):
+        result = run(*arguments, input=input)
+        assert result.exit_code == 0
+        assert "This chat's pair gone is not loaded: it is not in models.toml any more. demo answers;" in result.stderr
+        store = opened(home)
+        store.save_view(chat, {"pair": "gone"})
+        store.close()
+    assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"] * 2
+
+
+def test_a_chat_with_a_folder_of_weights_says_that_another_model_goes_on(
+    run: Run, engine: FakeEngine, tmp_path: Path
+) -> None:
+    run("ask", "--save", "--target", str(tmp_path), "hi")
+    assert "--target named its model" in run("ask", "--continue", "more").stderr
+    assert run("ask", "--continue", "--target", str(tmp_path), "more").stderr == ""
+    assert run("ask", "--continue", "--pair", "demo", "more").stderr == run("ask", "--continue", "more").stderr == ""
+    names = [request.pair.id for request in engine.requests if isinstance(request, Load)]
+    assert names == ["local", "demo", "local", "demo", "demo"]
 
 
 @pytest.mark.parametrize(
@@ -179,6 +198,67 @@ def test_arguments_of_another_encoding_are_kept_readable(run: Run, home: Path, e
     run("ask", "--save", "na\udcefve")
     assert len(generated(engine)) == 1
     assert chats(home)[0].turns[0].prompt == "na\ufffdve"
+
+
+@pytest.fixture
+def refusing(home: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
+    """The chats, with one in them, are locked by another program once the engine loads."""
+    monkeypatch.setattr(schema, "BUSY_S", 0.5)
+    store = opened(home)
+    save(store, a_chat())
+    store.close()
+    other = sqlite3.connect(home / "data" / "chats.db", isolation_level=None, check_same_thread=False)
+    send = engine.send
+
+    def locked(request: Request) -> None:
+        if isinstance(request, Load):
+            other.execute("BEGIN IMMEDIATE")
+        send(request)
+
+    monkeypatch.setattr(engine, "send", locked)
+    yield engine
+    other.close()
+
+
+@pytest.mark.usefixtures("refusing")
+@pytest.mark.parametrize("arguments", [("ask", "--save"), ("ask", "--continue"), ("ask", "--chat", "1"), ("--plain",)])
+def test_what_the_database_did_not_take_is_told_by_code_and_json(run: Run, arguments: tuple[str, ...]) -> None:
+    asks = arguments[0] == "ask"
+    result = run(*arguments, *(("--json", "hi") if asks else ()), input=None if asks else "hi\n")
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "could not be saved. The chats are locked by another program." in result.stderr
+    assert "slow" not in result.stderr
+    if asks:
+        found = json.loads(result.stdout)
+        assert (found["text"], found["chat"]) == ("One.", None)
+
+
+@pytest.mark.usefixtures("refusing")
+def test_another_end_keeps_its_code_where_nothing_was_saved(run: Run, engine: FakeEngine) -> None:
+    engine.fail_reply("memory", "Memory ran out.")
+    result = run("ask", "--save", "hi")
+    assert result.exit_code == ExitCode.MEMORY
+    assert "could not be saved" in result.stderr
+
+
+def damage(path: Path) -> None:
+    """Break the first pages of a database behind its head."""
+    data = bytearray(path.read_bytes())
+    pages = slice(4096 * 2, 4096 * 6)
+    data[pages] = bytes(at * 7 % 256 for at in range(len(data))[pages])
+    path.write_bytes(data)
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_damaged_database_is_told_by_what_reads_and_what_writes(run: Run, home: Path) -> None:
+    run("ask", "--save", "hi")
+    damage(home / "data" / "chats.db")
+    result = run("ask", "--save", "--json", "hi")
+    assert (result.exit_code, json.loads(result.stdout)["chat"]) == (ExitCode.UNUSABLE, None)
+    listed = run("chats", "list")
+    assert listed.exit_code == ExitCode.UNUSABLE
+    assert listed.stderr.startswith("Error: The chats' file is damaged")
+    assert "could not be saved" not in listed.stderr
 
 
 def test_a_chat_by_lines_is_kept(run: Run, home: Path, engine: FakeEngine) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -260,3 +261,13 @@ def test_mistakes_and_failures_leave_the_chat_open() -> None:
     terminal.until(b"Once there was a fox.\r\n")
     terminal.type(b"/quit\n")
     assert terminal.end() == 0
+
+
+@pytest.mark.parametrize(("strategy", "told"), [("draft", 1), ("lookup", 0)])
+def test_a_draft_that_is_too_short_for_a_chat_is_told_once(
+    run: Run, engine: FakeEngine, strategy: str, told: int
+) -> None:
+    engine.info = replace(fake.INFO, draft_context=2)
+    words = "The draft model holds 2 tokens: in a longer chat it drafts nothing.\n"
+    assert run("--plain", "--strategy", strategy, input="a b c\nd\n").stderr == words * told
+    assert run("ask", "--strategy", strategy, "a b c").stderr == words * told

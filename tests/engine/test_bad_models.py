@@ -72,14 +72,11 @@ def integers(folder: Path) -> None:
 
 
 def missing_shard(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    named_shards({"model.norm.weight": "model-00001-of-00002.safetensors"})(folder)
 
 
 def escaping_shard(folder: Path) -> None:
-    index = {"weight_map": {"model.norm.weight": "../model.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    named_shards({"model.norm.weight": "../model.safetensors"})(folder)
 
 
 def config_text(text: str) -> Callable[[Path], object]:
@@ -112,7 +109,11 @@ def weight(name: str, value: float) -> Callable[[Path], None]:
 
 
 def named_shards(map_: object) -> Callable[[Path], object]:
-    return lambda folder: (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": map_}))
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "part.safetensors")
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": map_}))
+
+    return change
 
 
 def other_kind(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
@@ -150,7 +151,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "template is a number": (tokenizer_settings(chat_template=5), "tokenizer_config.json: chat_template is neither"),
     "rope is a list": (lambda f: edit(f, rope_scaling=["linear"]), "config.json: rope_scaling is ['linear'], not"),
-    "kind of rope is a list": (rope(rope_type=["linear"]), "rope scaling ['linear'] is not supported"),
+    "kind of rope is a list": (rope(rope_type=["linear"]), "rope_type is ['linear'], not a text"),
     "rope factor missing": (rope(rope_type="linear"), "config.json: key 'factor' is missing"),
     "rope factor is a text": (rope(rope_type="linear", factor="8"), "config.json: factor is '8', not a positive"),
     "rope factor is no number": (rope(rope_type="yarn", factor=float("nan")), "config.json: factor is nan, not a"),
@@ -200,7 +201,6 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "value wrong": (lambda f: edit(f, num_hidden_layers="four"), "num_hidden_layers"),
     "heads do not divide": (lambda f: edit(f, num_key_value_heads=3), "multiple"),
     "other architecture": (lambda f: edit(f, model_type="gpt9"), "'gpt9'"),
-    "other activation": (lambda f: edit(f, hidden_act="gelu"), "'gelu'"),
     "unknown rope": (lambda f: edit(f, rope_scaling={"rope_type": "longrope"}), "'longrope'"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "holds no model.safetensors"),
     "pickled weights": (pickled, "pytorch_model.bin holds pickled weights"),
@@ -209,6 +209,10 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "tensor missing": (no_norm, "model.norm.weight is missing"),
     "shape wrong": (lambda f: edit(f, intermediate_size=113), "has shape [112, 64]"),
     "quantised": (integers, "quantised in a way that specchat does not know"),
+    "no index": (
+        lambda f: (f / "model.safetensors").rename(f / "model-00001-of-00001.safetensors"),
+        "holds neither model.safetensors nor model.safetensors.index.json",
+    ),
     "shard missing": (missing_shard, "model-00001-of-00002.safetensors is named"),
     "shard outside the folder": (escaping_shard, "names '../model.safetensors', which is no file beside it"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "tokenizer.json is missing"),
@@ -217,12 +221,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: (f / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{% for %}"})),
         "chat template does not parse",
     ),
-    "vocabulary too small": (lambda f: shrink_vocabulary(f), "the tokenizer has 260 tokens, the model only 200"),
 }
-
-
-def shrink_vocabulary(folder: Path) -> None:
-    checkpoint(folder, vocab_size=200)
 
 
 FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
@@ -238,6 +237,8 @@ KINDS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", FILES)
 def test_only_regular_files_are_read(name: str, kind: str, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model")
+    if name.endswith("index.json"):  # which is not looked at beside one whole file
+        (folder / "model.safetensors").unlink()
     other_kind(name, KINDS[kind])(folder)
     assert f"{folder / name} is not a regular file" in refusal(pair(folder))
 
@@ -309,13 +310,6 @@ def test_a_draft_that_lacks_rows_of_the_target_is_fed_others(tmp_path: Path) -> 
         assert drafted.token_ids == alone.token_ids
         padding += sum(token >= 260 for token in alone.token_ids)
     assert padding > 10
-
-
-def test_a_draft_smaller_than_its_own_tokenizer_is_refused(tmp_path: Path) -> None:
-    target = checkpoint(tmp_path / "target")
-    draft = checkpoint(tmp_path / "draft", vocab_size=250)
-    message = refusal(pair(target, draft))
-    assert f"{draft}: the tokenizer has 260 tokens, the model only 250 (vocab_size in config.json)" in message
 
 
 def test_the_two_published_tokenizers_of_512_pieces_are_told_apart(shared_data: Path, tmp_path: Path) -> None:

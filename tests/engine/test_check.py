@@ -20,12 +20,13 @@ from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 
 DRAFTING = set(STRATEGIES) - {"plain"}
-PROMPTS = [CheckPrompt("a", (Message("user", "abcabcabc"),))]
+PROMPTS = [CheckPrompt(name, (Message("user", "abcabcabc"),)) for name in "abc"]
+"""One for each of the samplings."""
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "MAX_TOKENS", 24)
+    monkeypatch.setattr(check, "QUICK_TOKENS", 24)
     monkeypatch.setattr(check_ratio, "MOST_REPLIES", 400)
     monkeypatch.setattr(check_ratio, "FEWEST_REPLIES", 400)
 
@@ -155,3 +156,18 @@ def test_chance_stays_below_the_bound_and_the_impossible_above() -> None:
 
 def test_a_check_can_be_stopped(session: Session) -> None:
     assert list(check_ratio.run(session, lambda *told: told[-1] < 3)) == []
+
+
+def test_a_quick_check_takes_no_more_prompts_than_there_is_time_for(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "perf_counter", iter(range(0, 1000, 4)).__next__)
+    prompts = [CheckPrompt(str(n), (Message("user", "abc"),)) for n in range(9)]
+    found = list(check.run(session, prompts, full=False))
+    assert {result.prompt for result in found} == {"0", "1", "2", "3", "4"}
+    assert {result.sampling for result in found} == set(check.QUICK_SAMPLINGS)
+    assert {result.strategy for result in found} == {"plain", *DRAFTING}
+    assert [(law.acceptance, law.strategy) for law in check_ratio.run(session, lambda *_: True, full=False)] == [
+        ("ratio", "draft"),
+        ("block", "draft"),
+    ]

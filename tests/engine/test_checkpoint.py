@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 from specchat.engine.loading import load
 from specchat.engine.model import files
@@ -16,6 +17,7 @@ from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
 from specchat.engine.model.rows import half_works
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import compute_dtype
+from specchat.models.about import about_folder
 from tests.engine.tiny import FAMILY, checkpoint, on_cpu, perturbed
 
 
@@ -87,3 +89,16 @@ def test_the_table_of_names_is_what_a_checkpoint_holds(family: str, tmp_path: Pa
     stored = load_file(tmp_path / "model.safetensors")
     assert named == {name: tuple(tensor.shape) for name, tensor in stored.items()}
     assert len(block(c).norms) == (4 if family == "qwen3" else 2)
+
+
+@pytest.mark.parametrize("index", ["{", '{"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}'])
+@pytest.mark.parametrize("parts", [0, 1])
+def test_one_file_goes_before_what_an_index_says(index: str, parts: int, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m")
+    (folder / "model.safetensors.index.json").write_text(index)
+    for part in range(parts):
+        (folder / f"model-0000{part + 1}-of-00002.safetensors").write_bytes(b"stale")
+    AutoModelForCausalLM.from_pretrained(folder)
+    assert Checkpoint.open(folder).shards == (folder / "model.safetensors",)
+    about = about_folder(folder, "x")
+    assert (about.size, about.why_not) == ((folder / "model.safetensors").stat().st_size, "")

@@ -13,6 +13,7 @@ from specchat.engine.model import layers
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Decoder, Skip
 from specchat.engine.model.layers import blocks, scripted
+from specchat.engine.model.plan import context_of
 from specchat.engine.model.rows import Half, HalfThreaded, fits_half, half_works, row_invariant
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint
 
@@ -44,6 +45,27 @@ def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
     mine, theirs = whole(Decoder(Checkpoint.open(folder)), ids), reference(folder, ids)
     assert theirs.std() > 0.3  # lively logits, or agreement would mean nothing
     torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
+
+
+LONGER = {
+    "yarn": ({"factor": 4.0, "original_max_position_embeddings": 64}, 256, 256),
+    "linear": ({"factor": 4.0}, 64, 256),
+    "llama3": (FAMILY["llama-llama3"]["rope_scaling"], 64, 512),
+}
+"""Scalings of a model of 64 positions, what it holds by itself, and what where it is asked for."""
+
+
+@pytest.mark.parametrize("kind", LONGER)
+def test_scaled_positions_reach_beyond_the_original_ones_as_in_transformers(kind: str, tmp_path: Path) -> None:
+    scaling, usual, longest = LONGER[kind]
+    rope = scaling | {"rope_type": kind}
+    folder = checkpoint(tmp_path / "m", seed=3, max_position_embeddings=64, rope_scaling=rope)
+    found = Checkpoint.open(folder)
+    assert (context_of(found.config, None), context_of(found.config, 9999)) == (usual, longest)
+    decoder = Decoder(found, context_of(found.config, 200))
+    ids = tokens(decoder.context)
+    assert len(ids) == 200
+    torch.testing.assert_close(whole(decoder, ids), reference(folder, ids), atol=2e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["stories260K", "stories260K-q8"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from torch import Tensor
@@ -17,14 +18,14 @@ from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_plainly
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.options import Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session, source
 from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.tally import Tally
 from tests.engine.test_lossless import HEADLESS, Script, finished, shown
-from tests.engine.tiny import byte_fallback, checkpoint
+from tests.engine.tiny import byte_fallback, checkpoint, on_cpu
 
 STORY = (Message("user", "Tell me a story about a fox and a lamp."),)
 OPENING = "Once there was a crab who"
@@ -83,11 +84,12 @@ def falling_back(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 def test_bytes_that_are_no_text_do_not_end_a_reply(falling_back: Session) -> None:
+    replies = []
     for seed in range(10):
         request = Generate(1, STORY, Sampling(seed=seed, temperature=10.0), Limits(40))
-        events = list(falling_back.generate(request))
+        replies.append(events := list(falling_back.generate(request)))
         assert finished(events).text == shown(events)
-        assert "\ufffd" in shown(events)
+    assert sum("\ufffd" in shown(events) for events in replies) > 5
 
 
 def test_a_prompt_that_ends_in_bytes_leaves_none_of_them_in_the_reply(falling_back: Session) -> None:
@@ -323,3 +325,42 @@ def test_a_slow_model_is_measured_for_a_second_only(monkeypatch: pytest.MonkeyPa
     assert deadline.poll() is None
     now[0] = measure.BUDGET_S + 0.1
     assert isinstance(deadline.poll(), Cancel)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=3, temperature=0.9, repetition_penalty=1.1)])
+@pytest.mark.parametrize("strategy", ["plain", "auto", "draft", "lookup"])
+def test_a_reply_that_goes_on_from_its_tokens_says_what_it_would_have_said(
+    demo: Session, strategy: str, sampling: Sampling
+) -> None:
+    request = Generate(1, STORY, sampling, Limits(60), Speculation.of(strategy))
+    whole = finished(list(demo.generate(request)))
+    for length in (1, 7, 30):
+        cut = finished(list(demo.generate(replace(request, limits=Limits(length)))))
+        rest = replace(request, limits=Limits(60 - length), begun=cut.written)
+        assert demo.count(Count(1, STORY)).tokens + length == started(list(demo.generate(rest))).prompt_tokens
+        on = finished(list(demo.generate(rest)))
+        assert (*cut.token_ids, *on.token_ids) == whole.token_ids
+        assert on.text == whole.text
+
+
+def test_tokens_that_do_not_say_what_the_text_does_are_another_models(demo: Session) -> None:
+    whole = finished(list(demo.generate(Generate(1, STORY, limits=Limits(20)))))
+    for tokens in ((1, 2, 3), (10**6,), (-1,), whole.token_ids[:-1]):
+        begun = Written(whole.text, token_ids=tokens)
+        prompt = demo.tokenizer.prompt(STORY, begun=Written(whole.text))
+        assert started(list(demo.generate(Generate(1, STORY, begun=begun)))).prompt_tokens == len(prompt)
+
+
+def test_a_draft_of_a_shorter_context_drafts_until_its_end_and_is_told_of(tmp_path: Path) -> None:
+    target = checkpoint(tmp_path / "target", tie_word_embeddings=False)
+    draft = checkpoint(tmp_path / "draft", tie_word_embeddings=False, max_position_embeddings=64)
+    session = load(PairSpec("p", "P", on_cpu(target), on_cpu(draft)), lambda _: None)
+    assert session.info.draft_context == 64
+    request = Generate(1, (Message("user", "x" * 30),), Sampling(), Limits(60), Speculation("draft", 4))
+    steps = [event for event in session.generate(request) if isinstance(event, Step)]
+    beyond = [step for step in steps if step.context_used - step.emitted >= 64]
+    assert beyond
+    assert not any(step.drafted for step in beyond)
+    assert any(step.drafted for step in steps)
+    assert session.info.undrafted("draft", steps[-1].context_used).startswith("the draft model holds 64 tokens")
+    assert session.info.undrafted("draft", 63) == session.info.undrafted("plain", 99) == ""

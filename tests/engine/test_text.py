@@ -11,9 +11,10 @@ from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
 from specchat.engine.api import Piece
-from specchat.engine.model.template import compile_template, render
+from specchat.engine.model.template import TemplateSource, compile_template, render
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message
+from specchat.engine.reply_spans import ReplySpans
 from specchat.engine.reply_text import ReplyText
 from tests.engine import tiny
 from tests.engine.tiny import checkpoint
@@ -31,11 +32,16 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer.read(checkpoint(tmp_path_factory.mktemp("model") / "m", num_hidden_layers=1))
 
 
+def reply_text(tokenizer: Tokenizer, stop: tuple[str, ...] = ()) -> ReplyText:
+    """Collects an answer."""
+    return ReplyText(ReplySpans(tokenizer.stream(), tokenizer.reply_marks, tokenizer.format, "answer"), stop)
+
+
 def pushed(
     tokenizer: Tokenizer, text: str, stop: tuple[str, ...] = (), every: int = 1
 ) -> tuple[list[Piece], ReplyText]:
     """Bytes of `text` as tokens, source i % 3, taken every so many tokens."""
-    out = ReplyText(tokenizer.stream(), stop)
+    out = reply_text(tokenizer, stop)
     pieces: list[Piece] = []
     for i, token in enumerate(tokenizer.backend.encode(text, add_special_tokens=False).ids):
         done = out.push(token, ("draft", "target", "bonus")[i % 3])
@@ -89,11 +95,13 @@ def test_stop_strings_never_show(tokenizer: Tokenizer, text: str, stops: list[st
     assert out.text == expected
 
 
-def test_a_character_cut_short_shows_as_replacement(tokenizer: Tokenizer) -> None:
-    out = ReplyText(tokenizer.stream(), ())
-    out.push(tokenizer.backend.encode("é").ids[0], "plain")
-    assert out.take() == ()
-    assert out.finish() == (Piece("\ufffd", "plain"),)
+def test_a_character_cut_short_is_left_out(tokenizer: Tokenizer) -> None:
+    out = reply_text(tokenizer)
+    for token in tokenizer.backend.encode("aé").ids[:2]:
+        out.push(token, "plain")
+    assert out.take() == (Piece("a", "plain"),)
+    assert out.finish() == ()
+    assert out.text == "a"
 
 
 def test_special_tokens_in_a_message_are_text(tokenizer: Tokenizer) -> None:
@@ -111,13 +119,13 @@ def test_a_prefill_is_read_as_the_reply_it_begins(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(begun).endswith("Well <\u200b|end|> é")
 
 
-def test_chat_and_prefill_are_encoded_as_one_text(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chat_and_prefill_are_encoded_as_one_text() -> None:
     """A newline that ends the template and one that begins the prefill may be one token."""
-    monkeypatch.setattr(tokenizer, "template", compile_template('{{ messages[0].content + "\\n" }}', "here"))
     merging = tiny.tokenizer()
     merging.add_tokens(["\n\n"])
-    monkeypatch.setattr(tokenizer, "backend", merging)
-    assert tokenizer.prompt([Message("user", "a")], "\nb")[1] == merging.token_to_id("\n\n")
+    every = '{% for m in messages %}{{ m.content + "\\n" }}{% endfor %}'
+    made = Tokenizer(merging, Path("here"), {}, TemplateSource(every, Path("here")))
+    assert made.prompt([Message("user", "a")], "\nb")[1] == merging.token_to_id("\n\n")
 
 
 def test_without_a_template_a_prefill_follows_the_text(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,12 +175,14 @@ def spelt(tokenizer: Tokenizer, data: bytes) -> str:
     ("data", "shown"),
     [
         ("é👨‍👩‍👧한\n".encode(), "é👨‍👩‍👧한\n"),
-        (b"\n\xff", "\n\ufffd"),
-        (b"\n\xf0\x9f\n", "\n\ufffd\ufffd\ufffd"),
-        (b"x" + b"\xff" * 40, "x" + "\ufffd" * 40),
+        (b"\n\xff", "\n"),
+        (b"\n\xf0\x9f\x98", "\n"),
+        (b"x" + b"\xff" * 40, "x" + "\ufffd" * 32),
     ],
 )
-def test_bytes_that_are_no_characters_show_as_replacement(falling_back: Tokenizer, data: bytes, shown: str) -> None:
+def test_bytes_that_are_no_characters_show_as_replacement_but_at_the_end(
+    falling_back: Tokenizer, data: bytes, shown: str
+) -> None:
     assert spelt(falling_back, data) == shown
 
 
@@ -206,12 +216,12 @@ def test_what_users_type_never_becomes_a_marker(tmp_path: Path) -> None:
     assert {tokenizer.backend.token_to_id(word) for word in ("hello", "\n\n", "--------")} <= set(words)
 
 
-def test_the_models_own_reasoning_marks_stay(tmp_path: Path) -> None:
+def test_marks_in_a_reply_without_reasoning_are_text_in_the_next_prompt(tmp_path: Path) -> None:
     tokenizer = reasoning_tokenizer(tmp_path / "m")
     think, end = (tokenizer.backend.token_to_id(t) for t in ("<think>", "<|end|>"))
-    chat = [Message("user", "a"), Message("assistant", "<think>b</think>c<|end|>"), Message("user", "d")]
+    chat = [Message("user", "a"), Message("assistant", "c<think>b</think><|end|>"), Message("user", "d")]
     tokens = tokenizer.prompt(chat, "<think>")
-    assert [tokens.count(think), tokens[-1]] == [2, think]
+    assert tokens.count(think) == 0
     assert tokens.count(end) == len(chat)
 
 

@@ -4,16 +4,22 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from specchat.cli.root import specchat
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
+from specchat.engine.gguf.export import export
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import Decoder
+from tests.engine.tiny import checkpoint
+from tests.gguf.conftest import byte_tokenizer, pair
 from tests.hub.server import loopback_hub, of_folder
 
 pytestmark = pytest.mark.needs_llama
@@ -99,3 +105,21 @@ def test_a_gguf_pair_is_not_converted_again(
     result = CliRunner().invoke(specchat, ["convert", "x", "--to", "gguf", "--models", str(models)])
     assert result.exit_code == 2
     assert "is a GGUF file already" in result.output
+
+
+def test_scaled_positions_reach_beyond_the_original_ones(tmp_path: Path) -> None:
+    scaling = {"rope_type": "linear", "factor": 2.0}
+    folder = checkpoint(tmp_path / "m", backend=byte_tokenizer(), max_position_embeddings=128, rope_scaling=scaling)
+    export(Checkpoint.open(folder), tmp_path / "m.gguf", "f32")
+    spec = pair(tmp_path / "m.gguf")
+    assert load(replace(spec, context=200), lambda _: None).info.context == 200
+    session = load(replace(spec, context=999), lambda _: None)
+    assert session.info.context == 256
+    assert session.info.warning.startswith("context = 999 is more than ")
+    ids = [int(token) for token in torch.randint(0, 256, (250,), generator=torch.Generator().manual_seed(1))]
+    model = session.runner.target.model  # type: ignore[attr-defined]
+    model.write(ids[:-1], 0)
+    ours = Decoder(Checkpoint.open(folder), context=256)
+    ours.forward(ids[:128], 0)
+    expected = ours.logits(ours.forward(ids[128:], 128))[-1]
+    torch.testing.assert_close(model.next_logits(ids[-1], 249), expected, atol=1e-3, rtol=1e-3)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from specchat.engine import measure
 from specchat.engine.errors import EngineError, ModelError
@@ -18,7 +19,7 @@ from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.engine.session import Session
 from tests.engine.test_lossless import SAMPLINGS, finished, reply, shown
-from tests.engine.tiny import checkpoint, on_cpu
+from tests.engine.tiny import VOCAB, checkpoint, on_cpu
 from tests.hf.networks import PLAIN, network, perturbed, saved
 
 DRAFTING = ("auto", "draft", "lookup", "suffix", "ngram", "cascade")
@@ -125,6 +126,52 @@ def test_a_pair_without_backend_goes_to_transformers_where_our_decoder_cannot(fo
     told = loaded(pair(folders[0], backend="native")).info
     assert told.device.startswith("transformers")
     assert told.note.startswith("transformers runs this pair: model_type 'gemma3_text' is not one that specchat's")
+
+
+SCALES = [1.0 + i / 4 for i in range(8)]
+FOREIGN: dict[str, tuple[dict[str, object], str]] = {
+    "activation": ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+    "dynamic": ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope scaling 'dynamic'"),
+    "longrope": (
+        {
+            "rope_scaling": {
+                "rope_type": "longrope",
+                "factor": 4.0,
+                "long_factor": [2 * scale for scale in SCALES],
+                "short_factor": SCALES,
+                "original_max_position_embeddings": 64,
+            }
+        },
+        "rope scaling 'longrope'",
+    ),
+}
+"""Settings of a known family that our decoder lacks, and the words for them."""
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("context", [None, 128])
+def test_settings_that_our_decoder_lacks_go_to_transformers(name: str, context: int | None, tmp_path: Path) -> None:
+    changes, words = FOREIGN[name]
+    folder = checkpoint(tmp_path / "m", seed=3, max_position_embeddings=64, **changes)
+    session = loaded(pair(folder, backend="native", context=context))
+    held = 64 if context is None or name == "activation" else context
+    assert session.info.note.startswith(f"transformers runs this pair: specchat's decoder has no {words}")
+    assert session.info.context == held
+    assert session.info.warning.startswith("context = 128 is more than ") == (context is not None and held == 64)
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    ids = torch.arange(held) * 7 % VOCAB
+    target = session.runner.target.model  # type: ignore[attr-defined]
+    target.write(ids[:-9].tolist(), 0)
+    parts = [target.forward(ids[at:end].tolist(), at) for at, end in ((held - 9, held - 8), (held - 8, held))]
+    with torch.no_grad():
+        theirs = reference(ids[None]).logits[0, -9:]
+    torch.testing.assert_close(torch.cat(parts), theirs, atol=2e-4, rtol=1e-4)
+
+
+def test_a_context_that_our_decoder_cannot_have_is_told(tmp_path: Path) -> None:
+    told = loaded(pair(checkpoint(tmp_path / "m"), backend="native", context=512)).info
+    assert told.context == 256
+    assert told.warning == f"context = 512 is more than {tmp_path}/m can hold: it is run with 256 tokens, its longest."
 
 
 def test_a_checkpoint_of_our_own_is_written_alike_and_drafts(tmp_path: Path) -> None:

@@ -158,9 +158,16 @@ def test_folders_that_are_not_there_or_not_readable_are_told(places: Places, tmp
     [
         (lambda f: (f / "config.json").unlink(), "has no config.json"),
         (lambda f: (f / "config.json").write_text("{"), "cannot be read as JSON"),
-        (lambda f: (f / "model.safetensors").unlink(), "has no safetensors"),
+        (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors, nor an index"),
         (
-            lambda f: (f / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}'),
+            lambda f: (f / "model.safetensors").rename(f / "model-00001-of-00002.safetensors"),
+            "has no model.safetensors, nor an index",
+        ),
+        (
+            lambda f: (
+                (f / "model.safetensors").unlink(),
+                (f / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone.safetensors"}}'),
+            ),
             "has not all weights that its index names",
         ),
     ],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.options import Sampling, Speculation
+from specchat.engine.options import Sampling, Speculation, Written
 from specchat.tui.text.chat_rows import ChatRows, Said
 
 WIDTH = 60
@@ -19,7 +19,7 @@ PART = "Once there was a **small fox** with a `lamp`.\n\n- one\n- two\n\n```pyth
 def add(chat: Conversation, prompt: str, text: str) -> Turn:
     turn = chat.ask(prompt)
     reply = Reply(len(chat.turns), "demo", Sampling(), Speculation.of("draft"), state="finished")
-    reply.restore(text)
+    reply.restore(Written(text))
     chat.answer(turn, reply)
     return turn
 
@@ -32,7 +32,7 @@ def a_chat(turns: int, text: str = PART, name: str = "answer") -> Conversation:
         turn = Turn(f"question {number}.", parent=parent)
         (parent.turns if parent is not None else chat.first).add(turn)
         parent = Reply(number, "demo", Sampling(), Speculation.of("draft"), state="finished")
-        parent.restore(f"{name} {number}.\n\n{text}")
+        parent.restore(Written(f"{name} {number}.\n\n{text}"))
         parent.turn = turn
         turn.replies.add(parent)
     return chat

@@ -201,3 +201,12 @@ def test_advice_follows_a_growing_reply() -> None:
     advice = advisor.diagnose(reply, info, Speculation.of("draft", 5), {}).advice
     assert advice is not None
     assert advice.label == "plain"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "held", "told"), [("draft", 40, True), ("draft", 4000, False), ("lookup", 40, False)]
+)
+def test_a_draft_that_a_chat_is_too_long_for_is_named(strategy: str, held: int, told: bool) -> None:
+    steps = [replace(step_of(0, 0, strategy="plain"), context_used=100 + at) for at in range(8)]
+    found = diagnose(reply_of(steps, Speculation.of(strategy)), draft_context=held)
+    assert found.words.startswith("the draft model holds 40 tokens: in a longer chat it drafts nothing") == told

@@ -12,13 +12,22 @@ from specchat.tui.errands import Errands
 LEFT = """
 import sys
 sys.path.insert(0, sys.argv[1])
+from asyncio import sleep
 from threading import Event
 from conftest import make_app
 from specchat.engine.fake import FakeEngine
 app = make_app(FakeEngine(("No.",)))
 
+begun = Event()
+
+def wait():
+    begun.set()
+    Event().wait()
+
 async def leave(pilot):
-    app.run_worker(Event().wait, thread=True)
+    app.run_worker(wait, thread=True)
+    while not begun.is_set():
+        await sleep(0.01)
     app.exit()
 
 app.run(headless=True, size=(80, 24), auto_pilot=leave)

@@ -8,6 +8,7 @@ from conftest import LAUNCH, ask, loaded, make_app, screen_text
 from textual.pilot import Pilot
 
 from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Written
 from specchat.tui.app import SpecchatApp
 
 REPLY = """Once there was a small **fox** who kept a lamp, and read from `book.txt` (see [here](https://x.y)).
@@ -32,7 +33,7 @@ def light(lamp: Lamp) -> None:
 """
 
 
-THOUGHT = "<think>The user wants a story. It should have a fox.</think>\n\n" + REPLY
+THOUGHT = Written.of([("The user wants a story. It should have a fox.", True), ("\n\n" + REPLY, False)])
 
 LOOKS = {
     "chat": ("ink", (120, 36), ()),

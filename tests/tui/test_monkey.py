@@ -20,6 +20,7 @@ from textual.pilot import Pilot
 from specchat.chat.store import Store
 from specchat.clean import clean
 from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Written
 from specchat.tui.actions.table import ACTIONS, BY_SLASH
 from specchat.tui.app import SpecchatApp
 from specchat.tui.verbs.choosing import use_pair
@@ -37,7 +38,7 @@ REPLIES = (
     "\U0001f468\u200d\U0001f469\u200d\U0001f467 漢字 " * 60,
     "x" * 3000,
     "\n".join(f"line {n} with some words in it, and more of them than fit in one row of a window" for n in range(80)),
-    "<think>\nlet me see\n</think>\n\nSee [a](https://x.y), $x_1$.\n\n$$\nx\n$$\n" * 3,
+    Written.of([("let me see\n", True), ("\n\nSee [a](https://x.y), $x_1$.\n\n$$\nx\n$$\n" * 3, False)]),
 )
 SECONDS = float(os.environ.get("SPECCHAT_MONKEY_SECONDS", "8"))
 SEED = int(os.environ.get("SPECCHAT_MONKEY_SEED", "1"))

@@ -7,7 +7,7 @@ from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_u
 from test_chat import LONG, being_answered, status
 from textual.widgets._toast import Toast
 
-from specchat.engine.fake import FakeEngine
+from specchat.engine.fake import INFO, FakeEngine
 from specchat.tui import notice
 from specchat.tui.verbs.choosing import use_pair
 
@@ -106,3 +106,16 @@ async def test_warnings_at_the_start_fit_the_window(size: tuple[int, int]) -> No
         await loaded(app, pilot)
         await wait_until(pilot, lambda: "0000" in screen_text(app))
         assert [n for n in range(40) if f"{n:04}" not in screen_text(app)] == []
+
+
+async def test_a_draft_that_is_too_short_for_a_chat_is_told_once() -> None:
+    app = make_app(
+        FakeEngine(("One two three.",), info=replace(INFO, draft_context=5)), replace(LAUNCH, strategy="draft")
+    )
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "one two three four five")
+        await wait_until(pilot, lambda: "the draft model holds 5 tokens" in status(app))
+        app.chat.say("")
+        await ask(app, pilot, "more")
+        assert "the draft model holds" not in status(app)

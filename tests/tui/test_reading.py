@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from specchat.attachments import Attachment
 from specchat.chat.tree import Conversation
 from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Written
 from specchat.tui.app import SpecchatApp
 from specchat.tui.editor import EditorError
 from specchat.tui.screens.messages import MessagesScreen
@@ -20,7 +21,7 @@ from specchat.tui.widgets.rows import Hints, Inspector
 STORY = (
     "Once there was a small fox.\n\nShe kept a lamp ([here](https://x.y/z)).\n\n```python\nprint('lamp')\n```\n\nEnd."
 )
-THOUGHT = "<think>\nlet me see\nwell then\n</think>\n\nYes, it is."
+THOUGHT = Written.of([("let me see\nwell then\n", True), ("\n\nYes, it is.", False)])
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ async def test_reading_holds_still_while_a_reply_is_written_and_the_end_follows(
 
 
 async def test_messages_and_code_are_copied() -> None:
-    app = make_app(FakeEngine((f"<think>hm</think>{STORY}",)))
+    app = make_app(FakeEngine((Written.of([("hm", True), (STORY, False)]),)))
     async with app.run_test(size=(120, 40)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "my question")
@@ -168,7 +169,7 @@ async def test_messages_and_code_are_copied() -> None:
         await pilot.press("i", "ctrl+y")
         await wait_until(pilot, lambda: app.clipboard == STORY)
         await app.chat.do("copy-reply-with-reasoning")
-        await wait_until(pilot, lambda: app.clipboard == f"<think>hm</think>{STORY}")
+        await wait_until(pilot, lambda: app.clipboard == f"<think>\nhm\n</think>\n\n{STORY}")
 
 
 async def test_a_selection_is_copied_and_survives_streaming() -> None:
@@ -515,7 +516,7 @@ async def test_every_row_is_as_wide_as_the_transcript() -> None:
         f"$${odd}$$",
     )
     text = "\n\n".join(blocks)
-    app = make_app(FakeEngine((f"<think>{odd}</think>{text}",)))
+    app = make_app(FakeEngine((Written.of([(odd, True), (text, False)]),)))
     async with app.run_test(size=(100, 40)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, odd)

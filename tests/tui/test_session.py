@@ -12,8 +12,8 @@ from specchat.chat.store import Store
 from specchat.chat.turn import Reply
 from specchat.engine.api import Cancel, Change, Count, Failed, Finished, FinishReason, Generate, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import Limits, Message, Sampling, Speculation
-from specchat.engine.pair import StrategyStatus
+from specchat.engine.options import Limits, Message, Sampling, Speculation, Written
+from specchat.engine.pair import NO_SYSTEM_ROLE, StrategyStatus
 from specchat.tui.launch import Launch
 from specchat.tui.screens.about import about
 from specchat.tui.session import Session, Update
@@ -226,6 +226,44 @@ def test_a_prefill_is_used_once_and_comes_back_with_its_prompt() -> None:
     session.poll()
     session.send("next")
     assert session.last_reply.prefill == ""
+
+
+def test_a_reply_that_was_stopped_goes_on_from_its_tokens() -> None:
+    engine, clock = paced()
+    session = ready(engine)
+    session.send("count")
+    clock.now += 0.45
+    session.poll()
+    session.stop()
+    session.poll()
+    first = session.last_reply
+    assert first is not None
+    assert first.reason == "cancelled"
+    assert session.go_on() == ""
+    begun = asked(engine).begun
+    assert (begun.text, begun.token_ids) == (first.text, first.written.token_ids)
+    assert begun.token_ids
+    clock.now += 60
+    session.poll()
+    second = session.last_reply
+    assert second is not None
+    assert second.text.startswith(first.text)
+    assert len(second.text) > len(first.text)
+    session.regenerate()
+    assert asked(engine).begun == begun
+
+
+def test_a_system_prompt_without_a_role_is_told_once() -> None:
+    engine = FakeEngine(info=replace(INFO, system_role=False))
+    session = ready(engine, replace(LAUNCH, system="Be kind."))
+    told: list[Update] = []
+    for prompt in ("one", "two"):
+        session.send(prompt)
+        told += [update for update in session.poll() if update.kind == "told"]
+    assert told == [Update("told", NO_SYSTEM_ROLE)]
+    plain = ready(FakeEngine(info=replace(INFO, system_role=False)))
+    plain.send("one")
+    assert not [update for update in plain.poll() if update.kind == "told"]
 
 
 def test_a_prefill_that_was_not_used_does_not_go_along_into_another_chat() -> None:
@@ -750,7 +788,7 @@ def test_another_pair_stops_the_running_reply() -> None:
 def test_a_reply_that_was_made_elsewhere_claims_no_seed() -> None:
     session = ready(FakeEngine())
     reply = Reply(0, "imported", Sampling(), Speculation(), state="finished")
-    reply.restore("It was written elsewhere.")
+    reply.restore(Written("It was written elsewhere."))
     session.conversation.answer(session.conversation.ask("hi"), reply)
     assert "new seed each reply" in header_sides(session)[1].plain
 

@@ -60,7 +60,7 @@ class CpuDecoder(CachedDecoder):
         self.config = c = checkpoint.config
         few, many = (threads or workers(c, CORES, rows) for rows in (1, TILE))
         self._clock = clock
-        self.context = min(c.context, context or c.context)
+        self.context = min(c.longest, context or c.context)
         self._crew = Crew(many)
         self._parameters = Parameters(checkpoint, quant)
         self.cache = KVCache(c.layers, c.kv_heads, c.head_dim, self.context)

@@ -73,7 +73,7 @@ class DeviceDecoder:
         """`dtype` is what is computed in: bfloat16 or float16, float32 only under Triton's interpreter."""
         self.config = config
         self.weights = weights
-        self.context = min(config.context, context)
+        self.context = min(config.longest, context)
         # A pass writes all its rows, also those after the text: the last one may stand at the end of the context.
         capacity = -(-(self.context + PASS_ROWS) // BLOCK) * BLOCK
         shape = (config.layers, config.kv_heads, capacity, config.head_dim)

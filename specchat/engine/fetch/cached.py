@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from specchat.engine.errors import ModelError
-from specchat.engine.fetch.listing import DIGEST, first_files, parts_of
+from specchat.engine.fetch.listing import DIGEST, WHOLE, first_files, parts_of
 from specchat.engine.fetch.source import Hub
 from specchat.engine.model.files import found, indexed
 from specchat.reading import read_text
@@ -38,13 +38,21 @@ def ggufs_kept(hub: Hub, repo: str, revision: str | None = None) -> list[str]:
 def whole(folder: Path) -> bool:
     """Whether a folder has config.json and all weights that it names."""
     try:
-        if not found(folder / "config.json"):
-            return False
-        if not found(folder / INDEX):
-            return any(found(path) for path in folder.glob("*.safetensors"))
-        return all(map(found, indexed(folder / INDEX)))
+        return found(folder / "config.json") and bool(weights(folder))
     except ModelError:
         return True  # it is there, and reading it tells what is wrong
+
+
+def weights(folder: Path) -> list[Path]:
+    """The files that a model's weights are read from; none where some are missing.
+
+    Raises:
+        ModelError: the index of its parts cannot be read.
+    """
+    if single := [folder / name for name in WHOLE if found(folder / name)]:
+        return single[:1]
+    parts = indexed(folder / INDEX) if found(folder / INDEX) else []
+    return parts if all(map(found, parts)) else []
 
 
 def _kept(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:

@@ -168,10 +168,9 @@ def parts_of(file: str, names: Iterable[str]) -> list[str]:
 
 
 def _tensors(names: Sequence[str]) -> list[str]:
-    shards = [name for name in names if SHARD.fullmatch(name)]
-    if shards and "model.safetensors.index.json" in names:
-        return shards
-    return [name for name in WHOLE if name in names][:1]
+    if single := [name for name in WHOLE if name in names]:
+        return single[:1]
+    return [name for name in names if SHARD.fullmatch(name)] if "model.safetensors.index.json" in names else []
 
 
 def first_files(names: Sequence[str]) -> list[str]:

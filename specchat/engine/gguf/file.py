@@ -9,6 +9,7 @@ from typing import Any
 
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.library import TOLD, llama
+from specchat.engine.model.config import reach
 from specchat.engine.model.files import found
 
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
@@ -81,10 +82,28 @@ class GgufFile:
         length = self.api.llama_model_meta_val_str(self.model, key.encode(), buffer, len(buffer))
         return None if length < 0 else buffer.value.decode("utf-8", "replace")
 
+    @property
+    def longest(self) -> int | None:
+        """The longest sequence in tokens, with what the scaling of positions adds; None where the file does not say."""
+        trained = int(self.api.llama_model_n_ctx_train(self.model))
+        if trained <= 0:
+            return None
+        scaling = f"{self.value('general.architecture')}.rope.scaling."
+        keys = {"factor": "factor", "original_max_position_embeddings": "original_context_length"}
+        options = {key: _number(self.value(f"{scaling}{name}")) for key, name in keys.items()}
+        return reach(self.value(f"{scaling}type") or "default", options, trained)[1]
+
     def template(self) -> str | None:
         """The chat template, None where the file has none."""
         source = self.api.llama_model_chat_template(self.model, None)
         return None if source is None else source.decode("utf-8", "replace")
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None
 
 
 def unfit(api: Any, model: int) -> str:

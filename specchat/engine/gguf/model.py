@@ -60,8 +60,7 @@ class GgufModel:
         self.file = file
         self.api = api = file.api
         self.vocab = file.size
-        trained: int = api.llama_model_n_ctx_train(file.model)
-        self.context = min(settings.context, trained) if trained > 0 else settings.context
+        self.context = min(settings.context, file.longest or settings.context)
         self.padding: Padding = tuple(range(MOST_ROWS + 1))
         self.alone = False
         self._bytes = CACHE_TYPES[settings.cache][1]

@@ -8,6 +8,7 @@ from tokenizers import AddedToken
 
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
+from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
 
 LONGEST = 1 << 16
@@ -99,4 +100,5 @@ def tokenizer_of(file: GgufFile) -> tuple[Tokenizer, frozenset[int]]:
         "pad_token": api.llama_vocab_pad(vocab),
     }
     special = {key: texts[token] for key, token in marks.items() if token in texts}
-    return Tokenizer(tokens, file.path, special, file.template()), frozenset(tokens.ends)
+    source = TemplateSource(text := file.template(), file.path, "" if text else "this file has no chat template")
+    return Tokenizer(tokens, file.path, special, source), frozenset(tokens.ends)

@@ -61,10 +61,10 @@ class Vocabulary:
         folder, tokenizer = checkpoint.folder, checkpoint.tokenizer()
         raw = read_json(folder / "tokenizer.json")
         found_config = found(folder / "tokenizer_config.json")
-        added = tokenizer.backend.get_added_tokens_decoder()
+        added = tokenizer.added
         merges = raw["model"].get("merges", [])
         special = {key: tokenizer.backend.token_to_id(text) for key, text in tokenizer.special.items()}
-        numbered = {key: token for key, token in special.items() if token is not None}
+        numbered = {key: token for key, token in special.items() if token is not None and token < tokenizer.rows}
         return cls(
             split=_split(folder, raw),
             texts={token: text for text, token in tokenizer.vocabulary.items()},
@@ -72,7 +72,7 @@ class Vocabulary:
             merges=[merge if isinstance(merge, str) else " ".join(merge) for merge in merges],
             special=numbered,
             begins=tokenizer.backend.encode("", add_special_tokens=True).ids == [numbered.get("bos_token")],
-            template=template_source(folder, read_json(folder / "tokenizer_config.json") if found_config else {}),
+            template=template_source(folder, read_json(folder / "tokenizer_config.json") if found_config else {}).text,
         )
 
 

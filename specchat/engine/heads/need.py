@@ -26,7 +26,7 @@ def need(head: Head, files: Counted, target: ModelConfig, context: int) -> int:
     """
     # An MTP layer stands among all of the target's tensors.
     values = MtpSettings.read(files, target).values if head == "mtp" else files.values
-    slots = min(context, target.context) + STASH_ROWS  # a tree's states stand apart from the text's
+    slots = min(context, target.longest) + STASH_ROWS  # a tree's states stand apart from the text's
     return 4 * (values + _twice(head, files, target) + _kept(head, files, target) * slots)
 
 

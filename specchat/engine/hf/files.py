@@ -17,8 +17,10 @@ from transformers.utils import logging
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Count, MaybeCount, checked, shown
+from specchat.engine.hf.positions import reach_of
 from specchat.engine.model.checkpoint import weight_files
 from specchat.engine.model.files import read_json
+from specchat.engine.model.plan import DEFAULT_CONTEXT
 from specchat.engine.model.settings import Ends
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.out_of_memory import ran_out
@@ -116,21 +118,20 @@ class HfFiles:
         """The tokenizer beside the weights.
 
         Raises:
-            ModelError: it is missing or damaged, or has more tokens than the model has embeddings.
+            ModelError: it is missing or damaged.
         """
-        tokenizer = Tokenizer.read(self.folder)
-        vocab = self.config.get_text_config(decoder=True).vocab_size
-        if tokenizer.size > vocab:
-            raise ModelError(
-                f"{self.folder}: the tokenizer has {tokenizer.size} tokens, the model only {vocab} "
-                "(vocab_size in config.json). Download the checkpoint again."
-            )
-        return tokenizer
+        return Tokenizer.read(self.folder, self.config.get_text_config(decoder=True).vocab_size)
 
-    def longest(self, wanted: int) -> int:
-        """Tokens of a cache where so many are wanted: no more than the model was made for."""
-        made_for = getattr(self.config.get_text_config(decoder=True), "max_position_embeddings", None)
-        return min(wanted, made_for) if made_for else wanted
+    @property
+    def longest(self) -> int | None:
+        """The longest sequence that can be asked for, in tokens; None where nothing bounds it."""
+        found = reach_of(self.config.get_text_config(decoder=True))
+        return found[1] if found else None
+
+    def context(self, asked: int | None) -> int:
+        """Tokens of a cache where a pair asks for so many, or does not say."""
+        usual, longest = reach_of(self.config.get_text_config(decoder=True)) or (DEFAULT_CONTEXT, asked)
+        return min(asked, longest or asked) if asked else min(DEFAULT_CONTEXT, usual)
 
     def needs(self, on_gpu: bool, quant: Wanted | None) -> int:
         """Bytes of the weights once they are read; of those that are quantised, embedding and head are not."""

@@ -11,6 +11,7 @@ from transformers.cache_utils import DynamicCache
 from specchat.engine.decoding.passes import BLOCK
 from specchat.engine.errors import ModelError
 from specchat.engine.hf.memory import Alone, Recorded
+from specchat.engine.hf.positions import settle
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
 
@@ -32,6 +33,7 @@ class HfModel:
         Raises:
             ModelError: it keeps no cache.
         """
+        settle(network, context)
         self.label = label
         self.context = context
         self.network = network

@@ -1,7 +1,6 @@
 """Pairs whose target llama.cpp runs; the draft is a GGUF file too, or a checkpoint that our own decoder runs."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -20,7 +19,7 @@ from specchat.engine.gguf.trial import attempt
 from specchat.engine.hub import locate, locate_file
 from specchat.engine.loading.drafting import dictionary_of, words_of
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.plan import DEFAULT_CONTEXT
+from specchat.engine.model.plan import DEFAULT_CONTEXT, shortened
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
 from specchat.engine.runners.host import About, assembled, host_model
 from specchat.engine.session import Session
@@ -83,8 +82,9 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     )
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, about), started, words_of(dictionary))
-    warning = "" if pair.draft_vocabulary is None else f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair."
-    session.info = replace(session.info, warning=warning)
+    short = shortened(pair.context, target.context, pair.target.label)
+    unused = f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair." if pair.draft_vocabulary else ""
+    session.warn(short, unused)
     return session
 
 

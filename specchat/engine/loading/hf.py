@@ -1,7 +1,6 @@
 """Pairs whose target transformers runs; the draft is run by it too, or on the CPU by our own decoder where it can."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from time import perf_counter
 
 import torch
@@ -20,7 +19,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.memory import free_memory
-from specchat.engine.model.plan import DEFAULT_CONTEXT, Place
+from specchat.engine.model.plan import Place, shortened
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import About, assembled, host_model
 from specchat.engine.session import Session
@@ -52,7 +51,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
             found.check("cpu" if source.device == "cpu" or not torch.cuda.is_available() else "cuda", source.quant)
     make_room()
     place, note = _placed(pair, files, small)
-    context = files.longest(pair.context or DEFAULT_CONTEXT)
+    context = files.context(pair.context)
     progress(Loading(f"reading {pair.target.short}", 0.1))
     target = HfModel(files.read(place, pair.target.quant), context, pair.target.label)
     draft = None
@@ -66,9 +65,9 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     note = noted(note, words_of(dictionary))
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, about(target, proof, place)), started, note)
-    if pair.draft_vocabulary is not None:
-        warning = f"{pair.id} drafts with its whole vocabulary: transformers runs it."
-        session.info = replace(session.info, warning=warning)
+    short = "" if files.longest is None else shortened(pair.context, files.longest, pair.target.label)
+    unused = f"{pair.id} drafts with its whole vocabulary: transformers runs it." if pair.draft_vocabulary else ""
+    session.warn(short, unused)
     return session
 
 
@@ -107,7 +106,7 @@ def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place
         return host_model(small, context, small.kept(source.quant), drafting=True)
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
     device = place if source.device == "auto" else source.device
-    draft = HfModel(files.read(device, source.quant), files.longest(context), source.label)
+    draft = HfModel(files.read(device, source.quant), files.context(context), source.label)
     if unfit := prove(draft).unfit:
         raise ModelError(f"{source.label} cannot draft: {unfit}. Leave the draft out, or take another.")
     return draft

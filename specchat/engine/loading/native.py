@@ -17,7 +17,7 @@ from specchat.engine.loading.drafting import dictionary_of, noted, on_the_host, 
 from specchat.engine.model import draft_vocabulary
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import place
-from specchat.engine.model.plan import DEFAULT_CONTEXT, Plan
+from specchat.engine.model.plan import Plan, context_of, shortened
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.pair import PairSpec
@@ -57,7 +57,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         return compiled.telling(lambda: show("compiling for this processor", shown.fraction or 0.0))
 
     show(f"reading {pair.target.short}", 0.1)
-    context = pair.context or DEFAULT_CONTEXT
+    context = context_of(target.config, pair.context)
     threads = CORES if compiled.expected() else 0
     placement = place(pair, target, draft, context, threads=threads)
     with telling(placement.plan):
@@ -80,8 +80,8 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         session = Session(pair, tokenizer, runner, started, noted(note, words_of(dictionary)))
         drafts = draft.drafts if draft is not None else None
         session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None)
-        lacks = " ".join(words for words in (warning, heads.told(pair, runner.statuses)) if words)
-        session.info = replace(session.info, warning=lacks)
+        short = shortened(pair.context, target.config.longest, pair.target.label)
+        session.warn(short, warning, heads.told(pair, runner.statuses))
         return session
 
     try:

@@ -68,15 +68,9 @@ class Checkpoint:
         """The tokenizer beside the weights.
 
         Raises:
-            ModelError: it is missing or damaged, or has more tokens than the model has embeddings.
+            ModelError: it is missing or damaged.
         """
-        tokenizer = Tokenizer.read(self.folder)
-        if tokenizer.size > self.config.vocab:
-            raise ModelError(
-                f"{self.folder}: the tokenizer has {tokenizer.size} tokens, the model only {self.config.vocab} "
-                "(vocab_size in config.json). Download the checkpoint again."
-            )
-        return tokenizer
+        return Tokenizer.read(self.folder, self.config.vocab)
 
     def kept(self, asked: Wanted | None) -> Quant | None:
         """How the layers' matrices will be kept: as they are stored, or quantised at load as `asked`.
@@ -106,25 +100,28 @@ def _stored_quant(path: Path, settings: Quantised) -> Quant:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a checkpoint.
+    """The safetensors files of a checkpoint: one before those of an index, as transformers takes them.
 
     Raises:
         ModelError: some are missing, or its weights are pickled.
     """
-    index = folder / "model.safetensors.index.json"
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if found(single):
+        return (single,)
     if found(index):
         shards = indexed(index)
         for shard in shards:
             if not found(shard):
                 raise ModelError(f"{shard} is named in {index.name} but missing. Download the checkpoint again.")
         return tuple(shards)
-    single = folder / "model.safetensors"
-    if found(single):
-        return (single,)
     pickled = next((p for pattern in PICKLES for p in sorted(folder.glob(pattern))), None)
     if pickled is not None:
         raise ModelError(
             f"{pickled} holds pickled weights, which can run code when loaded. Use a checkpoint with "
             f'model.safetensors, or write one: specchat convert "{folder}" --to safetensors.'
+        )
+    if any(folder.glob("*.safetensors")):
+        raise ModelError(
+            f"{folder} holds neither model.safetensors nor {index.name}, which says what its parts hold. Download it."
         )
     raise ModelError(f"{folder} holds no model.safetensors. Give the folder of a complete checkpoint.")

@@ -196,7 +196,7 @@ class Decoder(CachedDecoder):
             ModelError: weights missing, damaged or of other shapes.
         """
         self.config = config = checkpoint.config
-        self.context = min(config.context, context or config.context)
+        self.context = min(config.longest, context or config.context)
         with Weights(checkpoint) as weights:
             self.embed = weights.get(f"{EMBEDDING}.weight", config.vocab, config.hidden)
             asked = quant if weights.quant is None else None

@@ -125,15 +125,27 @@ class Plan:
         return replace(self, target=replace(self.target, place=place), draft=moved)
 
 
+def context_of(config: ModelConfig, asked: int | None) -> int:
+    """Tokens of a cache where a pair asks for so many, or does not say."""
+    return min(asked, config.longest) if asked else min(DEFAULT_CONTEXT, config.context)
+
+
+def shortened(asked: int | None, longest: int, label: str) -> str:
+    """That the model called `label` cannot hold what is asked for, in a sentence; empty where it can."""
+    if asked is None or asked <= longest:
+        return ""
+    return f"context = {asked} is more than {label} can hold: it is run with {longest} tokens, its longest."
+
+
 def plan(target: Model, draft: Model | None, context: int, processors: int = PROCESSORS) -> Plan:
     """A plan whose context is no longer than the target's own."""
-    return Plan(target, draft, min(context, target.config.context), processors)
+    return Plan(target, draft, min(context, target.config.longest), processors)
 
 
 def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     """Bytes that `model` takes with a cache of `context` tokens, on a GPU of so many multiprocessors."""
     c, on_cpu = model.config, model.place == "cpu"
-    context = min(context, c.context)
+    context = min(context, c.longest)
     capacity = _rounded(context if on_cpu else context + GPU_ROWS, CACHE_BLOCK)
     entries = 2 * c.layers * c.kv_heads * c.head_dim * capacity
     if not on_cpu:

@@ -1,6 +1,8 @@
 """Chat templates: programs of somebody else's, run in a sandbox."""
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,28 +13,61 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
-from specchat.engine.model.files import found, read_text
+from specchat.engine.model.files import found, read_json, read_text
+
+SETTINGS = "tokenizer_config.json"
 
 
-def template_source(folder: Path, config: dict[str, Any]) -> str | None:
-    """The chat template of a checkpoint, from its own file or from tokenizer_config.json; None where it has none.
+@dataclass(frozen=True)
+class TemplateSource:
+    """A chat template and the file it was found in; `lacking` says in words why there is none."""
+
+    text: str | None
+    file: Path
+    lacking: str = ""
+
+
+def template_source(folder: Path, config: dict[str, Any]) -> TemplateSource:
+    """The chat template of a checkpoint, from any of the places where transformers looks.
+
+    Those are chat_template.jinja, chat_template.json, and `config`, the contents of tokenizer_config.json.
 
     Raises:
         ModelError: what stands in its place is no text.
     """
-    file = folder / "chat_template.jinja"
-    source = read_text(file) if found(file) else config.get("chat_template")
+    own, processor, settings = (folder / n for n in ("chat_template.jinja", "chat_template.json", SETTINGS))
+    if found(own):
+        return TemplateSource(read_text(own), own)
+    file, source = settings, config.get("chat_template")
+    if source is None and found(processor):
+        file, source = processor, read_json(processor).get("chat_template")
+    if isinstance(source, dict):
+        source = [{"name": name, "template": text} for name, text in source.items()]
     if isinstance(source, list):  # several named templates; the default one is for chatting
-        named = [t for t in source if isinstance(t, dict)]
-        source = next((t.get("template") for t in named if t.get("name") == "default"), None)
+        named = {t["name"]: t.get("template") for t in source if isinstance(t, dict) and isinstance(t.get("name"), str)}
+        if "default" not in named:
+            names = one_line(", ".join(named), 100)
+            return TemplateSource(None, file, f"{file.name} has chat templates named {names}, and none is the default")
+        source = named["default"]
     if source is not None and not isinstance(source, str):
-        raise ModelError(f"{folder / 'tokenizer_config.json'}: chat_template is neither a text nor a list of them.")
-    return source
+        raise ModelError(f"{file}: chat_template is neither a text nor a list of them.")
+    return TemplateSource(source, file, "" if source is not None else "this checkpoint has no chat template")
 
 
-def render(template: jinja2.Template, turns: list[dict[str, str]], special: dict[str, str]) -> str:
-    """A chat as text up to the assistant's next words; templates ask for tools and documents even if there are none."""
-    return template.render(messages=turns, tools=None, documents=None, add_generation_prompt=True, **special)
+def render(
+    template: jinja2.Template,
+    turns: Sequence[Any],
+    special: Mapping[str, str],
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    answering: bool = True,
+) -> str:
+    """A chat as text, where `answering` up to the assistant's next words.
+
+    Templates ask for tools and documents even if there are none; `arguments` take their place.
+    """
+    given = {"tools": None, "documents": None, **special, **(arguments or {})}
+    return template.render(messages=turns, add_generation_prompt=answering, **given)
 
 
 def compile_template(source: str, where: str) -> jinja2.Template:

@@ -1,22 +1,26 @@
 """Text to tokens and back: the checkpoint's own tokenizer.json and chat template."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from tokenizers import AddedToken
-from tokenizers import Tokenizer as Library
 
 from specchat.clean import one_line
-from specchat.engine.errors import ModelError
-from specchat.engine.model.files import found, read_json
-from specchat.engine.model.template import compile_template, render, template_source
-from specchat.engine.options import Message, Role
+from specchat.engine.errors import EngineError
+from specchat.engine.model.chat_format import ChatFormat
+from specchat.engine.model.chat_template import ChatTemplate
+from specchat.engine.model.marks import TOOL_MARKS, ReplyMarks
+from specchat.engine.model.template import TemplateSource
+from specchat.engine.model.tokenizer_files import read_files, working
+from specchat.engine.options import NOTHING_WRITTEN, Message, Written
 
 MOST_HELD = 16
 """Tokens that are held back for a character: it takes four at most, but a token may end in the middle of the next."""
-SPECIAL_TOKEN_KEYS = ("bos_token", "eos_token", "pad_token", "unk_token")
+NO_TEMPLATE = ChatFormat()
 
 
 class Encoded(Protocol):
@@ -46,85 +50,180 @@ class Backend(Protocol):
 
 
 class Tokenizer:
-    """A model's tokenizer. Markers, such as special tokens, come from the template alone, never from a message.
+    """A model's tokenizer. Marks, such as special tokens, come from the template alone, never from a message.
 
-    Tokens that were added only to spell words or spaces are no markers.
+    Tokens that were added only to spell words, spaces or HTML are no marks.
     """
 
-    def __init__(self, backend: Backend, file: Path, special: Mapping[str, str], template: str | None) -> None:
-        """`special` are the texts of SPECIAL_TOKEN_KEYS, as far as there are any; `file` is named in messages.
+    def __init__(
+        self,
+        backend: Backend,
+        file: Path,
+        special: Mapping[str, str],
+        template: TemplateSource,
+        rows: int = sys.maxsize,
+    ) -> None:
+        """`special` are the texts of special tokens by their names; `file` is named in messages.
+
+        `rows` are those of the model's table: tokens beyond have no embedding.
 
         Raises:
             ModelError: a template that does not parse.
         """
         self.backend = backend
         self.file = file
+        self.rows = rows
         self.special = dict(special)
-        self.eos = frozenset(i for i in [backend.token_to_id(special.get("eos_token", ""))] if i is not None)
-        added = sorted(backend.get_added_tokens_decoder().values(), key=lambda t: len(t.content), reverse=True)
-        self.special_markers = [t.content for t in added if t.special]
-        self.markers = [t.content for t in added if t.special or _marks(t)]
-        self.template = None if template is None else compile_template(template, str(file))
+        self.source = template
+        self.template = None
+        if (source := template.text) is not None:
+            texts = [token.content for token in self.added.values() if token.special or _marks(token, source)]
+            self.template = ChatTemplate(source, str(template.file), self.special, texts)
         self._before = self._encoded("a")
         self._before_text = self.decode(self._before)
         self._texts: dict[tuple[tuple[int, ...], bool], str] = {}
         """Of single tokens, with and without the names of special ones."""
 
     @classmethod
-    def read(cls, folder: Path) -> "Tokenizer":
-        """Load tokenizer.json, tokenizer_config.json and the chat template of a checkpoint.
+    def read(cls, folder: Path, rows: int = sys.maxsize) -> "Tokenizer":
+        """Load the tokenizer and the chat template of a checkpoint with so many `rows`, from all files that matter.
 
         Raises:
-            ModelError: missing or damaged tokenizer, or a template that does not parse.
+            ModelError: missing or damaged files, or a template that does not parse.
         """
-        file = folder / "tokenizer.json"
-        if not found(file):
-            raise ModelError(f"{file} is missing: specchat needs the checkpoint's tokenizer.json.")
-        with _working(file, "cannot be read as a tokenizer"):
-            backend = Library.from_file(str(file))
-            # Settings for training batches, which some files hold: they would cut prompts.
-            backend.no_truncation()
-            backend.no_padding()
-        config_file = folder / "tokenizer_config.json"
-        config = read_json(config_file) if found(config_file) else {}
-        return cls(backend, file, _special_texts(config), template_source(folder, config))
+        files = read_files(folder)
+        return cls(files.backend, files.file, files.special, files.template, rows)
+
+    @property
+    def format(self) -> ChatFormat:
+        """The template's habits.
+
+        Raises:
+            ModelError: the template leaves out what is asked.
+        """
+        return NO_TEMPLATE if self.template is None else self.template.format
+
+    @cached_property
+    def eos(self) -> frozenset[int]:
+        """The tokens that end a reply: the tokenizer's own, and the one that the template writes after every reply.
+
+        Raises:
+            ModelError: the template leaves out what is asked.
+        """
+        texts = (self.special.get("eos_token", ""), self.format.turn_end)
+        found = [self.backend.token_to_id(text) for text in texts if text]
+        return frozenset(token for token in found if token is not None and token < self.rows)
+
+    @cached_property
+    def markers(self) -> list[str]:
+        """Added tokens that mark parts of a chat, the longest first."""
+        source = self.source.text or ""
+        known = TOOL_MARKS | {mark for marks in self.format.marks for mark in (marks.opening, marks.closing)}
+        every = self.backend.get_added_tokens_decoder().values()
+        texts = [t.content for t in every if t.special or t.content in known or _marks(t, source)]
+        return sorted(texts, key=len, reverse=True)
+
+    @cached_property
+    def reply_marks(self) -> ReplyMarks:
+        """The marks in replies, and which of them are tokens."""
+        channels = self.format.channels
+        texts = {mark for marks in self.format.marks for mark in (marks.opening, marks.closing)}
+        texts |= {channels.start, channels.channel, channels.content, channels.end} if channels else set()
+        tokens = {number: t.content for number, t in self.added.items() if t.content in texts}
+        special = frozenset(self.added[number].content for number in tokens if self.added[number].special)
+        return ReplyMarks(self.format.marks, channels, tokens, special)
+
+    @cached_property
+    def hidden(self) -> frozenset[int]:
+        """The tokens that no text of a reply shows."""
+        return frozenset(number for number, t in self.added.items() if t.special) | self.reply_marks.tokens.keys()
 
     @property
     def vocabulary(self) -> dict[str, int]:
-        """Ids by token as the tokenizer writes them, added ones included."""
-        return dict(self.backend.get_vocab(with_added_tokens=True))
+        """Ids by token as the tokenizer writes them, added ones included, as far as the model has rows for them."""
+        known = self.backend.get_vocab(with_added_tokens=True)
+        return {text: token for text, token in known.items() if token < self.rows}
+
+    @property
+    def added(self) -> dict[int, AddedToken]:
+        """The added tokens by id, as far as the model has rows for them."""
+        known = self.backend.get_added_tokens_decoder()
+        return {token: one for token, one in known.items() if token < self.rows}
 
     @property
     def size(self) -> int:
         """How many rows a table of all token ids has, added ones included."""
         return 1 + max(self.vocabulary.values(), default=-1)
 
-    def prompt(self, messages: Sequence[Message], prefill: str = "") -> list[int]:
-        """Tokens of a chat up to where the assistant's reply starts, and of `prefill`, with which it does.
+    def prompt(self, messages: Sequence[Message], prefill: str = "", begun: Written = NOTHING_WRITTEN) -> list[int]:
+        """Tokens of a chat up to where the assistant's reply starts, and of what it begins with.
 
-        Without a chat template the texts are joined by newlines for the model to continue. Chat and prefill are encoded
-        as one text: the model then sees the tokens that it would see were the reply its own.
+        That is an answer that begins with `prefill`, or a reply that was `begun`. Without a chat template the texts are
+        joined by newlines for the model to continue. Chat and beginning are encoded as one text: the model then sees
+        the tokens that it would see were the reply its own.
 
         Raises:
             ModelError: the template refuses these messages; its own words are passed on.
         """
         if self.template is None:
-            text = "\n".join(self._inert(m.content, m.role) for m in messages) + self._inert(prefill, "assistant")
+            text = "\n".join(self._inert(m.content) for m in messages) + self._inert(prefill or begun.text)
             return self._encoded(text, add_special_tokens=True)
-        turns = [{"role": m.role, "content": self._inert(m.content, m.role)} for m in messages]
-        try:
-            text = render(self.template, turns, self.special)
-        except Exception as error:  # a template is a program of somebody else's
-            raise ModelError(f"{self.file}: the chat template refuses this chat: {error}.") from None
-        return self._encoded(text + self._inert(prefill, "assistant"))
+        inert = [
+            Message(m.role, self._inert(m.content), self._inert(m.reasoning))
+            for m in (self._apart(message) for message in messages)
+        ]
+        return self._encoded(self.template.render(inert) + self._begun(prefill, begun))
+
+    def _begun(self, prefill: str, begun: Written) -> str:
+        """The beginning of a reply, with the marks that a model would write around its parts."""
+        around = self.format.around
+        if not begun.text:
+            return around.before_answer + self._inert(prefill) if prefill else ""
+        parts, at = [], 0
+        for number, (start, end) in enumerate(begun.reasoning):
+            opening = "" if number == 0 and self.format.opened else around.opening
+            closed = not begun.thinking or number + 1 < len(begun.reasoning)
+            parts += [self._inert(begun.text[at:start]), opening, self._inert(begun.text[start:end])]
+            parts += [around.closing] if closed else []
+            at = end
+        answer = self._inert(begun.text[at:])
+        parts += [answer] if begun.reasoning else [around.before_answer, answer]
+        return "".join(parts).rstrip(" ")  # a token is a space and its word
+
+    def _apart(self, message: Message) -> Message:
+        """An assistant's message with the reasoning in its text taken apart: older and imported chats hold it so."""
+        if message.role != "assistant" or message.reasoning:
+            return message
+        text = message.content.lstrip()
+        for marks in self.format.marks:
+            before, closing, after = text.partition(marks.closing)
+            if closing and (before.startswith(marks.opening) or marks == self.format.opened):
+                thoughts = before.removeprefix(marks.opening).strip("\n")
+                return replace(message, content=after.strip("\n"), reasoning=thoughts)
+        return message
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of what an assistant said, with no markers in it."""
-        return self._encoded(self._inert(text, "assistant"))
+        """The tokens of what an assistant said, with no marks in it."""
+        return [token for token in self._encoded(self._inert(text)) if token < self.rows]
+
+    def check(self, prompt: Sequence[int]) -> None:
+        """Pass where the model has a row for each token of a prompt.
+
+        Raises:
+            EngineError: "model": it has none for a token, which the message names.
+        """
+        lacking = next((token for token in prompt if token >= self.rows), None)
+        if lacking is not None:
+            raise EngineError(
+                "model",
+                f"This prompt holds {one_line(self.text_of(lacking), 40)!r}, token {lacking}, for which the model has "
+                f"no row: {self.file} names more tokens than the {self.rows} of the model. Leave it out, or take a "
+                "checkpoint whose tokenizer fits.",
+            )
 
     def _encoded(self, text: str, add_special_tokens: bool = False) -> list[int]:
         text = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text for the library
-        with _working(self.file, "cannot split a text into tokens"):
+        with working(self.file, "cannot split a text into tokens"):
             return list(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
 
     def stream(self) -> "TextStream":
@@ -132,7 +231,7 @@ class Tokenizer:
         return TextStream(self)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        with _working(self.file, "cannot put tokens together to a text"):
+        with working(self.file, "cannot put tokens together to a text"):
             return str(self.backend.decode(list(tokens)))
 
     def text_of(self, token: int) -> str:
@@ -146,27 +245,25 @@ class Tokenizer:
         key = (tuple(tokens), skip_special_tokens)
         if key in self._texts:
             return self._texts[key]
-        with _working(self.file, "cannot put tokens together to a text"):
+        with working(self.file, "cannot put tokens together to a text"):
             text = str(self.backend.decode([*self._before, *tokens], skip_special_tokens=skip_special_tokens))
         text = text.removeprefix(self._before_text)
         if len(tokens) == 1:
             self._texts[key] = text
         return text
 
-    def _inert(self, text: str, role: Role = "user") -> str:
-        """`text` of a message with nothing in it that would be read as a marker.
+    def _inert(self, text: str) -> str:
+        """`text` of a message with nothing in it that would be read as a mark.
 
-        A zero-width space goes into markers; those of one character become U+FFFD. The assistant's own words keep
-        marks that are not special: they are how a model tells its reasoning.
+        A zero-width space goes into marks; those of one character become U+FFFD.
         """
-        markers = self.special_markers if role == "assistant" else self.markers
         if self.backend.normalizer is not None:
-            # Markers are also looked for in the normalised text, as of full-width letters.
-            with _working(self.file, "cannot split a text into tokens"):
+            # Marks are also looked for in the normalised text, as of full-width letters.
+            with working(self.file, "cannot split a text into tokens"):
                 normal = str(self.backend.normalizer.normalize_str(text))
-            if any(marker in normal and marker not in text for marker in markers):
+            if any(marker in normal and marker not in text for marker in self.markers):
                 text = normal
-        for marker in markers:
+        for marker in self.markers:
             if marker in text:
                 text = text.replace(marker, f"{marker[0]}\u200b{marker[1:]}" if len(marker) > 1 else "\ufffd")
         return text
@@ -190,42 +287,20 @@ class TextStream:
         return text
 
     def flush(self) -> str:
-        """The rest at the end: an incomplete character shows as U+FFFD."""
-        text = self._tokenizer.text_after(self._held)
+        """The rest at the end, without the bytes of an incomplete character."""
+        text = self._tokenizer.text_after(self._held) if self._held else ""
         self._held.clear()
-        return text
+        return text.rstrip("\ufffd")
 
 
 def same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether all ids mean the same to both; padding means nothing."""
-    return one.backend.get_vocab() == other.backend.get_vocab()
+    """Whether all ids mean the same to both; padding, and tokens that a model has no row for, mean nothing."""
+    return one.backend.get_vocab() == other.backend.get_vocab() or one.vocabulary == other.vocabulary
 
 
-@contextmanager
-def _working(file: Path, otherwise: str) -> Iterator[None]:
-    """Calls of the tokenizers library, which raises bare Exceptions, and where it panics something that is none."""
-    try:
-        yield
-    except MemoryError:
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise ModelError(f"{file} {otherwise} ({one_line(str(error))}). Download it again.") from None
-
-
-def _marks(token: AddedToken) -> bool:
-    """Whether an added token that is not special is a mark, as <think>, and no word, indent or row of dashes."""
+def _marks(token: AddedToken, template: str) -> bool:
+    """Whether an added token that is not special is a mark of the template, and no word, indent or row of dashes."""
     text = str(token.content)
     outside = text[:1] + text[-1:]
-    return not any(c.isalnum() or c.isspace() for c in outside) and any(c.isalnum() for c in text)
-
-
-def _special_texts(config: dict[str, Any]) -> dict[str, str]:
-    found = {}
-    for key in SPECIAL_TOKEN_KEYS:
-        value = config.get(key)
-        text = value.get("content") if isinstance(value, dict) else value
-        if isinstance(text, str):
-            found[key] = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
-    return found
+    shaped = not any(c.isalnum() or c.isspace() for c in outside) and any(c.isalnum() for c in text)
+    return shaped and text in template

@@ -54,6 +54,12 @@ class Runner:
         return self.target.model.context
 
     @property
+    def draft_context(self) -> int | None:
+        """Tokens that the draft holds, where the target holds more."""
+        held = self.draft.model.context if self.draft is not None else self.context
+        return held if held < self.context else None
+
+    @property
     def target_parameters(self) -> int:
         return self.target.model.parameters()
 

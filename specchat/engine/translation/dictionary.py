@@ -76,9 +76,9 @@ def _marks(from_: Tokenizer, to: Tokenizer, splitter: Splitter | None) -> dict[i
 
     They are those of the same name, an end for an end, and with a `splitter` plain text for all others.
     """
-    special = {one.content: token for token, one in to.backend.get_added_tokens_decoder().items() if one.special}
+    special = {one.content: token for token, one in to.added.items() if one.special}
     found: dict[int, Path] = {}
-    for token, one in from_.backend.get_added_tokens_decoder().items():
+    for token, one in from_.added.items():
         if not one.special:
             continue
         if one.content in special:

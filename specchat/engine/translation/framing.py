@@ -21,7 +21,7 @@ Frame = tuple[int, ...]
 
 def frames(target: Tokenizer, draft: Tokenizer) -> Mapping[Frame, Frame]:
     """The draft's tokens for each of the target's frames that begins with a special token."""
-    special = {token for token, one in target.backend.get_added_tokens_decoder().items() if one.special}
+    special = {token for token, one in target.added.items() if one.special}
     found: dict[Frame, Frame] = {}
     for chat in CHATS:
         with suppress(ModelError, ValueError):  # a template that refuses such a chat, or changes its messages

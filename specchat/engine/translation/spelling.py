@@ -39,7 +39,7 @@ def by_pieces(word: str) -> bytes | None:
 
 def spellings(tokenizer: Tokenizer) -> dict[int, bytes]:
     """What each token adds in the middle of a text; special tokens, and those that add nothing, are left out."""
-    added = tokenizer.backend.get_added_tokens_decoder()
+    added = tokenizer.added
     words = {token: word for word, token in tokenizer.vocabulary.items() if token not in added}
     sample = [(token, words[token]) for token in sorted(words)[:: max(1, len(words) // SAMPLE)]]
     spell = next((way for way in (by_bytes, by_pieces) if _agrees(way, tokenizer, sample)), None)

@@ -94,6 +94,9 @@ class Advisor:
         words, pays = _verdict(reply, info)
         if info is None or reply.name != one_line(info.name, 40):
             return Diagnosis(words, pays)
+        short = info.undrafted(used.strategy, reply.steps[-1].context_used) if reply.steps else ""
+        if short and used.strategy != "auto":
+            return Diagnosis(short)
         if (used.strategy, used.draft_length) != (chosen.strategy, chosen.draft_length):
             return Diagnosis(words, pays)
         return Diagnosis(words, pays, self._advice_for(reply, info, lengths))

@@ -11,7 +11,7 @@ from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.api import Cancel, Event, Failed, Finished, Generate, Request, Started, Step
-from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.options import NOTHING_WRITTEN, Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import PairInfo
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.insight.replay import SPEEDS, Timeline
@@ -73,10 +73,11 @@ class Race:
         limits: Limits,
         speculation: Speculation,
         prefill: str = "",
+        begun: Written = NOTHING_WRITTEN,
     ) -> None:
-        """`prefill` is what both replies begin with."""
+        """`prefill`, or what was `begun`, is what both replies begin with."""
         self._send = send
-        self._prefill = prefill
+        self._prefill, self._begun = prefill, begun
         self._messages = messages
         self._limits = limits
         plain = Speculation("plain", 0, speculation.acceptance)
@@ -137,7 +138,17 @@ class Race:
         lane.reply.state = "reading"
         # Cold: nothing of the prompt may be cached for one lane only.
         sampling, speculation = lane.reply.sampling, lane.speculation
-        request = Generate(lane.reply.id, self._messages, sampling, self._limits, speculation, self._prefill, cold=True)
+        lane.reply.begun = self._begun
+        request = Generate(
+            lane.reply.id,
+            self._messages,
+            sampling,
+            self._limits,
+            speculation,
+            self._prefill,
+            self._begun,
+            cold=True,
+        )
         self._send(request)
 
     def _finished(self, event: Finished) -> None:

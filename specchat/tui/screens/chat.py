@@ -74,7 +74,7 @@ class ChatScreen(ChatWindow):
             self.notice.happened(update.kind)
             if update.message:
                 until: UpdateKind | None = "loaded" if update.kind == "loading" else None
-                self.say(update.message, bad=update.kind not in ("loaded", "answered"), until=until)
+                self.say(update.message, bad=update.kind not in ("loaded", "answered", "told"), until=until)
             if update.kind in ("ended", "answered", "loaded"):
                 self.composer.count_soon()
                 self.chats.load_wanted()

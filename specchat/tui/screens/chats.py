@@ -2,6 +2,7 @@
 
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
+from specchat.config.catalog import why_gone
 from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.queue import Queue
@@ -138,7 +139,7 @@ class Chats:
         lacking = window.session.fetching.lacks(pair) if pair is not None else ()
         if pair is None or pair.unsupported or lacking:
             window.session.settle()
-            reason = pair.unsupported if pair else "it is not in models.toml any more"
+            reason = pair.unsupported if pair else why_gone(wanted)
             if lacking:
                 reason = f"{lacking[0].label} is not here; F3 downloads it"
             window.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)

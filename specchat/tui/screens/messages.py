@@ -14,7 +14,7 @@ from specchat.chat.turn import Turn
 from specchat.clean import one_line
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.chat_rows import Said
-from specchat.tui.text.reasoning import without_reasoning
+from specchat.tui.text.reasoning import Reasoning
 from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.options import Options
 
@@ -104,9 +104,10 @@ def _has_letters(letters: str, line: str) -> bool:
 
 
 def _first_line(said: Said) -> str:
-    text = said.text[:4000]
-    if said.by == "model":
-        text = without_reasoning(text) or text
+    text, reply = said.text, said.turn.reply
+    if said.by == "model" and reply is not None:
+        text = Reasoning(reply).answer or text
+    text = text[:4000]
     return one_line(next((line for line in text.splitlines() if line.strip()), "(empty)"), 100)
 
 

@@ -1,8 +1,9 @@
 """A verify step's pieces, which are runs of tokens, taken apart by the texts of the drafted tokens that were kept."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specchat.engine.api import Step
+from specchat.engine.api import Drafted, Step
 
 _CHECKED = ("target", "bonus", "plain")
 """Sources of the token that the target itself adds to a step."""
@@ -22,7 +23,7 @@ def parts_of(step: Step) -> list[Part]:
 
     Text that was held back, as of a character in several tokens, comes with a later step and fits no drafted token.
     """
-    kept = [draft.text for draft in step.drafts[: step.accepted]]
+    kept = step.drafts[: step.accepted]
     parts: list[Part] = []
     done = 0
     for piece in step.pieces:
@@ -40,16 +41,21 @@ def parts_of(step: Step) -> list[Part]:
     return parts
 
 
-def _apart(run: str, tokens: list[str]) -> list[str] | None:
-    """`run` as the first of `tokens`, which may lack the space before them; None where they are not what it is."""
+def _apart(run: str, tokens: Sequence[Drafted]) -> list[str] | None:
+    """`run` as the first of `tokens`, which may lack the space before them; None where they are not what it is.
+
+    Marks are no text.
+    """
     found: list[str] = []
     at = 0
     for token in tokens:
         if at == len(run):
             break
-        text = next((text for text in (token, f" {token}") if text and run.startswith(text, at)), None)
-        if text is None:
+        spelt = token.text
+        text = next((text for text in (spelt, f" {spelt}") if text and run.startswith(text, at)), None)
+        if text is None and not token.mark:
             return None
+        text = text or ""
         found.append(text)
         at += len(text)
     return found if at == len(run) else None

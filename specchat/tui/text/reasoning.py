@@ -1,27 +1,18 @@
-"""Find the reasoning that a model writes before its answer, in text that may still grow."""
+"""A reply's reasoning: as the engine told it, or found by marks in texts that came without, such as older chats."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
+from specchat.chat.turn import Reply
+from specchat.engine.model.marks import MARKS
 from specchat.tui.text.blocks import FENCE
 
-TAGS = (
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<reasoning>", "</reasoning>"),
-    ("<seed:think>", "</seed:think>"),
-    ("<|begin_of_thought|>", "<|end_of_thought|>"),
-    ("<|START_THINKING|>", "<|END_THINKING|>"),
-    ("[THINK]", "[/THINK]"),
-    ("◁think▷", "◁/think▷"),
-)
-_CLOSING = {closing: opening for opening, closing in TAGS}
+_SENTENCE_END = ".!?…"
 
 
 @dataclass(frozen=True)
 class Thought:
-    """Reasoning in `text[start:end]`, without its tags in `text[inner_start:inner_end]`."""
+    """Reasoning in `text[start:end]`, without its marks in `text[inner_start:inner_end]`."""
 
     start: int
     inner_start: int
@@ -30,93 +21,84 @@ class Thought:
 
 
 class Reasoning:
-    """Takes a growing text; what it finds depends on the text alone, not on how it came.
+    """The reasoning in a reply that may still grow."""
 
-    Reasoning stands at the start of a reply, or after other reasoning. Where the prompt already opened it, a closing
-    tag alone on a line ends it: then what was taken for the answer before is reasoning after all, and `answer` moves.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
         self.thoughts: list[Thought] = []
         """Those that were closed, in order."""
         self.thinking: Thought | None = None
         """The one being written; in a reply that ended, one that was cut off."""
-        self.answer = 0
-        """Where the answer begins: the reasoning before it is known."""
-        self._state: Literal["start", "inside", "answer"] = "start"
-        self._closing = ""
-        self._scanned = 0
-        self._fence = ""
+        self.update()
+
+    def update(self) -> None:
+        """Take in the text that came since the last call."""
+        ranges = self._reply.reasoning
+        if ranges is None:
+            self.thoughts, self.thinking = thoughts_in(self._reply.text)
+            return
+        thoughts = [Thought(start, start, end, end) for start, end in ranges]
+        self.thinking = thoughts.pop() if self._reply.thinking and thoughts else None
+        self.thoughts = thoughts
 
     @property
-    def held(self) -> bool:
-        """Whether the text from `answer` on cannot be shown as an answer (yet)."""
-        return self._state != "answer"
+    def any(self) -> bool:
+        """Whether there is reasoning."""
+        return bool(self.thoughts) or self.thinking is not None
 
-    def feed(self, text: str, *, ended: bool = False) -> None:
-        """Take in all of the text so far."""
-        while True:
-            before = self._state, self.answer
-            if self._state == "start":
-                self._start(text, ended)
-            elif self._state == "inside":
-                self._inside(text)
-            elif not self.thoughts:
-                self._lone_closing(text, ended)
-            if (self._state, self.answer) == before:
-                return
+    @property
+    def answer(self) -> str:
+        """The text that is no reasoning."""
+        text, parts, at = self._reply.text, [], 0
+        for thought in (*self.thoughts, *([self.thinking] if self.thinking else [])):
+            parts.append(text[at : thought.start])
+            at = thought.end
+        answer = "".join([*parts, text[at:]])
+        return answer.strip("\n") if self.any else answer
 
-    def _start(self, text: str, ended: bool) -> None:
-        begin = self.answer
-        while begin < len(text) and text[begin].isspace():
-            begin += 1
-        for opening, closing in TAGS:
-            if text.startswith(opening, begin):
-                self._state, self._closing = "inside", closing
-                inner = begin + len(opening)
-                self.thinking, self._scanned = Thought(begin, inner, inner, inner), inner
-                return
-        rest = text[begin : begin + 32]
-        if ended or (rest and not any(opening.startswith(rest) for opening, _ in TAGS)):
-            self._state, self._scanned = "answer", self.answer
 
-    def _inside(self, text: str) -> None:
-        thought, closing = self.thinking, self._closing
-        assert thought is not None
-        at = text.find(closing, self._scanned)
-        if at >= 0:
-            self._close(Thought(thought.start, thought.inner_start, at, at + len(closing)))
-            return
-        partial = next((n for n in range(len(closing) - 1, 0, -1) if text.endswith(closing[:n])), 0)
-        end = max(len(text) - partial, thought.inner_start)
-        self._scanned = end
-        self.thinking = Thought(thought.start, thought.inner_start, end, len(text))
+def thoughts_in(text: str) -> tuple[list[Thought], Thought | None]:
+    """The reasoning in a whole text with marks, and one that is not closed.
 
-    def _lone_closing(self, text: str, ended: bool) -> None:
-        while self._scanned < len(text):
-            end = text.find("\n", self._scanned)
-            if end < 0 and not ended:
-                return
-            end = len(text) if end < 0 else end
-            line = text[self._scanned : end]
-            if self._fence:
-                if line.strip() and set(line.strip()) == {self._fence[0]} and len(line.strip()) >= len(self._fence):
-                    self._fence = ""
-            elif fence := FENCE.match(line):
-                self._fence = fence[2]
-            elif line.strip() in _CLOSING:
-                closed = self._scanned + line.index(line.strip()) + len(line.strip())
-                self._close(Thought(self.answer, self.answer, self._scanned, closed))
-                return
-            self._scanned = min(end + 1, len(text))
-
-    def _close(self, thought: Thought) -> None:
-        self.thoughts.append(thought)
-        self.thinking, self.answer, self._state = None, thought.end, "start"
+    It stands at the start, or after other reasoning. Where the prompt opened it, a closing mark at the start of a line
+    or the end of a sentence ends it.
+    """
+    thoughts: list[Thought] = []
+    at = 0
+    while True:
+        begin = at + len(text[at:]) - len(text[at:].lstrip())
+        marks = next((marks for marks in MARKS if text.startswith(marks.opening, begin)), None)
+        if marks is None:
+            break
+        inner = begin + len(marks.opening)
+        end = text.find(marks.closing, inner)
+        if end < 0:
+            return thoughts, Thought(begin, inner, len(text), len(text))
+        at = end + len(marks.closing)
+        thoughts.append(Thought(begin, inner, end, at))
+    if not thoughts:
+        thoughts = [Thought(0, 0, start, end) for start, end in _lone_closings(text)][:1]
+    return thoughts, None
 
 
 def without_reasoning(text: str) -> str:
-    """The answer alone, of a finished reply; empty where there is only reasoning."""
-    found = Reasoning()
-    found.feed(text, ended=True)
-    return "" if found.thinking else text[found.answer :].lstrip("\n") if found.thoughts else text
+    """The answer alone, of a whole text with marks; empty where there is only reasoning."""
+    thoughts, thinking = thoughts_in(text)
+    return "" if thinking else text[thoughts[-1].end :].lstrip("\n") if thoughts else text
+
+
+def _lone_closings(text: str) -> Iterator[tuple[int, int]]:
+    """Where marks stand that close what nothing opened, outside of code."""
+    fence, at = "", 0
+    for line in text.splitlines(keepends=True):
+        if fence:
+            if line.strip() and set(line.strip()) == {fence[0]} and len(line.strip()) >= len(fence):
+                fence = ""
+        elif opened := FENCE.match(line):
+            fence = opened[2]
+        else:
+            for marks in MARKS:
+                found = line.find(marks.closing)
+                if found >= 0 and (not line[:found].strip() or line[found - 1] in _SENTENCE_END):
+                    yield at + found, at + found + len(marks.closing)
+        at += len(line)

@@ -30,11 +30,13 @@ class MarkdownView:
     def __init__(self, reply: Reply, *, unfolded: bool) -> None:
         self._reply = reply
         self._unfolded = unfolded
-        self._reasoning = Reasoning()
+        self._reasoning = Reasoning(reply)
         self._thought = ThoughtView(reply, unfolded=unfolded)
         self._thoughts = 0
         self._splitter = Splitter()
         self._taken = 0
+        self._answer = 0
+        """Where the part of the answer begins that is being taken in."""
         self._marks = 0
         self._closed = False
         self._open_code = OpenCode()
@@ -45,19 +47,13 @@ class MarkdownView:
     def update(self) -> None:
         """Take in the text that came since the last call."""
         reply = self._reply
-        self._reasoning.feed(reply.text, ended=reply.ended)
+        self._reasoning.update()
         self._take_thoughts()
-        if self._reasoning.held:
-            return
-        blocks = self._splitter.feed(reply.text[self._taken :]) if reply.length > self._taken else []
-        self._taken = reply.length
-        if reply.ended and not self._closed:
-            self._closed = True
-            blocks += self._splitter.close()
-        for block in blocks:
-            self.frozen.append(self._close_code(block) if block.code else _block_section(block, reply))
-            self._open_code = OpenCode()
-            self._take_marks(block.end)
+        if self._reasoning.thinking is None:
+            self._freeze(self._fed(reply.length))
+            if reply.ended and not self._closed:
+                self._closed = True
+                self._freeze(self._splitter.close())
         for place, (block, job) in list(self._late.items()):
             if job.run(math.inf if reply.ended else SLICE_S):
                 self.frozen[place] = _code_section(block, reply, job)
@@ -71,16 +67,38 @@ class MarkdownView:
         self._late[len(self.frozen)] = block, job
         return _open_code_section(block, self._reply, self._open_code)
 
+    def _fed(self, end: int) -> list[Block]:
+        """The blocks that close as the text up to `end` is taken in."""
+        blocks = self._splitter.feed(self._reply.text[self._taken : end]) if end > self._taken else []
+        self._taken = max(end, self._taken)
+        return blocks
+
+    def _freeze(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            self.frozen.append(self._close_code(block) if block.code else _block_section(block, self._reply))
+            self._open_code = OpenCode()
+            self._take_marks(block.end)
+
     def _take_thoughts(self) -> None:
-        thoughts = self._reasoning.thoughts
-        if self._thoughts < len(thoughts) and self._taken > thoughts[self._thoughts].start:
-            self._marks, self.frozen, self._late = 0, [], {}  # what was shown as an answer was reasoning
+        """Freeze what stands before reasoning, and reasoning that is closed."""
+        thoughts, thinking = self._reasoning.thoughts, self._reasoning.thinking
         for thought in thoughts[self._thoughts :]:
+            self._end_answer(thought.start)
             self.frozen += self._thought.sections(thought, closed=True)
             self._thought = ThoughtView(self._reply, unfolded=self._unfolded)
             self._take_marks(thought.end)
-            self._taken, self._splitter = thought.end, Splitter(thought.end)
+            self._taken = self._answer = thought.end
+            self._splitter = Splitter(thought.end)
         self._thoughts = len(thoughts)
+        if thinking is not None:
+            self._end_answer(thinking.start)
+
+    def _end_answer(self, end: int) -> None:
+        """Close the text up to `end`, where reasoning begins."""
+        if end > self._answer:
+            self._freeze(self._fed(end))
+            self._freeze(self._splitter.close())
+            self._answer, self._splitter = end, Splitter(end)
 
     def _take_marks(self, offset: int) -> None:
         marks = self._reply.marks

@@ -53,7 +53,7 @@ def _write(chat: ChatScreen, path: Path, kind: str = "") -> None:
     except ChatFileError as error:
         chat.say(str(error), bad=True)
     except KeyError:
-        chat.say(f"this chat is not saved yet. {chat.session.chat.saving.problem}", bad=True)
+        chat.say(f"this chat is not saved yet. {chat.session.chat.saving.store.delay}", bad=True)
     except sqlite3.Error as error:
         chat.say(in_words(error, chat.session.chat.saving.store.path), bad=True)
     else:

@@ -1,9 +1,11 @@
 """Reading: moving through the transcript, finding, jumping, copying, opening, looking into tokens."""
 
+from specchat.chat.turn import Reply
+from specchat.clean import clean
 from specchat.tui.actions.verb import Verb
 from specchat.tui.editor import EditorError, edit_text, suffix_of
 from specchat.tui.screens.chat import ChatScreen
-from specchat.tui.text.reasoning import without_reasoning
+from specchat.tui.text.reasoning import Reasoning
 from specchat.tui.verbs.choosing import choose_message
 from specchat.tui.widgets.transcript import Transcript
 
@@ -20,23 +22,23 @@ def _copy_message(chat: ChatScreen, _: str) -> None:
     if said.by == "you":
         _copy(chat, said.turn.content, "prompt")
     elif said.turn.reply is not None:
-        _copy_text(chat, said.turn.reply.text)
+        _copy_text(chat, said.turn.reply)
 
 
 def copy_reply(chat: ChatScreen, *, reasoning: bool = False) -> None:
     """The last reply's text, without its reasoning unless that is wanted too."""
-    reply = chat.session.last_reply
-    _copy_text(chat, reply.text if reply else "", reasoning=reasoning)
+    _copy_text(chat, chat.session.last_reply, reasoning=reasoning)
 
 
-def _copy_text(chat: ChatScreen, text: str, *, reasoning: bool = False) -> None:
-    wanted = text if reasoning else without_reasoning(text)
-    if not text:
+def _copy_text(chat: ChatScreen, reply: Reply | None, *, reasoning: bool = False) -> None:
+    if reply is None or not reply.text:
         chat.say("there is no reply to copy yet", bad=True)
-    elif not wanted:
+        return
+    wanted = clean(reply.marked) if reasoning else Reasoning(reply).answer
+    if not wanted:
         chat.say("there is only reasoning in this reply; ctrl+p, copy reply with reasoning", bad=True)
     else:
-        _copy(chat, wanted, "reply with reasoning" if wanted == text and reasoning else "reply")
+        _copy(chat, wanted, "reply with reasoning" if reasoning else "reply")
 
 
 def _copy_code(chat: ChatScreen, _: str) -> None:

@@ -210,9 +210,7 @@ class Reader(Vertical):
         """Fold or unfold the reasoning or file under the cursor."""
         said = self.transcript.said
         reply = said.turn.reply if said else None
-        found = Reasoning()
-        found.feed(reply.text if reply else "", ended=True)
-        if self.transcript.on_fold or found.thoughts or found.thinking:
+        if self.transcript.on_fold or (reply is not None and Reasoning(reply).any):
             self.transcript.toggle_fold(self.transcript.cursor)
         else:
             self._notice.say("there is no reasoning in this message", bad=True)

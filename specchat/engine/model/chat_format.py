@@ -1,0 +1,74 @@
+"""A chat template's habits: what it takes, and what its model writes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from specchat.engine.model.marks import MARKS, Channels, Marks
+
+FIELDS = ("reasoning_content", "reasoning", "thinking")
+"""Names under which templates take earlier reasoning."""
+PART = "thinking part"
+"""Earlier reasoning as a part of the content, as Mistral's templates take it."""
+ARGUMENTS = ("enable_thinking", "thinking", "reasoning_effort", "reasoning_strength", "thinking_budget", "reasoning")
+"""Arguments with which templates let reasoning be chosen."""
+
+Content = Literal["text", "parts", "assignable"]
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """A chat template's habits. Marks and ends are texts as the template writes them.
+
+    Attributes:
+        content: the form in which a message's text is given. "assignable" messages are namespaces, for templates that
+            set their fields.
+        arguments: given at each rendering, where the template fails without.
+        system: whether there is a system role; without one the system prompt is put before the first user message.
+        reasoning: the field of `FIELDS`, or PART, that takes earlier reasoning; empty where it is left out.
+        turn_end: the token behind what an assistant said; empty where it is no token.
+        stop: the text behind what an assistant said, where that is no token.
+        marks: around reasoning, those that the template shows first.
+        opened: the marks whose opening ends the prompt: a reply begins with reasoning.
+        channels: the parts that a reply is written in.
+        in_header: whether the prompt ends in the header of a part.
+        options: variables that the template takes, of `ARGUMENTS`.
+        tools: whether the template shows tools.
+        drops: what the prompt lacks of a chat, in words.
+    """
+
+    content: Content = "text"
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    system: bool = True
+    reasoning: str = ""
+    turn_end: str = ""
+    stop: str = ""
+    marks: tuple[Marks, ...] = MARKS
+    opened: Marks | None = None
+    channels: Channels | None = None
+    in_header: bool = False
+    options: tuple[str, ...] = ()
+    tools: bool = False
+    drops: tuple[str, ...] = ()
+
+    @property
+    def around(self) -> "Around":
+        """The texts between the parts of a reply, as its model writes them."""
+        if (c := self.channels) is not None:
+            thinking = Around(f"{c.channel}thought{c.content}", c.end, "")
+            if not c.start:
+                return thinking
+            final = f"{c.channel}final{c.content}"
+            return Around(f"{c.channel}analysis{c.content}", f"{c.end}{c.start}assistant{final}", final)
+        marks = self.opened or self.marks[0]
+        # The user's words begin an answer: reasoning that the prompt opened is over.
+        return Around(marks.opening, marks.closing, f"\n{marks.closing}\n\n" if self.opened else "")
+
+
+@dataclass(frozen=True)
+class Around:
+    """Marks as text: those of reasoning, and what comes before an answer without any."""
+
+    opening: str
+    closing: str
+    before_answer: str

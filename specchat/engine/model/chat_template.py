@@ -1,0 +1,243 @@
+"""A chat template, with its habits found by rendering it with probes."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import jinja2
+import jinja2.meta
+from jinja2.utils import Namespace
+
+from specchat.clean import one_line
+from specchat.engine.errors import ModelError
+from specchat.engine.model.chat_format import ARGUMENTS, FIELDS, PART, ChatFormat, Content
+from specchat.engine.model.marks import MARKS, Marks, channels_of, closing_of
+from specchat.engine.model.template import compile_template, render
+from specchat.engine.options import Message
+
+SYSTEM, ASKED, THOUGHT, ANSWERED, AGAIN = "Quillfern", "Ombrasket", "Velodrift", "Tamblewick", "Gorsehaven"
+"""Words that stand in no template, one for each part of a chat."""
+TOOL = {"type": "function", "function": {"name": "brackenlook", "description": "", "parameters": {}}}
+STANDARD = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
+_TAG = r"(?:<\|?[^<>\s]{1,40}>|\[[^\[\]\n]{1,40}\]|◁[^◁▷\s]{1,40}▷)"
+_LAST_TAG = re.compile(rf"({_TAG})\s*\Z")
+_FIRST_TAG = re.compile(rf"\s*({_TAG})")
+_LIST = re.compile(r"[\"']type[\"']: ?[\"']thinking")
+"""Parts of a content that the template writes as they are, as a list."""
+_PAIR = re.compile(r"<(/?)([a-z_:]{3,24})>")
+
+
+class ChatTemplate:
+    """A chat template with the texts of special tokens. `tokens` are the texts of the added ones."""
+
+    def __init__(self, source: str, where: str, special: Mapping[str, str], tokens: Collection[str]) -> None:
+        """`where` names the template's file in messages.
+
+        Raises:
+            ModelError: it does not parse.
+        """
+        self.source = source
+        self.where = where
+        self._special = special
+        self._tokens = sorted(tokens, key=len, reverse=True)
+        self._compiled = compile_template(source, where)
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """A chat up to where the assistant's reply begins.
+
+        Raises:
+            ModelError: the template refuses it; its own words are passed on.
+        """
+        try:
+            return self._rendered(messages, self.format)
+        except MemoryError:
+            raise
+        except Exception as error:  # a template is a program of somebody else's
+            words = one_line(str(error), 300) or type(error).__name__
+            raise ModelError(f"{self.where}: the chat template refuses this chat: {words}.") from None
+
+    @cached_property
+    def format(self) -> ChatFormat:
+        """The template's habits.
+
+        Raises:
+            ModelError: no form of a chat is found in its prompt.
+        """
+        base = self._base()
+        system = self._shows(base, [Message("system", SYSTEM), Message("user", ASKED)], SYSTEM, ASKED)
+        reasoning = next((name for name in (*FIELDS, PART) if self._shows_reasoning(base, name)), "")
+        channels = channels_of(self._tokens)
+        opened, marks = self._marks(base, reasoning)
+        turn_end, stop = self._end(base, marks)
+        prompt = self._tried([Message("user", ASKED)], base)
+        return ChatFormat(
+            base.content,
+            base.arguments,
+            system,
+            reasoning,
+            turn_end,
+            stop,
+            marks,
+            opened,
+            channels,
+            bool(channels and channels.start and channels.content not in prompt.rpartition(channels.start)[2]),
+            tuple(name for name in ARGUMENTS if name in self._undeclared),
+            self._shows_tools(base),
+            tuple(self._dropped(base, system)),
+        )
+
+    @cached_property
+    def _undeclared(self) -> set[str]:
+        """Names of variables that the template takes from outside."""
+        return jinja2.meta.find_undeclared_variables(self._compiled.environment.parse(self.source)) - STANDARD
+
+    def _base(self) -> ChatFormat:
+        """The first form of content and arguments in which the template shows what was said.
+
+        Raises:
+            ModelError: there is none.
+        """
+        nothing = dict.fromkeys(sorted(self._undeclared - self._special.keys()), "")
+        arguments: tuple[dict[str, Any], ...] = ({}, {"tools": []}, {"tools": [], **nothing})
+        contents: tuple[Content, ...] = ("text", "parts", "assignable")
+        forms = [ChatFormat(content, given) for content in contents for given in arguments]
+        for chat, words in ((_CHAT, (ASKED, ANSWERED, AGAIN)), (_CHAT, (AGAIN,)), (_CHAT[:1], (ASKED,))):
+            for form in forms:
+                if self._shows(form, chat, *words):
+                    return form
+        why = f" ({self._refusal(forms[0])})" if self._refusal(forms[0]) else ""
+        raise ModelError(
+            f"{self.where}: the chat template leaves out what is asked{why}. Take a checkpoint with another template."
+        )
+
+    def _refusal(self, form: ChatFormat) -> str:
+        try:
+            self._rendered(_CHAT[:1], form)
+        except Exception as error:
+            return one_line(str(error), 200) or type(error).__name__
+        return ""
+
+    def _rendered(self, messages: Sequence[Message], form: ChatFormat, **options: Any) -> str:
+        turns = [_turn(message, form) for message in _placed(messages, form)]
+        answering = options.pop("answering", True)
+        return render(self._compiled, turns, self._special, {**form.arguments, **options}, answering=answering)
+
+    def _tried(self, messages: Sequence[Message], form: ChatFormat, **options: Any) -> str:
+        """The chat as text; empty where the template refuses it."""
+        try:
+            return self._rendered(messages, form, **options)
+        except Exception:  # a template is a program of somebody else's
+            return ""
+
+    def _shows(self, form: ChatFormat, messages: Sequence[Message], *words: str) -> bool:
+        text = self._tried(messages, form)
+        return all(word in text for word in words)
+
+    def _shows_reasoning(self, base: ChatFormat, name: str) -> bool:
+        form = _with_reasoning(base, name)
+        texts = [self._tried(chat, form, answering=False) for chat in (_THOUGHT, _THOUGHT[:2])]
+        return any(THOUGHT in text and not _LIST.search(text) for text in texts)
+
+    def _shows_tools(self, base: ChatFormat) -> bool:
+        return "brackenlook" in self._tried(_CHAT[:1], base, tools=[TOOL])
+
+    def _dropped(self, base: ChatFormat, system: bool) -> Iterator[str]:
+        if not self._shows(base, _CHAT, ASKED, ANSWERED):
+            yield "earlier turns"
+        if not system:
+            yield "system role"
+
+    def _end(self, base: ChatFormat, marks: Sequence[Marks]) -> tuple[str, str]:
+        """The token, or else the text, right behind what an assistant said."""
+        inner = {mark for pair in marks for mark in (pair.opening, pair.closing)}
+        ended = self._tried(_CHAT[:2], base, answering=False).rpartition(ANSWERED)[2]
+        between = self._tried(_CHAT, base).partition(ANSWERED)[2].partition(AGAIN)[0]
+        for text in (ended, between):
+            behind = text.lstrip()
+            token = next((t for t in self._tokens if behind.startswith(t) and t not in inner), "")
+            if token:
+                return token, ""
+        return "", between.rstrip() if between.strip() else ""
+
+    def _marks(self, base: ChatFormat, reasoning: str) -> tuple[Marks | None, tuple[Marks, ...]]:
+        """The marks whose opening ends the prompt, if any, and all, those that the template shows first."""
+        plain = self._tried(_CHAT[:2], base, answering=False).partition(ANSWERED)[0]
+        found: list[Marks] = []
+        if reasoning:
+            text = self._tried(_THOUGHT[:2], _with_reasoning(base, reasoning), answering=False)
+            before, _, after = text.partition(THOUGHT)
+            opening, closing = _LAST_TAG.search(before), _FIRST_TAG.match(after)
+            if opening and closing and not plain.rstrip().endswith(opening[1]) and ANSWERED not in closing[1]:
+                found.append(Marks(opening[1], closing[1]))
+        prompt = self._tried(_CHAT[:1], base).rstrip()
+        last = _LAST_TAG.search(prompt)
+        if last and not plain.rstrip().endswith(last[1]) and closing_of(last[1]) in (*self._tokens, *self._pairs):
+            found.append(Marks(last[1], closing_of(last[1])))
+        found += [marks for marks in self._named() if self._strips(base, marks)]
+        named = [marks for marks in MARKS if marks.closing in self.source]
+        every = tuple(dict.fromkeys((*found, *named, *MARKS)))
+        return next((marks for marks in every if prompt.endswith(marks.opening)), None), every
+
+    @cached_property
+    def _pairs(self) -> set[str]:
+        """Tags of the template's source, as it spells them."""
+        return {match[0] for match in _PAIR.finditer(self.source)}
+
+    def _named(self) -> list[Marks]:
+        """Pairs of tags that the template's source names."""
+        names = sorted({match[2] for match in _PAIR.finditer(self.source) if match[1]})
+        return [Marks(f"<{name}>", f"</{name}>") for name in names]
+
+    def _strips(self, base: ChatFormat, marks: Marks) -> bool:
+        """Whether the template takes what stands between marks out of earlier replies."""
+        said = Message("assistant", f"{marks.opening}{THOUGHT}{marks.closing}{ANSWERED}")
+        text = self._tried([_CHAT[0], said, _CHAT[2]], base)
+        return ANSWERED in text and THOUGHT not in text
+
+
+_CHAT = (Message("user", ASKED), Message("assistant", ANSWERED), Message("user", AGAIN))
+_THOUGHT = (Message("user", ASKED), Message("assistant", ANSWERED, THOUGHT), Message("user", AGAIN))
+
+
+def _with_reasoning(form: ChatFormat, name: str) -> ChatFormat:
+    return ChatFormat(form.content, form.arguments, reasoning=name)
+
+
+def _placed(messages: Sequence[Message], form: ChatFormat) -> list[Message]:
+    """The messages, the system prompt in the first one of the user where there is no system role."""
+    if form.system or not any(message.role == "system" for message in messages):
+        return list(messages)
+    system = "\n\n".join(message.content for message in messages if message.role == "system")
+    others = [message for message in messages if message.role != "system"]
+    first = next((number for number, message in enumerate(others) if message.role == "user"), None)
+    if first is None:
+        return [Message("user", system), *others]
+    others[first] = Message("user", f"{system}\n\n{others[first].content}")
+    return others
+
+
+def _turn(message: Message, form: ChatFormat) -> Any:
+    """A message in the form that the template takes."""
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.reasoning and form.reasoning in FIELDS:
+        turn[form.reasoning] = message.reasoning
+    parts: list[dict[str, str]] = [{"type": "text", "text": message.content}]
+    if message.reasoning and form.reasoning == PART:
+        turn["content"] = [{"type": "thinking", "thinking": message.reasoning}, *parts]
+    elif form.content == "parts":
+        turn["content"] = parts
+    return Assignable(turn) if form.content == "assignable" else turn
+
+
+class Assignable(Namespace):
+    """A message whose fields a template may set, which jinja allows for its own namespaces alone."""
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __contains__(self, name: str) -> bool:
+        return hasattr(self, name)

@@ -1,0 +1,36 @@
+"""A chat template's habits in words, for people."""
+
+from specchat.engine.model.tokenizer import Tokenizer
+
+
+def habits(tokenizer: Tokenizer) -> tuple[tuple[str, str], ...]:
+    """Names and words, in the order in which they are shown.
+
+    Raises:
+        ModelError: the template leaves out what is asked.
+    """
+    if tokenizer.template is None:
+        return (("template", f"{tokenizer.source.lacking}: the model goes on with the text as it stands"),)
+    found = tokenizer.format
+    system = "has a role of its own" if found.system else "goes before the first message: there is no role for it"
+    rows = [("template", tokenizer.source.file.name), ("turn end", found.turn_end or repr(found.stop))]
+    rows += [("reasoning", _reasoning(tokenizer)), ("system prompt", system)]
+    rows.append(("tools", "shown to the model" if found.tools else "not shown to the model"))
+    if found.content == "parts":
+        rows.append(("messages", "given as lists of typed parts"))
+    if found.options:
+        rows.append(("takes", ", ".join(found.options)))
+    if lost := [words for words in found.drops if words != "system role"]:
+        rows.append(("leaves out", ", ".join(lost)))
+    return tuple(rows)
+
+
+def _reasoning(tokenizer: Tokenizer) -> str:
+    found = tokenizer.format
+    if found.channels is not None:
+        marks = f"in channels ({found.channels.channel})"
+    elif found.opened is not None:
+        marks = f"begun by the prompt, ended by {found.opened.closing}"
+    else:
+        marks = f"where a reply begins with {found.marks[0].opening} or the like"
+    return f"{marks}; {'sent back' if found.reasoning else 'not sent back'} in later prompts"

@@ -1,0 +1,106 @@
+"""Chat templates with habits that the published ones of today do not have all, and templates that lose what is said."""
+
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken
+
+from specchat.engine.api import Finished, Generate
+from specchat.engine.errors import ModelError
+from specchat.engine.loading import load
+from specchat.engine.model.habits import habits
+from specchat.engine.model.template import TemplateSource
+from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.options import Limits, Message
+from specchat.engine.pair import PairSpec
+from specchat.engine.session import Session
+from tests.engine import tiny
+from tests.engine.scripted import scripted
+from tests.engine.tiny import on_cpu
+
+PARTS = (
+    "{% for m in messages %}<|{{ m.role }}|>{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
+    "{% endif %}{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""As of a model that sees pictures: a text is walked letter by letter, and nothing of it is left."""
+LAST = "{% set m = messages[-1] %}<|user|>{{ m.content }}<|end|><|assistant|>"
+NOTHING = "{% for m in messages %}<|{{ m.role }}|><|end|>{% endfor %}<|assistant|>"
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + tiny.TEMPLATE
+NEEDS_TOOLS = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}" + tiny.TEMPLATE
+
+
+def made(template: str) -> Tokenizer:
+    return Tokenizer(tiny.tokenizer(), Path("here.jinja"), {}, TemplateSource(template, Path("here.jinja")))
+
+
+def text(tokenizer: Tokenizer, *messages: Message) -> str:
+    return tokenizer.backend.decode(tokenizer.prompt(messages), skip_special_tokens=False)
+
+
+def test_content_is_given_as_parts_where_a_text_would_be_lost() -> None:
+    tokenizer = made(PARTS)
+    said = text(tokenizer, Message("user", "Hi"), Message("assistant", "Yes?"), Message("user", "So?"))
+    assert said == "<|user|>Hi<|end|><|assistant|>Yes?<|end|><|user|>So?<|end|><|assistant|>"
+    assert dict(habits(tokenizer))["messages"] == "given as lists of typed parts"
+
+
+def test_a_template_that_loses_what_is_asked_is_refused_with_its_file() -> None:
+    with pytest.raises(ModelError, match=r"here.jinja: the chat template leaves out what is asked"):
+        made(NOTHING).prompt([Message("user", "Hi")])
+    broken = made("{{ messages.nothing.more }}")
+    with pytest.raises(ModelError, match="nothing"):
+        _ = broken.eos
+
+
+def test_a_template_that_loses_earlier_turns_is_told() -> None:
+    assert dict(habits(made(LAST)))["leaves out"] == "earlier turns"
+
+
+def test_a_system_prompt_without_a_role_goes_before_the_first_message() -> None:
+    tokenizer = made(NO_SYSTEM)
+    chat = (Message("system", "Be brief."), Message("user", "Hi"), Message("assistant", "Yes?"), Message("user", "So?"))
+    assert text(tokenizer, *chat).startswith("<|user|>Be brief.\n\nHi<|end|><|assistant|>Yes?")
+    assert not tokenizer.format.system
+    assert text(tokenizer, Message("system", "Be brief.")) == "<|user|>Be brief.<|end|><|assistant|>"
+
+
+def test_arguments_are_given_where_a_template_fails_without() -> None:
+    assert text(made(NEEDS_TOOLS), Message("user", "Hi")) == "<|user|>Hi<|end|><|assistant|>"
+
+
+def test_html_that_was_added_as_tokens_is_the_users_text() -> None:
+    backend = tiny.tokenizer()
+    tags = ["<table>", "</table>", "<b>", "<code>", "<think>", "<tool_call>", "<|turn|>"]
+    backend.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in tags])
+    template = "<|turn|>" + tiny.TEMPLATE
+    tokenizer = Tokenizer(backend, Path("here"), {}, TemplateSource(template, Path("here")))
+    said = text(tokenizer, Message("user", "<table><b>x</b></table><code> <think><tool_call><|turn|>"))
+    assert "<table><b>x</b></table><code> <\u200bthink><\u200btool_call><\u200b|turn|>" in said
+
+
+@pytest.fixture
+def ending_in_text(tmp_path: Path) -> Session:
+    """A model whose template has no tokens: a reply ends where the user's next words would begin."""
+    backend = tiny.tokenizer(["<s>"])
+    words = ["Mice", " eat", "\n\nHum", "an:", " more"]
+    backend.add_tokens(words)
+    template = (
+        "{% for m in messages %}{{ 'Human' if m.role == 'user' else 'Assistant' }}: {{ m.content }}\n\n{% endfor %}"
+        "{% if add_generation_prompt %}Assistant:{% endif %}"
+    )
+    folder = scripted(tmp_path / "m", backend, [backend.token_to_id(word) for word in words], {}, template)
+    return load(PairSpec("m", "M", on_cpu(folder)), lambda _: None)
+
+
+def test_a_turn_that_ends_in_text_ends_the_reply(ending_in_text: Session) -> None:
+    assert ending_in_text.tokenizer.format.stop == "\n\nHuman:"
+    *_, last = ending_in_text.generate(Generate(1, (Message("user", "What?"),), limits=Limits(20)))
+    assert isinstance(last, Finished)
+    assert (last.text, last.reason) == ("Mice eat", "stop")
+
+
+def test_a_model_without_a_template_says_so_once_it_is_loaded(tmp_path: Path) -> None:
+    folder = tiny.checkpoint(tmp_path / "m", num_hidden_layers=1)
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<|end|>"}')
+    warning = load(PairSpec("m", "M", on_cpu(folder)), lambda _: None).info.warning
+    assert warning == "This checkpoint has no chat template: the model goes on with your text as it stands."
