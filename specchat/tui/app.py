@@ -1,5 +1,6 @@
 """The app: puts session, screens and themes together."""
 
+import asyncio
 import gc
 import os
 import sys
@@ -18,6 +19,7 @@ from specchat.config.catalog import Catalog
 from specchat.engine.port import EnginePort
 from specchat.tui.actions.keys import Keys
 from specchat.tui.draft import keep, take
+from specchat.tui.errands import Errands
 from specchat.tui.history import PromptHistory
 from specchat.tui.interrupting import Interrupting
 from specchat.tui.launch import Launch
@@ -93,6 +95,9 @@ class SpecchatApp(App[None]):
         screen = self.screen_stack[0]
         assert isinstance(screen, ChatScreen)
         return screen
+
+    def on_load(self) -> None:
+        asyncio.get_running_loop().set_default_executor(Errands())
 
     def on_ready(self) -> None:
         self._shown = True

@@ -1,6 +1,12 @@
-"""Escape codes in what a terminal pastes, taken out before Textual reads them as keys."""
+"""Escape codes in what a terminal pastes, taken out before Textual reads them as keys, and what no paste may hold.
+
+Textual looks at each character, so that a paste of 50 MB would hold the app up for a minute: what is past LARGEST
+is left out here.
+"""
 
 import re
+
+from specchat.tui.pastes import LARGEST
 
 START, END = "\x1b[200~", "\x1b[201~"
 _CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)|[!-/]+[0-~]|[78=>cDEHMNOZ\\])?")
@@ -20,6 +26,8 @@ class EscapeFilter:
         """The last characters before a paste, in which START may have begun."""
         self._held = ""
         """The end of a paste so far, which may be the beginning of a code."""
+        self._room = 0
+        """Characters of the paste that are still passed on."""
 
     def feed(self, text: str) -> str:
         """What to read of the next piece."""
@@ -37,7 +45,7 @@ class EscapeFilter:
             self._seen = seen[1 - len(START) :]
             return text, ""
         begins = at + len(START) - len(self._seen)
-        self._seen, self._inside = "", True
+        self._seen, self._inside, self._room = "", True, LARGEST + 1
         return text[:begins], text[begins:]
 
     def _pasted(self, text: str) -> tuple[str, str]:
@@ -46,4 +54,8 @@ class EscapeFilter:
         self._inside, self._held = not end, ""
         if self._inside and (cut := _CUT.search(pasted)) and len(cut[0]) < _LONGEST:
             pasted, self._held = pasted[: cut.start()], cut[0]
-        return _CODE.sub("", pasted) + end, rest
+        if not self._room:
+            return end, rest
+        pasted = _CODE.sub("", pasted)[: self._room]
+        self._room -= len(pasted)
+        return pasted + end, rest

@@ -103,6 +103,7 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "nothing": (other({}), "is not tensors by name"),
     "settings": (other({"w": torch.ones(2), "lr": 0.1}), "is not tensors by name"),
     "numbers": (other({1: torch.ones(2)}), "is not tensors by name"),
+    "half a surrogate pair": (other({"\ud800": torch.ones(2)}), "is not tensors by name"),
     "sparse": (other({"w": torch.ones(2, 2).to_sparse()}), "is not tensors by name"),
     "complex": (other({"w": torch.ones(2, dtype=torch.complex64)}), "is not tensors by name"),
     "meta": (other({"w": torch.ones(2, device="meta")}), "is not tensors by name"),

@@ -109,6 +109,16 @@ def test_a_file_that_ends_the_process_that_opens_it_is_told(
 
 
 @needs_llama
+def test_weights_are_taken_as_they_are_stored_where_arranging_them_ends_the_process(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = trial._survived
+    monkeypatch.setattr(trial, "_survived", lambda file, way, within: way != "arranged" and real(file, way, within))
+    assert not trial.attempt(files[0])
+    assert loaded(files[0], files[1]).info.strategy("draft").available
+
+
+@needs_llama
 def test_all_parts_of_a_split_file_are_asked_for(files: tuple[Path, Path], tmp_path: Path) -> None:
     first, second = parts(tmp_path / "x-00002-of-00002.gguf")
     assert [first.name, second.name] == ["x-00001-of-00002.gguf", "x-00002-of-00002.gguf"]

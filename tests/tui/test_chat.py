@@ -430,7 +430,7 @@ async def test_a_megabyte_is_pasted_folded_and_sent_whole() -> None:
         assert len(request.messages[-1].content) > 900_000
         await until_shown(pilot, app, "Hello there.")
         app.chat.prompt.post_message(events.Paste("x" * 5_000_000))
-        await until_shown(pilot, app, "at most 4,000,000 are taken")
+        await until_shown(pilot, app, "over 4,000,000 characters, and no more are taken")
         assert app.chat.prompt.text == ""
 
 

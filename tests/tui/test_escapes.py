@@ -19,6 +19,7 @@ from textual import events
 from textual._xterm_parser import XTermParser
 
 from specchat.tui.escapes import END, START, EscapeFilter
+from specchat.tui.pastes import LARGEST
 
 PROGRAM = Path(__file__).with_name("logged_app.py")
 COLOUR = re.compile(rb"\x1b\[(?:[\d;]*;)?(?:3[0-8]|4[0-8]|9\d|10\d)(?:[;:]\d+)*m")
@@ -103,3 +104,13 @@ def test_on_a_terminal_without_colours(tmp_path: Path) -> None:
         process.wait()
         for descriptor in (leader, follower, log):
             os.close(descriptor)
+
+
+def test_of_a_paste_without_bound_only_as_much_is_read_as_is_told() -> None:
+    escapes, piece = EscapeFilter(), "ab\x1b[31mc" * 500
+    passed = [escapes.feed(START), *(escapes.feed(piece) for _ in range(12_000)), escapes.feed(f"{piece}{END}x")]
+    text = "".join(passed)
+    assert text.startswith(f"{START}abcabc")
+    assert text.endswith(f"{END}x")
+    assert len(text) == len(START) + LARGEST + 1 + len(f"{END}x")
+    assert escapes.feed(START + "d" + END) == START + "d" + END  # the next one has room again

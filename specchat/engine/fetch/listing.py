@@ -15,6 +15,7 @@ from specchat.engine.fetch.answer import LISTING_BYTES, LISTING_S, NEVER, Answer
 from specchat.engine.fetch.failures import failure
 from specchat.engine.fetch.source import Hub
 from specchat.engine.foreign import Foreign, checked, parsed
+from specchat.engine.model.files import LONGEST_NAME
 
 SETTINGS = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.json"
@@ -30,8 +31,6 @@ LIKED = ("Q4_K_M", "Q4_0", "Q8_0")
 DIGEST = r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$"
 """What a hub sends has to be to become the name of a file here."""
 MOST_FILES, MOST_BYTES = 200_000, 1 << 50
-LONGEST_NAME = 255
-"""Bytes of a name that a file system takes."""
 
 
 @dataclass(frozen=True)

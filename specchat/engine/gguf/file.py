@@ -47,8 +47,8 @@ def whole(file: Path) -> Path:
 class GgufFile:
     """An open file; closed when nothing refers to it any more."""
 
-    def __init__(self, path: Path, gpu_layers: int, progress: Callable[[float], None]) -> None:
-        """Read the weights; `progress` is told the share that is read.
+    def __init__(self, path: Path, gpu_layers: int, progress: Callable[[float], None], arranged: bool = True) -> None:
+        """Read the weights, `arranged` anew for this processor; `progress` is told the share that is read.
 
         Raises:
             ModelError: llama.cpp cannot load it, or the model is of a kind that is not run here.
@@ -56,7 +56,7 @@ class GgufFile:
         self.path = path
         self.api = api = llama()
         params = api.llama_model_default_params()
-        params.n_gpu_layers = gpu_layers
+        params.n_gpu_layers, params.use_extra_bufts = gpu_layers, arranged
 
         @api.llama_progress_callback  # type: ignore[untyped-decorator]
         def told(share: float, _: object) -> bool:

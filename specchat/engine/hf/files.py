@@ -16,7 +16,7 @@ from transformers.utils import logging
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
-from specchat.engine.foreign import Count, MaybeCount, checked
+from specchat.engine.foreign import Count, MaybeCount, checked, shown
 from specchat.engine.hf.positions import reach_of
 from specchat.engine.model.checkpoint import weight_files
 from specchat.engine.model.files import read_json
@@ -30,6 +30,9 @@ WORDS = 300
 """Characters of what transformers says that are passed on."""
 SHOWN = 3
 """Weights that are named where some are missing."""
+
+
+MOST_LAYERS = 10_000
 
 
 class _Text(Ends):
@@ -86,6 +89,7 @@ class HfFiles:
                 f"{folder} lacks the programs that come with the checkpoint, and none is ever downloaded. Download the "
                 "whole repository yourself, read them, and give its folder as path."
             )
+        _check_layers(raw, str(path))
         try:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=trusted, local_files_only=True)
         except Exception as error:  # of damaged settings it raises anything
@@ -210,6 +214,21 @@ def _bitsandbytes(quant: Wanted | None) -> BitsAndBytesConfig:
         return BitsAndBytesConfig(load_in_8bit=True)  # type: ignore[no-untyped-call]
     four: dict[str, Any] = {"bnb_4bit_quant_type": quant, "bnb_4bit_use_double_quant": True}
     return BitsAndBytesConfig(load_in_4bit=True, **four)  # type: ignore[no-untyped-call]
+
+
+def _check_layers(settings: dict[str, Any], where: str) -> None:
+    """Refuse more layers than any model has: transformers makes a list of them before it checks anything.
+
+    Raises:
+        ModelError: a number of layers, in `settings` or in a part of it, is beyond MOST_LAYERS.
+    """
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            _check_layers(value, where)
+        elif "layer" in key and isinstance(value, int) and value > MOST_LAYERS:
+            raise ModelError(
+                f"{where}: {one_line(key, 60)} is {shown(value)}, and no model has more than {MOST_LAYERS:,}."
+            )
 
 
 def _look(shard: Path) -> None:

@@ -41,7 +41,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     if not pair.target.is_gguf:
         raise ModelError(f"{pair.target.label} is no .gguf file. Name one, or leave the backend out.")
     llama()
-    path = _located(pair.target, progress)
+    place = _located(pair.target, progress)
     small = None
     checkpoint = None
     if pair.draft is not None and pair.draft.is_gguf:
@@ -49,7 +49,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     elif pair.draft is not None:
         checkpoint = Checkpoint.open(locate(pair.draft, progress))
     make_room()
-    target = _model(pair, pair.target, path, progress, 0.1)
+    target = _model(pair, pair.target, place, progress, 0.1)
     tokenizer, ends = tokenizer_of(target.file)
     draft: HostModel | None = None
     dictionary: Dictionary | None = None
@@ -94,22 +94,25 @@ def _guard(target: GgufModel, proof: Proof) -> Guard | None:
     return Guard(target, proof.error) if proof.error else None
 
 
-def _located(source: ModelSource, progress: Progress) -> Path:
+def _located(source: ModelSource, progress: Progress) -> tuple[Path, bool]:
+    """The file to open, and whether its weights may be arranged anew."""
     path = whole(locate_file(source, progress))
     for part in parts(path):
         read_header(part)  # within bounds, which llama.cpp has none of
     progress(Loading(f"trying {source.short}", 0.05))
-    attempt(path)
-    return path
+    return path, attempt(path)
 
 
-def _model(pair: PairSpec, source: ModelSource, path: Path, progress: Progress, share: float) -> GgufModel:
+def _model(
+    pair: PairSpec, source: ModelSource, place: tuple[Path, bool], progress: Progress, share: float
+) -> GgufModel:
     def told(read: float) -> None:
         progress(Loading(f"reading {source.short}", share + 0.3 * read))
 
     options: GgufOptions = source.gguf
+    path, arranged = place
     settings = Settings(pair.context or DEFAULT_CONTEXT, options.threads, options.cache, options.flash_attention)
-    model = GgufModel(GgufFile(path, _gpu_layers(source), told), settings)
+    model = GgufModel(GgufFile(path, _gpu_layers(source), told, arranged), settings)
     if options.threads is None:
         # Never all: see `threads.leave_one_core`.
         model.choose_threads(sorted({1, max(1, CORES // 2), max(1, CORES - 1)}))

@@ -15,6 +15,8 @@ from specchat.engine.foreign import Foreign, Schema, checked, parsed
 LONGEST_TEXT = 32 << 20
 """Bytes of a file of settings; the largest published are indices of weights, with 10 MB."""
 LONGEST_TOKENIZER = 128 << 20
+LONGEST_NAME = 255
+"""Bytes of a name that a file system takes."""
 LONGEST_HEADER = 32 << 20
 """Bytes of a safetensors header; the largest published have 10 MB."""
 
@@ -99,8 +101,9 @@ def indexed(path: Path) -> list[Path]:
         ModelError: the index cannot be read, or names a file elsewhere.
     """
     names = sorted(set(read(path, _Index).weight_map.values()))
-    if other := next((name for name in names if Path(name).name != name), None):
-        raise ModelError(f"{path} names {one_line(other, 60)!a}, which is no file beside it. Download it again.")
+    for name in names:
+        if Path(name).name != name or not name.isprintable() or len(name.encode()) > LONGEST_NAME:
+            raise ModelError(f"{path} names {one_line(name, 60)!a}, which is no file beside it. Download it again.")
     return [path.with_name(name) for name in names]
 
 

@@ -70,6 +70,7 @@ def tensors_of(file: Path) -> dict[str, Tensor]:
 def _plain(name: object, value: object) -> bool:
     return (
         isinstance(name, str)
+        and name.isprintable()  # half a surrogate pair is not
         and isinstance(value, Tensor)
         and value.layout == torch.strided
         and value.device.type == "cpu"

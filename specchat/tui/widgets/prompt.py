@@ -179,7 +179,7 @@ class Prompt(TextArea):
 
     def _insert_pasted(self, pasted: str) -> None:
         if len(pasted) > LARGEST:
-            self.post_message(self.Refused(f"that paste has {len(pasted):,} characters; at most {LARGEST:,} are taken"))
+            self.post_message(self.Refused(f"that paste has over {LARGEST:,} characters, and no more are taken"))
             return
         if (path := pasted_path(pasted)) is not None:
             line, column, _ = self.line_at_cursor()
