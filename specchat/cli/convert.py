@@ -91,7 +91,6 @@ def _write(source: "ModelSource", file: Path, kind: "Kind", progress: Progress) 
     progress.show(f"writing {file.name}")
     checkpoint = Checkpoint.open(locate(source, lambda loading: progress.show(loading.what)))
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         export(checkpoint, file, kind, checkpoint.kept(source.quant))
     except OSError as error:
         raise Problem(f"{file} cannot be written ({error.strerror}).", ExitCode.USAGE) from None

@@ -44,6 +44,7 @@ from specchat.engine.api import (
     Shutdown,
 )
 from specchat.engine.control import Control
+from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError, ErrorKind
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.remembering import Remembering
@@ -125,6 +126,7 @@ class Worker:
         self._emit(Loading("starting the engine"))
         Thread(target=self._read, name="requests", daemon=True).start()
         self._emit(Loading("importing torch"))
+        compiled.share()  # needs no torch
         with contextlib.suppress(Exception):  # told when something is to be loaded
             self._find_loader()
         while True:

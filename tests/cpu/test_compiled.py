@@ -116,3 +116,39 @@ def test_without_the_compiler_the_plain_decoder_runs(missing: str, error: str, t
     (tmp_path / f"{missing}.py").write_text(f"raise {error}('not for this system')")
     found = started(tmp_path / "never", PAIR, PYTHONPATH=str(tmp_path))
     assert "\nDecoder row-invariant products" in found.stdout
+
+
+SHARED = START.format(
+    made="""
+    import numpy as np
+    compiled.share()
+    (helper,) = compiled._helpers
+    if sys.argv[2]:
+        helper.kill()
+    assert not compiled.unavailable(compiled.CHOICE)
+    from specchat.engine.cpu import choice, products, tiles
+    products.kernels(tiles.FLOAT16)
+""",
+    result="helper.returncode, choice.drawn(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)",
+)
+
+
+def test_another_process_compiles_what_is_read_here(tmp_path: Path) -> None:
+    assert started(tmp_path, SHARED).stdout == "False\n0 6\n", "nothing was compiled here"
+    kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
+    assert kept >= {"chain.drafted", "orders.lead", "orders.follow", "scoring.passed", "choice.drawn"}
+
+
+def test_without_the_other_process_all_is_compiled_here(tmp_path: Path) -> None:
+    assert started(tmp_path, SHARED, "kill").stdout == "True\n-9 6\n"
+
+
+@pytest.mark.parametrize("reason", ["kept", "not to be kept"])
+def test_nothing_is_shared_where_it_is(tmp_path: Path, reason: str) -> None:
+    folder = tmp_path / "taken" / "compiled"
+    if reason == "kept":
+        started(folder)
+    else:
+        (tmp_path / "taken").write_text("not a folder")
+    program = "from specchat.engine.cpu import compiled; compiled.share(); print(compiled._helpers)"
+    assert started(folder, program).stdout == "[]\n"

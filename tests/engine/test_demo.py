@@ -66,11 +66,13 @@ def test_it_answers_what_an_empty_chat_suggests(prompt: str, words: str, demo: S
 @pytest.mark.cpu
 def test_every_category_is_identical_with_default_lengths(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """In replies of 14 tokens; the next test's are longer."""
-    monkeypatch.setattr(check, "MAX_TOKENS", 14)
-    chosen = prompts(1)
+    monkeypatch.setattr(check, "QUICK_TOKENS", 14)
+    monkeypatch.setattr(check, "QUICK_S", float("inf"))
+    chosen = [prompt for prompt in prompts(1) for _ in QUICK_SAMPLINGS]  # each with each of them
     results = list(run(demo, chosen, full=False))
     # Two turns for each way of drafting, and plain against itself in the second.
-    assert len(results) == len(chosen) * len(QUICK_SAMPLINGS) * (2 * len(DRAFTING) + 1)
+    assert len(results) == len(chosen) * (2 * len(DRAFTING) + 1)
+    assert len({(result.prompt, result.sampling) for result in results}) == len(chosen)
     assert differing(results) == []
 
 

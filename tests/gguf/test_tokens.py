@@ -15,6 +15,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.tokenizer import Tokenizer, same_tokens
 from specchat.engine.options import Message
 from specchat.engine.session import Session
+from tests.engine.conftest import SHARED
 from tests.engine.tiny import checkpoint
 
 PIECES = st.sampled_from(
@@ -96,3 +97,24 @@ def test_published_tokenizers_are_split_the_same_after_conversion(
         assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text))
         chat = [Message("user", text)]
         assert theirs.prompt(chat) == ours.prompt(chat)
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizer of a SentencePiece Llama, and that of the file that was written of it."""
+    if not SHARED.is_dir():
+        pytest.skip("the folder with real checkpoints is not beside this checkout")
+    found, file = Checkpoint.open(SHARED / "checkpoints" / "stories260K"), tmp_path_factory.mktemp("pieces") / "m.gguf"
+    export(found, file, "f32")
+    return found.tokenizer(), tokenizer_of(GgufFile(file, 0, lambda _: None))[0]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.one_of(TEXTS, st.text("Once upon a time Lily saw 3 foxes. ", max_size=80)))
+def test_pieces_are_written_so_that_any_text_is_split_alike(pieces: tuple[Tokenizer, Tokenizer], text: str) -> None:
+    ours, theirs = pieces
+    tokens = ours.encode(text)
+    assert theirs.encode(text) == tokens
+    assert theirs.decode(tokens) == ours.decode(tokens)
+    assert (theirs.eos, theirs.size, same_tokens(ours, theirs)) == (ours.eos, ours.size, True)
+    assert theirs.prompt([Message("user", "Once")]) == ours.prompt([Message("user", "Once")])

@@ -1,5 +1,6 @@
 """What GGUF files hold, read by the package gguf alone: weights, shape, vocabulary. No llama.cpp is needed."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
+from tokenizers import pre_tokenizers
 from torch import Tensor
 
 from specchat.cli.root import specchat
@@ -149,11 +151,18 @@ def test_the_command_writes_the_pair_and_tells_how_to_name_it(
 
 
 def test_what_is_not_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    other = checkpoint(tmp_path / "pieces", backend=byte_fallback(), num_hidden_layers=1)
+    split = byte_fallback()
+    split.pre_tokenizer = pre_tokenizers.Whitespace()
+    other = checkpoint(tmp_path / "pieces", backend=split, num_hidden_layers=1)
     with pytest.raises(ModelError, match=r"of a kind that is not written to GGUF here.*convert_hf_to_gguf"):
-        export(Checkpoint.open(other), tmp_path / "x.gguf", "f32")
+        export(Checkpoint.open(other), tmp_path / "new" / "x.gguf", "f32")
     scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
     yarn = checkpoint(tmp_path / "yarn", rope_scaling=scaling)
     with pytest.raises(EngineError, match="yarn"):
-        export(Checkpoint.open(yarn), tmp_path / "x.gguf", "f32", tokenizer=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["pieces", "yarn"]
+        export(Checkpoint.open(yarn), tmp_path / "new" / "x.gguf", "f32", tokenizer=False)
+    damaged = checkpoint(tmp_path / "damaged", intermediate_size=112)
+    settings = json.loads((damaged / "config.json").read_text()) | {"intermediate_size": 128}
+    (damaged / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ModelError, match="shape"):
+        export(Checkpoint.open(damaged), tmp_path / "new" / "x.gguf", "f32", tokenizer=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged", "pieces", "yarn"]

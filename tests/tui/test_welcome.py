@@ -53,6 +53,7 @@ async def test_what_loads_is_said_once() -> None:
         await wait_until(pilot, lambda: "reading" in screen_text(app))
         assert screen_text(app).count("reading models/demo") == 1
         assert "Built-in demo model" in screen_text(app)
+        assert "it is answered as soon as the model is ready" in screen_text(app)
         await app.chat.do("about")
         await wait_until(pilot, lambda: "demo is being loaded" in screen_text(app))
         assert "no model is loaded" not in screen_text(app)
@@ -64,6 +65,7 @@ async def test_another_pair_is_not_called_tiny() -> None:
         await loaded(app, pilot)
         await pilot.pause()
         assert "Built-in" not in screen_text(app)
+        assert "as soon as the model is ready" not in screen_text(app)
 
 
 async def test_numbers_choose_a_prompt_only_in_an_empty_chat_and_box() -> None:

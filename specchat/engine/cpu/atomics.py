@@ -51,21 +51,20 @@ def entry(function: Any) -> int:
     return begins
 
 
-def entered(function: Any) -> Any:
-    """Calls a compiled function that returns nothing by its `entry`, with a tuple of what it takes.
+def entered(wanted: tuple[Any, ...]) -> Any:
+    """Calls a compiled function that takes `wanted` and returns nothing by its `entry`, with a tuple of that.
 
     A call by name is compiled together with all that it calls once more, which takes as long as the first time.
     """
-    wanted = function.nopython_signatures[0]
 
     @primitive
     def called(typing: Any, begins: Any, arguments: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             given = cgutils.unpack_tuple(builder, values[1])
-            exact = [context.cast(builder, *one) for one in zip(given, arguments, wanted.args, strict=True)]
-            kind = context.call_conv.get_function_type(types.none, wanted.args)
+            exact = [context.cast(builder, *one) for one in zip(given, arguments, wanted, strict=True)]
+            kind = context.call_conv.get_function_type(types.none, wanted)
             pointer = builder.inttoptr(values[0], kind.as_pointer())
-            context.call_conv.call_function(builder, pointer, types.none, wanted.args, exact)
+            context.call_conv.call_function(builder, pointer, types.none, wanted, exact)
             return context.get_dummy_value()
 
         return types.void(types.int64, arguments), code

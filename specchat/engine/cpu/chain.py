@@ -15,7 +15,8 @@ from specchat.engine.cpu.atomics import address
 from specchat.engine.cpu.choice import drawn, probability
 from specchat.engine.cpu.guessing import guess, judged, unknown
 from specchat.engine.cpu.rowwise import copied, norm
-from specchat.engine.cpu.scoring import ENTRIES, OF_HEAD, OF_LAYERS, run_head, run_layers
+from specchat.engine.cpu.scoring import run_head, run_layers
+from specchat.engine.cpu.signatures import OF_HEAD, OF_LAYERS
 from specchat.engine.cpu.simd import called, constant, constants_primitive, emitted, inner, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, widened
 from specchat.engine.kernels.streams import TOKEN
@@ -136,7 +137,7 @@ def drafted(
         run: int64 [1, 4], rows as a run; `before` is empty.
         x: float32 [>= rows + `ahead`, hidden]; of a head the features of the rows, which stand a slot before their
             tokens.
-        entries: of `layers` and of `head`, whose logits have 1 + `ahead` rows.
+        entries: `passes.ENTRIES`, of `layers` and of `head`, whose logits have 1 + `ahead` rows.
         inputs: float32 [>= rows, 2 hidden] of a head's attention, its norms of tokens and of features [2, hidden], and
             `made` [slots, hidden], which is filled with the features it made; of no rows where this is not a head.
         onto_normed: whether a head adds to normed features; `eps` is of the `norms`.
@@ -211,6 +212,7 @@ class Chains:
 
     def __init__(
         self,
+        entries: tuple[int, int],
         embed: NDArray[Any],
         vocab: int,
         said: NDArray[np.int64],
@@ -219,9 +221,11 @@ class Chains:
         of_head: tuple[Any, ...],
         of_features: tuple[Any, ...] = NO_FEATURES,
     ) -> None:
-        """`embed` is packed, of `vocab` tokens; `said` has the tokens by slots; `of_layers` and `of_head` are what the
-        passes take after their rows, and `of_features` what `drafted` takes of a head after these."""
+        """`entries` are `passes.ENTRIES`; `embed` is packed, of `vocab` tokens; `said` has the tokens by slots;
+        `of_layers` and `of_head` are what the passes take after their rows, and `of_features` what `drafted` takes of a
+        head after these."""
         self._last, self._said, self._of_features = vocab - 1, said, of_features
+        self._entries = entries
         self._embed, self._x, self._of_layers, self._of_head = embed, x, of_layers, of_head
         self._form = form_of(embed)
         self._ahead = 0 if len(of_features[0]) else len(of_head[_LOGITS]) - 1
@@ -247,7 +251,7 @@ class Chains:
             self._run,
             self._before,
             self._x,
-            ENTRIES,
+            self._entries,
             self._of_layers,
             self._of_head,
             *self._of_features,

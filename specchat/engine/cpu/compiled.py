@@ -8,9 +8,11 @@ import importlib
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -21,6 +23,10 @@ from specchat.engine.model import vectors
 
 PASSES, CHOICE = "specchat.engine.cpu.decoder", "specchat.engine.cpu.choice"
 """What is compiled when it is imported."""
+_FIRST = "specchat.engine.cpu.passes"
+"""What is compiled here while `helper.py` compiles the rest."""
+PATIENCE_S = 60.0
+"""How long that may take; then it is compiled here."""
 NEEDED = ("fma", "f16c")
 """What an x86 processor must have: without it, single operations become calls."""
 
@@ -28,6 +34,36 @@ NEEDED = ("fma", "f16c")
 def expected() -> bool:
     """Whether models likely run compiled here, told at once; `unavailable` knows."""
     return find_spec("numba") is not None
+
+
+@cache
+def share() -> None:
+    """Compile in two processes where nothing is kept yet and can be; call it early.
+
+    `unavailable` waits for the other process.
+    """
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    kept = Path(folder) / _digest() if folder else Path(__file__).parent / "__pycache__"
+    if not expected() or (os.cpu_count() or 1) < 2 or next(kept.rglob("*.nbi"), None) or not _writable(kept):
+        return
+    start = f"import sys; sys.path[:] = {sys.path!r}; from specchat.engine.cpu.helper import main; main()"
+    with suppress(OSError):
+        helper = subprocess.Popen([sys.executable, "-P", "-c", start], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        _helpers.append(helper)
+
+
+_helpers: list["subprocess.Popen[bytes]"] = []
+
+
+def _end_sharing() -> None:
+    """Wait for the other process, so that what it compiles is read here."""
+    while _helpers:
+        helper = _helpers.pop()
+        with helper:  # its standard input tells it that this process lives
+            try:
+                helper.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                helper.kill()
 
 
 @cache
@@ -43,6 +79,9 @@ def unavailable(module: str = PASSES) -> str:
     if missing:
         return f"the processor lacks {' and '.join(missing)}"
     try:
+        if module == PASSES:
+            importlib.import_module(_FIRST)
+        _end_sharing()
         importlib.import_module(module)
     except Exception:
         anew("what was compiled before cannot be used")

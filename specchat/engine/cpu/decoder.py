@@ -15,7 +15,7 @@ from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.guessing import MANY
 from specchat.engine.cpu.layout import Layout, laid_out
 from specchat.engine.cpu.parameters import Floats, Parameters
-from specchat.engine.cpu.scoring import ENTRIES
+from specchat.engine.cpu.passes import ENTRIES
 from specchat.engine.cpu.threads import ByRows
 from specchat.engine.cpu.workspace import Workspace
 from specchat.engine.model.cache import KVCache
@@ -220,7 +220,9 @@ class CpuDecoder(CachedDecoder):
             parts, self._skipped = self._parts(0, self.config.layers, skip), skip
             space, logits = self._space, np.zeros((1 + MANY, self._space.logits.shape[1]), np.float32)
             of_head = self._of_head(self._parameters.last_norm, logits)
-            self._chains = Chains(embed, self.config.vocab, space.said, space.x, self._of_layers(parts), of_head)
+            self._chains = Chains(
+                ENTRIES, embed, self.config.vocab, space.said, space.x, self._of_layers(parts), of_head
+            )
         return self._chains.drafted(tokens, start, going)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.packed import Packed
+from specchat.engine.cpu.passes import ENTRIES
 from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.going import Going
@@ -54,7 +55,7 @@ class HeadChain:
         of_features = (inputs, both, made.numpy(), onto_normed, eps)
         said = np.zeros(len(made) + 1, np.int64)
         of = of_layers(inputs.ctypes.data)
-        self._chains = Chains(embed, vocab, said, self._features, of, of_head, of_features)
+        self._chains = Chains(ENTRIES, embed, vocab, said, self._features, of, of_head, of_features)
 
     def drafted(self, tokens: Sequence[int], start: int, features: Tensor, going: Going) -> list[tuple[int, float]]:
         """As `CachedDecoder.drafted`, for up to TILE tokens with the features float32 [rows, hidden] before them."""

@@ -26,7 +26,7 @@ ROOM = 512
 """Words for what a pass takes, at the end of the board."""
 _WANTED = passed.nopython_signatures[0].args
 _BOARD = types.Array(types.int64, 1, "C")
-_run = entered(passed)
+_run = entered(_WANTED)
 PASSED = entry(passed)
 """Where `passed` begins."""
 

@@ -7,11 +7,13 @@ compared in the tests; what it writes differs in the last bits.
 from typing import Any
 
 import numpy as np
+from numba import types
 
-from specchat.engine.cpu.atomics import address, word
+from specchat.engine.cpu.atomics import address, entry, word
 from specchat.engine.cpu.attending import attention
 from specchat.engine.cpu.products import COLUMNS, INPUTS
 from specchat.engine.cpu.rowwise import copied, norm
+from specchat.engine.cpu.signatures import HEAD, LAYERS
 from specchat.engine.cpu.simd import called
 from specchat.engine.cpu.together import gates, onto, product, turn, wait
 
@@ -19,11 +21,7 @@ QKV, OUT, GATE_UP, DOWN = range(4)
 """The products of a layer, in the table of products."""
 
 
-@called(
-    "void(f4[:,::1], i8, i8, i8[:,::1], i8[::1], f4[:,:,:,:,::1], i8, i8[:,::1], i8[:,::1], f4[::1], f4[:,:,::1], "
-    "f4[:,:,::1], f4, f4[:,:,:,::1], f4[:,:,:,::1], f4[:,::1], f4[:,::1], i8, b1[:,::1], f4[:,::1], "
-    "f4[:,:,:,::1], f4[:,::1], i8, i8[::1], f4[:,:,::1], f4[:,:,::1], i8[::1], i8, i8)",
-)
+@called(types.void(*LAYERS))
 def layers(
     x: Any,
     rows: int,
@@ -151,9 +149,7 @@ def layers(
             passed = wait(board, passed, threads)
 
 
-@called(
-    "void(f4[:,::1], i8, i8[::1], i8[:,::1], f4[::1], f4[::1], f4, f4[:,::1], f4[:,:,:,::1], i8[::1], i8, i8)",
-)
+@called(types.void(*HEAD))
 def head(
     x: Any,
     rows: int,
@@ -186,3 +182,7 @@ def head(
         0,
         threads,
     )
+
+
+ENTRIES = entry(layers), entry(head)
+"""By which `scoring.run_layers` and `run_head` call both."""

@@ -1,20 +1,18 @@
-"""A pass over the layers, the scores of rows, or one after the other, in one function: threads begin once for both."""
+"""A pass over the layers, the scores of rows, or one after the other, in one function: threads begin once for both.
+
+It is compiled without `passes.py`, which is called by address: two processes share what there is to compile.
+"""
 
 from typing import Any
 
 from numba import types
 
-from specchat.engine.cpu.atomics import entered, entry
-from specchat.engine.cpu.passes import head, layers
+from specchat.engine.cpu.atomics import entered
+from specchat.engine.cpu.signatures import HEAD, LAYERS, OF_HEAD, OF_LAYERS
 from specchat.engine.cpu.simd import called
 
-run_layers, run_head = entered(layers), entered(head)
-"""Both by their entries, as compiled functions call each other."""
-ENTRIES = entry(layers), entry(head)
-OF_LAYERS = types.Tuple(layers.nopython_signatures[0].args[5:-2])
-"""What `passes.layers` takes after `before`, without thread and threads."""
-OF_HEAD = types.Tuple(head.nopython_signatures[0].args[2:-2])
-"""What `passes.head` takes after the rows, without thread and threads."""
+run_layers, run_head = entered(LAYERS), entered(HEAD)
+"""`passes.layers` and `passes.head` by their entries, as compiled functions call each other."""
 
 
 @called(
@@ -49,8 +47,8 @@ def passed(
 ) -> None:
     """`passes.layers` where x is to go `through` them, then `passes.head` of what is in x where that is wanted.
 
-    `entries` are ENTRIES; each has counters of its own, all zeros. The layers end with all threads there, so that the
-    head finds x as it will stay.
+    `entries` are `passes.ENTRIES`; each has counters of its own, all zeros. The layers end with all threads there, so
+    that the head finds x as it will stay.
     """
     if through:
         run_layers(entries[0], (x, rows, start, runs, before, *of_layers, thread, threads))

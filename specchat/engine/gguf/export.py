@@ -2,6 +2,7 @@
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Literal, get_args
@@ -49,7 +50,9 @@ NAMES = {
 
 
 def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None = None, tokenizer: bool = True) -> None:
-    """Write `checkpoint` to `file`, layers first quantised as `quant` says; nothing is left behind where that fails.
+    """Write `checkpoint` to `file`, its folder made if need be, layers first quantised as `quant` says.
+
+    Nothing is left behind where that fails.
 
     Matrices that are quantised by bitsandbytes are written as what they dequantise to. Without `tokenizer` the model
     runs on token ids only.
@@ -68,6 +71,10 @@ def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None =
         ) from None
     config = checkpoint.config
     vocabulary = Vocabulary.of(checkpoint) if tokenizer else None
+    if config.rope.kind == "yarn":
+        raise ModelError('rope scaling "yarn" is not written to GGUF here.')
+    made = not file.parent.exists()
+    file.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}-", delete=False) as part:
         written = Path(part.name)
     try:
@@ -89,6 +96,9 @@ def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None =
         os.replace(written, file)
     except BaseException:
         written.unlink(missing_ok=True)
+        if made:
+            with suppress(OSError):
+                file.parent.rmdir()
         raise
 
 
@@ -108,8 +118,6 @@ def _describe(writer: Any, c: ModelConfig, gguf: Any) -> None:
     if c.rope.kind == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(float(c.rope.options["factor"]))
-    elif c.rope.kind == "yarn":
-        raise ModelError('rope scaling "yarn" is not written to GGUF here.')
 
 
 class _Tensors:

@@ -26,9 +26,11 @@ CACHE_TYPES: dict[CacheType, tuple[str, float]] = {
     "q8_0": ("GGML_TYPE_Q8_0", 34 / 32),
 }
 """llama.cpp's names of what an entry of the cache is kept as, and the bytes of one."""
-TRIED_ROWS = 8
+TRIED_ROWS = (2, 8)
 """Rows of the passes that numbers of threads are compared by."""
 TRIALS = 5
+GAIN = 0.85
+"""What more threads must take at most of the time of fewer: each that shares its core holds up all of them."""
 
 
 @dataclass(frozen=True)
@@ -176,19 +178,23 @@ class GgufModel:
         return int(api.llama_model_size(model) + entries * self._bytes)
 
     def choose_threads(self, numbers: Sequence[int]) -> None:
-        """Take the number of threads that passes of TRIED_ROWS rows are fastest with."""
-        rows = [0] * min(TRIED_ROWS, self.context)
-
-        def tried(threads: int) -> float:
-            self._use(threads)
-            times = []
-            for _ in range(TRIALS):
+        """Take the number of threads, of ascending `numbers`, that passes of TRIED_ROWS rows are fastest with."""
+        passes = [[0] * min(rows, self.context) for rows in TRIED_ROWS]
+        seconds: dict[int, list[float]] = {threads: [] for threads in numbers}
+        # In turn, so that whatever else runs meets all of them; the first of each count starts its threads.
+        for turn in range(1 + TRIALS if len(numbers) > 1 else 0):
+            for threads, seen in seconds.items():
+                self._use(threads)
                 started = perf_counter()
-                self.forward(rows, 0)
-                times.append(perf_counter() - started)
-            return median(times)
-
-        self._use(min(numbers, key=tried) if len(set(numbers)) > 1 else numbers[0])
+                for rows in passes:
+                    self.forward(rows, 0)
+                if turn:
+                    seen.append(perf_counter() - started)
+        chosen = numbers[0]
+        for threads in numbers[1:]:
+            if median(seconds[threads]) < GAIN * median(seconds[chosen]):
+                chosen = threads
+        self._use(chosen)
 
     def _use(self, threads: int) -> None:
         self.threads = threads

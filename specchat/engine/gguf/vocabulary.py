@@ -1,5 +1,6 @@
 """A checkpoint's tokenizer and chat template as the metadata of a GGUF file, in llama.cpp's terms."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ SPLITS: tuple[tuple[str, list[dict[str, Any]]], ...] = (
     ("qwen2", [{"type": "Split", "pattern": {"Regex": QWEN2}, "behavior": "Isolated", "invert": False}, BARE_BYTES]),
 )
 """llama.cpp's names of ways to split a text, by what tokenizer.json says of them."""
+PIECES = "sentencepiece"
+"""How SentencePiece splits: not at all, before its merges."""
+SPACES = [
+    {"type": "Prepend", "prepend": "▁"},
+    {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+]
+"""What tokenizer.json says of spaces there."""
+BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class Vocabulary:
     """What tokenizer.json and tokenizer_config.json say, in llama.cpp's terms.
 
     Attributes:
-        split: llama.cpp's name of how a text is split before the merges.
+        split: llama.cpp's name of how a text is split before the merges, or PIECES.
         texts: of the tokens by their ids; there may be fewer than the model has embeddings.
         added: ids of the tokens beside those of the merges, and whether each is special.
         special: ids by the keys bos_token, eos_token, pad_token and unk_token.
@@ -83,18 +92,26 @@ def describe(writer: Any, gguf: Any, vocabulary: Vocabulary, size: int) -> None:
     def kind(token: int) -> int:
         if token not in v.texts:
             return int(kinds.UNUSED)
+        if token == v.special.get("unk_token") and v.split == PIECES:
+            return int(kinds.UNKNOWN)
         if token not in v.added:
-            return int(kinds.NORMAL)
+            byte = v.split == PIECES and BYTE.fullmatch(v.texts[token])
+            return int(kinds.BYTE if byte else kinds.NORMAL)
         return int(kinds.CONTROL if v.added[token] else kinds.USER_DEFINED)
 
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(v.split)
+    writer.add_tokenizer_model("llama" if v.split == PIECES else "gpt2")
+    writer.add_tokenizer_pre("default" if v.split == PIECES else v.split)
     writer.add_token_list([v.texts.get(token, f"[PAD{token}]") for token in range(size)])
     writer.add_token_types([kind(token) for token in range(size)])
-    writer.add_token_merges(v.merges)
+    if v.split == PIECES:
+        writer.add_token_scores(_scores(v, size))
+        writer.add_add_space_prefix(True)
+    else:
+        writer.add_token_merges(v.merges)
     for key, add in (
         ("bos_token", writer.add_bos_token_id),
         ("eos_token", writer.add_eos_token_id),
+        *([("unk_token", writer.add_unk_token_id)] if v.split == PIECES else []),
         ("pad_token", writer.add_pad_token_id),
     ):
         if key in v.special:
@@ -102,6 +119,14 @@ def describe(writer: Any, gguf: Any, vocabulary: Vocabulary, size: int) -> None:
     writer.add_add_bos_token(v.begins)
     if v.template is not None:
         writer.add_chat_template(v.template)
+
+
+def _scores(v: Vocabulary, size: int) -> list[float]:
+    """Of pieces: llama.cpp makes the one of two with the highest score first, as the merges do that come first."""
+    ranks: dict[str, int] = {}
+    for rank, merge in enumerate(v.merges):
+        ranks.setdefault(merge.replace(" ", ""), rank)
+    return [float(-ranks.get(v.texts.get(token, ""), len(v.merges))) for token in range(size)]
 
 
 def _split(folder: Path, raw: dict[str, Any]) -> str:
@@ -112,13 +137,16 @@ def _split(folder: Path, raw: dict[str, Any]) -> str:
     """
     model, before = raw.get("model"), raw.get("pre_tokenizer") or {}
     steps = before.get("pretokenizers", [before])
-    if isinstance(model, dict) and model.get("type") == "BPE" and not model.get("byte_fallback"):
+    if isinstance(model, dict) and model.get("type") == "BPE" and model.get("byte_fallback"):
+        if (raw.get("normalizer") or {}).get("normalizers") == SPACES and not raw.get("pre_tokenizer"):
+            return PIECES
+    elif isinstance(model, dict) and model.get("type") == "BPE":
         for name, wanted in SPLITS:
             if len(steps) == len(wanted) and all(
                 one.items() <= step.items() for one, step in zip(wanted, steps, strict=True)
             ):
                 return name
     raise ModelError(
-        f"{folder / 'tokenizer.json'} is of a kind that is not written to GGUF here; those of GPT-2, SmolLM, Llama 3 "
-        "and Qwen 2 are. Convert the checkpoint with llama.cpp's own convert_hf_to_gguf.py."
+        f"{folder / 'tokenizer.json'} is of a kind that is not written to GGUF here; those of GPT-2, SmolLM, Llama 2 "
+        "and 3 and Qwen 2 are. Convert the checkpoint with llama.cpp's own convert_hf_to_gguf.py."
     )

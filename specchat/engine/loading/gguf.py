@@ -29,6 +29,7 @@ from specchat.engine.translation.dictionary import Dictionary
 from specchat.engine.translation.model import translated
 
 ALL_LAYERS = 9999
+FEW_CORES = 4
 RUNNING = "it keeps a running state, of which llama.cpp takes nothing back"
 
 Progress = Callable[[Loading], None]
@@ -114,9 +115,13 @@ def _model(
     settings = Settings(pair.context or DEFAULT_CONTEXT, options.threads, options.cache, options.flash_attention)
     model = GgufModel(GgufFile(path, _gpu_layers(source), told, arranged), settings)
     if options.threads is None:
-        # Never all: see `threads.leave_one_core`.
-        model.choose_threads(sorted({1, max(1, CORES // 2), max(1, CORES - 1)}))
+        model.choose_threads(counts(CORES))
     return model
+
+
+def counts(cores: int) -> list[int]:
+    """Numbers of threads to try. One core is left free, see `threads.leave_one_core`, unless it is one of few."""
+    return sorted({1, max(1, cores // 2), cores if cores <= FEW_CORES else cores - 1})
 
 
 def _gpu_layers(source: ModelSource) -> int:

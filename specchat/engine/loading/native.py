@@ -30,6 +30,7 @@ from specchat.engine.translation.dictionary import Dictionary
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:
     """As `loading.load`."""
     started = perf_counter()
+    compiled.share()
     leave_one_core()
     target, draft, warning = Checkpoint.open(locate(pair.target, progress)), None, ""
     dictionary: Dictionary | None = None

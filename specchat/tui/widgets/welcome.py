@@ -12,6 +12,7 @@ from specchat.tui.widgets.plain import Plain
 
 _BUILT_IN = "Built-in demo model: tiny, for trying the app. F3 gets a real one."
 _CHOOSE = "1, 2 or 3 takes one, or write your own; enter sends it."
+_MEANWHILE = "You can send it now: it is answered as soon as the model is ready."
 _WATCH = "Worth watching: something cheap drafts ahead, the model checks it, and you see how much faster that is."
 
 
@@ -23,9 +24,11 @@ class Welcome(Plain):
     def __init__(self) -> None:
         super().__init__()
         self._pair: tuple[Content, ...] = ()
+        self._loading = False
 
     def show_pair(self, info: PairInfo | None, name: str, error: str, *, built_in: bool) -> None:
         """`error` is why it is not loaded; `built_in` tells the pair that comes with specchat, also while it loads."""
+        self._loading = info is None and not error
         about = error or (_BUILT_IN if built_in else f"on {one_line(info.device)}" if info else "")
         self._pair = (styled(one_line(name), ".value"), styled(about, ".quiet"))
         self._fill()
@@ -40,7 +43,8 @@ class Welcome(Plain):
         longest = max(map(len, SUGGESTIONS))
         asks = [styled(f"{n} ", ".accent") + words.ljust(longest) for n, words in enumerate(SUGGESTIONS, 1)]
         asks = [ask.truncate(width, ellipsis=True) for ask in asks]
-        parts = [[styled("specchat", ".name")], list(self._pair), asks, [styled(_CHOOSE, ".accent")]]
+        choose = [styled(_CHOOSE, ".accent"), *([styled(_MEANWHILE, ".quiet")] if self._loading else [])]
+        parts = [[styled("specchat", ".name")], list(self._pair), asks, choose]
         parts.append([styled(_WATCH, ".quiet")])
         rows = [[line for row in part if row for line in row.wrap(width)] for part in parts]
         for least in (4, 0):  # the last and then the first part go where there is no room

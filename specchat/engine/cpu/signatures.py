@@ -1,0 +1,21 @@
+"""What the passes take, known without compiling them."""
+
+from typing import Any
+
+from numba import types
+from numba.core.sigutils import normalize_signature
+
+LAYERS: tuple[Any, ...] = normalize_signature(
+    "void(f4[:,::1], i8, i8, i8[:,::1], i8[::1], f4[:,:,:,:,::1], i8, i8[:,::1], i8[:,::1], f4[::1], f4[:,:,::1], "
+    "f4[:,:,::1], f4, f4[:,:,:,::1], f4[:,:,:,::1], f4[:,::1], f4[:,::1], i8, b1[:,::1], f4[:,::1], "
+    "f4[:,:,:,::1], f4[:,::1], i8, i8[::1], f4[:,:,::1], f4[:,:,::1], i8[::1], i8, i8)"
+)[0]
+"""`passes.layers`."""
+HEAD: tuple[Any, ...] = normalize_signature(
+    "void(f4[:,::1], i8, i8[::1], i8[:,::1], f4[::1], f4[::1], f4, f4[:,::1], f4[:,:,:,::1], i8[::1], i8, i8)"
+)[0]
+"""`passes.head`."""
+OF_LAYERS = types.Tuple(LAYERS[5:-2])
+"""What `passes.layers` takes after `before`, without thread and threads."""
+OF_HEAD = types.Tuple(HEAD[2:-2])
+"""What `passes.head` takes after the rows, without thread and threads."""
