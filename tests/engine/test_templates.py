@@ -1,5 +1,6 @@
 """Chat templates with habits that the published ones of today do not have all, and templates that lose what is said."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,40 @@ def test_a_turn_that_ends_in_text_ends_the_reply(ending_in_text: Session) -> Non
     *_, last = ending_in_text.generate(Generate(1, (Message("user", "What?"),), limits=Limits(20)))
     assert isinstance(last, Finished)
     assert (last.text, last.reason) == ("Mice eat", "stop")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["tokens", "text"])
+def test_a_reply_that_was_cut_inside_a_stop_string_still_ends_there(ending_in_text: Session, known: bool) -> None:
+    request = Generate(1, (Message("user", "What?"),), limits=Limits(3))
+    *_, cut = ending_in_text.generate(request)
+    assert isinstance(cut, Finished)
+    assert (cut.text, cut.reason) == ("Mice eat\n\nHum", "length")
+    begun = cut.written if known else replace(cut.written, token_ids=())
+    *_, last = ending_in_text.generate(replace(request, begun=begun))
+    assert isinstance(last, Finished)
+    assert (last.text, last.reason, len(last.token_ids)) == ("Mice eat", "stop", 1)
+
+
+@pytest.mark.parametrize("between", [". ", "\n---\n", "user", " "])
+def test_words_that_replies_hold_end_none(between: str) -> None:
+    template = f"{{{{ messages | map(attribute='content') | join({between!r}) }}}}"
+    assert made(template).format.stop == ""
+
+
+@pytest.mark.parametrize("mark", ["<answer>", "<|response_start|>"])
+def test_a_prompt_that_ends_in_the_mark_of_an_answer_begins_no_reasoning(mark: str) -> None:
+    backend = tiny.tokenizer()
+    backend.add_tokens([mark, "</answer>", "<|response_end|>"])
+    template = tiny.TEMPLATE.replace("<|assistant|>{% endif", f"<|assistant|>{mark}{{% endif")
+    tokenizer = Tokenizer(backend, Path("here"), {}, TemplateSource(template + "{# </answer> #}", Path("here")))
+    assert tokenizer.format.opened is None
+
+
+def test_sentences_are_marks_only_where_a_template_has_them() -> None:
+    """Any model may begin an answer with them."""
+    says = "Here is my thought process: one."
+    plain, own = (made(tiny.TEMPLATE + more) for more in ("", "{# Here is my response: #}"))
+    assert [says.startswith(tuple(m.opening for m in each.format.marks)) for each in (plain, own)] == [False, True]
 
 
 def test_a_model_without_a_template_says_so_once_it_is_loaded(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from jinja2.utils import Namespace
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.model.chat_format import ARGUMENTS, FIELDS, PART, ChatFormat, Content
-from specchat.engine.model.marks import MARKS, Marks, channels_of, closing_of
+from specchat.engine.model.marks import MARKS, SENTENCES, Marks, begins_answer, channels_of, closing_of
 from specchat.engine.model.template import compile_template, render
 from specchat.engine.options import Message
 
@@ -158,7 +158,7 @@ class ChatTemplate:
             token = next((t for t in self._tokens if behind.startswith(t) and t not in inner), "")
             if token:
                 return token, ""
-        return "", between.rstrip() if between.strip() else ""
+        return "", between.rstrip() if _ends_turns(between.rstrip()) else ""
 
     def _marks(self, base: ChatFormat, reasoning: str) -> tuple[Marks | None, tuple[Marks, ...]]:
         """The marks whose opening ends the prompt, if any, and all, those that the template shows first."""
@@ -172,10 +172,11 @@ class ChatTemplate:
                 found.append(Marks(opening[1], closing[1]))
         prompt = self._tried(_CHAT[:1], base).rstrip()
         last = _LAST_TAG.search(prompt)
-        if last and not plain.rstrip().endswith(last[1]) and closing_of(last[1]) in (*self._tokens, *self._pairs):
-            found.append(Marks(last[1], closing_of(last[1])))
+        if last and not plain.rstrip().endswith(last[1]) and not begins_answer(last[1]):
+            other = closing_of(last[1])
+            found += [Marks(last[1], other)] if other in (*self._tokens, *self._pairs) else []
         found += [marks for marks in self._named() if self._strips(base, marks)]
-        named = [marks for marks in MARKS if marks.closing in self.source]
+        named = [marks for marks in (*MARKS, *SENTENCES) if marks.closing in self.source]
         every = tuple(dict.fromkeys((*found, *named, *MARKS)))
         return next((marks for marks in every if prompt.endswith(marks.opening)), None), every
 
@@ -194,6 +195,11 @@ class ChatTemplate:
         said = Message("assistant", f"{marks.opening}{THOUGHT}{marks.closing}{ANSWERED}")
         text = self._tried([_CHAT[0], said, _CHAT[2]], base)
         return ANSWERED in text and THOUGHT not in text
+
+
+def _ends_turns(text: str) -> bool:
+    """Whether a text stands behind replies and hardly ever in one: a rule, a full stop or a role's bare name may."""
+    return any(c.isalnum() for c in text) and any(c == "\n" or not (c.isalnum() or c.isspace()) for c in text)
 
 
 _CHAT = (Message("user", ASKED), Message("assistant", ANSWERED), Message("user", AGAIN))
