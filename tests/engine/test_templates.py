@@ -79,6 +79,36 @@ def test_html_that_was_added_as_tokens_is_the_users_text() -> None:
     assert "<table><b>x</b></table><code> <\u200bthink><\u200btool_call><\u200b|turn|>" in said
 
 
+@pytest.mark.parametrize(
+    "costly",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(99999) if range(99999) | sum < 0 %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        "{{ ('a' * 2000000000) | length }}",
+        "{{ (9 ** (9 ** 9)) | string | length }}",
+        "{{ ('%2000000000d' % 1) | length }}",
+        "{{ '%2000000000d' | format(1) | length }}",
+        "{{ 'a'.ljust(2000000000) | length }}",
+    ],
+)
+def test_a_template_that_takes_too_much_is_refused(costly: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specchat.engine.model.chat_template.MOST_S", 0.1)
+    with pytest.raises(ModelError, match=r"too long|unsafe"):
+        text(made(costly + tiny.TEMPLATE), Message("user", "Hi"))
+
+
+def test_a_template_that_takes_too_long_for_one_chat_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specchat.engine.model.chat_template.MOST_S", 0.5)
+    endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    tokenizer = made(f"{{% if 'loop' in messages[0].content %}}{endless}{{% endif %}}{tiny.TEMPLATE}")
+    assert text(tokenizer, Message("user", "Hi")) == "<|user|>Hi<|end|><|assistant|>"
+    with pytest.raises(ModelError, match=r"refuses this chat: it takes too long\.$"):
+        tokenizer.prompt([Message("user", "loop")])
+
+
 @pytest.fixture
 def ending_in_text(tmp_path: Path) -> Session:
     """A model whose template has no tokens: a reply ends where the user's next words would begin."""

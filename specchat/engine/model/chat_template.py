@@ -13,6 +13,7 @@ from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.model.chat_format import ARGUMENTS, FIELDS, PART, ChatFormat, Content
 from specchat.engine.model.marks import MARKS, SENTENCES, Marks, begins_answer, channels_of, closing_of
+from specchat.engine.model.sandbox import Sandbox, TemplateBoundError
 from specchat.engine.model.template import compile_template, render
 from specchat.engine.options import Message
 
@@ -20,6 +21,8 @@ SYSTEM, ASKED, THOUGHT, ANSWERED, AGAIN = "Quillfern", "Ombrasket", "Velodrift",
 """Words that stand in no template, one for each part of a chat."""
 TOOL = {"type": "function", "function": {"name": "brackenlook", "description": "", "parameters": {}}}
 STANDARD = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
+MOST_S = 4.0
+"""Seconds that a prompt may take, and all probes together."""
 _TAG = r"(?:<\|?[^<>\s]{1,40}>|\[[^\[\]\n]{1,40}\]|◁[^◁▷\s]{1,40}▷)"
 _LAST_TAG = re.compile(rf"({_TAG})\s*\Z")
 _FIRST_TAG = re.compile(rf"\s*({_TAG})")
@@ -49,8 +52,10 @@ class ChatTemplate:
         Raises:
             ModelError: the template refuses it; its own words are passed on.
         """
+        form = self.format
+        self._allow()
         try:
-            return self._rendered(messages, self.format)
+            return self._rendered(messages, form)
         except MemoryError:
             raise
         except Exception as error:  # a template is a program of somebody else's
@@ -62,8 +67,21 @@ class ChatTemplate:
         """The template's habits.
 
         Raises:
-            ModelError: no form of a chat is found in its prompt.
+            ModelError: no form of a chat is found in its prompt, or finding out takes too long.
         """
+        self._allow()
+        try:
+            return self._found()
+        except TemplateBoundError as error:
+            why = f"{self.where}: the chat template cannot be used: {error}. Take a checkpoint with another template."
+            raise ModelError(why) from None
+
+    def _allow(self) -> None:
+        """Let what follows run for a while, and no longer."""
+        if isinstance(sandbox := self._compiled.environment, Sandbox):
+            sandbox.allow(MOST_S)
+
+    def _found(self) -> ChatFormat:
         base = self._base()
         system = self._shows(base, [Message("system", SYSTEM), Message("user", ASKED)], SYSTEM, ASKED)
         reasoning = next((name for name in (*FIELDS, PART) if self._shows_reasoning(base, name)), "")
@@ -127,6 +145,8 @@ class ChatTemplate:
         """The chat as text; empty where the template refuses it."""
         try:
             return self._rendered(messages, form, **options)
+        except TemplateBoundError:
+            raise
         except Exception:  # a template is a program of somebody else's
             return ""
 
