@@ -176,12 +176,19 @@ def _reply(row: MessageRow, record: Recorded) -> Reply:
     reply.prefill, reply.reason, reply.stats = meta.prefill, meta.reason, meta.stats
     marks = tuple(replace(mark, text=one_line(mark.text)) for mark in meta.marks)
     reply.begun = meta.begun or NOTHING_WRITTEN
-    length = len(row.text)
-    sound = [(start, end) for start, end in meta.reasoning or () if 0 <= start < end <= length]
-    written = Written(row.text, tuple(sound), meta.thinking, meta.token_ids)
+    written = Written(row.text, _sound(meta.reasoning or (), len(row.text)), meta.thinking, meta.token_ids)
     beginning = len(clean(meta.begun.text if meta.begun else meta.prefill))
     reply.restore(written, marks, lambda: record(row.key, beginning), known=meta.reasoning is not None)
     return reply
+
+
+def _sound(ranges: Ranges, length: int) -> Ranges:
+    """Those that lie in a text of this length, each behind the one before."""
+    sound: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if (sound[-1][1] if sound else 0) <= start < end <= length:
+            sound.append((start, end))
+    return tuple(sound)
 
 
 def check_meta(role: Literal["user", "assistant"], text: str) -> None:

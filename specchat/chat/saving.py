@@ -8,6 +8,7 @@ from specchat.chat.store import Store
 from specchat.chat.titles import is_greeting, make_title
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
+from specchat.clean import clean
 
 View = Callable[[Conversation], Mapping[str, Any]]
 
@@ -66,4 +67,4 @@ def _retitle(chat: Conversation) -> None:
     first = chat.turns[0]
     if not chat.made_title or (is_greeting(first.prompt) and chat.made_title == make_title(first.prompt)):
         telling = next((turn for turn in chat.turns if not is_greeting(turn.prompt)), first)
-        chat.made_title = make_title(telling.prompt, telling.reply.text if telling.reply else "")
+        chat.made_title = make_title(telling.prompt, clean(telling.reply.written.answer) if telling.reply else "")

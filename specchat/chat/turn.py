@@ -140,8 +140,16 @@ class Reply:
         written = self.written
         if not written.reasoning:
             return written.text
-        thoughts = written.thoughts.strip("\n")
-        return f"<think>\n{thoughts}" + ("" if written.thinking else f"\n</think>\n\n{written.answer}")
+        thoughts, answer = written.thoughts.strip("\n"), written.answer
+        if not written.thinking:
+            return f"<think>\n{thoughts}\n</think>\n\n{answer}"
+        if not answer:
+            return f"<think>\n{thoughts}"
+        *earlier, (begin, end) = written.reasoning
+        before = "".join(written.text[a:b] for a, b in earlier).strip("\n")
+        closed = f"<think>\n{before}\n</think>\n\n" if before else ""
+        last = written.text[begin:end].strip("\n")
+        return f"{closed}{answer}\n\n<think>\n{last}"
 
     @property
     def length(self) -> int:
@@ -218,7 +226,7 @@ class Reply:
         self._parts, self._raw, self._length, self._reasoning = [], [], 0, []
         for text, reasoning in written.spans:
             self._add(text, reasoning)
-        self._thinking, self._token_ids = written.thinking, written.token_ids
+        self._thinking, self._token_ids = written.thinking and self._thinking, written.token_ids
 
     def restore(
         self,

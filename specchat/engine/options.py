@@ -48,7 +48,7 @@ class Written:
 
     @classmethod
     def of(cls, spans: Iterable[Span], *, thinking: bool = False, token_ids: tuple[int, ...] = ()) -> "Written":
-        """What spans that follow each other say."""
+        """What spans that follow each other say; `thinking` counts where the last of them is reasoning."""
         texts: list[str] = []
         found: list[tuple[int, int]] = []
         at = 0
@@ -57,6 +57,7 @@ class Written:
             start, at = at, at + len(text)
             if reasoning and text:
                 found.append((found.pop()[0] if found and found[-1][1] == start else start, at))
+        thinking = thinking and bool(found) and found[-1][1] == at
         return cls("".join(texts), tuple(found), thinking, token_ids)
 
     @property

@@ -52,7 +52,7 @@ class Prompts:
         # What a template writes behind replies ends them where that is no token.
         own = self._tokenizer.format.stop
         text = ReplyText(self._spans("" if prompt.begun else part), (*request.limits.stop, own))
-        text.skip(prompt.begun)
+        text.go_on(request.begun, prompt.begun)
         return text
 
     def _says(self, begun: Written) -> bool:
@@ -69,5 +69,9 @@ class Prompts:
 
 
 def written(request: Generate, text: ReplyText) -> Written:
-    """The whole reply: what it began with, and what came after."""
-    return Written.of([*request.beginning.spans, *text.written.spans], thinking=text.thinking)
+    """The whole reply: what it began with, but for what became a stop string, and what came after."""
+    before = request.beginning.spans
+    if text.taken_back:
+        last, reasoning = before[-1]
+        before = (*before[:-1], (last[: -text.taken_back], reasoning))
+    return Written.of([*before, *text.written.spans], thinking=text.thinking)

@@ -56,10 +56,16 @@ class ReplySpans:
         return self._said(text) if text else []
 
     def flush(self, *, complete: bool) -> list[Span]:
-        """What was held back, at the end of the reply; of one that was cut, the beginning of a mark is left out."""
+        """What was held back, at the end of the reply.
+
+        Of one that was cut, tokens that end inside a character and the beginning of a mark are left out: what goes on
+        after it brings them.
+        """
+        if not complete:
+            return []
         spans = self._said(self._stream.flush())
         held, self._held = self._held, ""
-        if complete and held.strip():
+        if held.strip():
             spans.append((held, self.thinking))
         return spans
 

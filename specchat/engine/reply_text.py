@@ -30,6 +30,10 @@ class ReplyText:
         self._held: list[Segment] = []
         self._text = ""
         """All of what is held."""
+        self._known = 0
+        """Characters at the front of what is held that were there before this reply went on."""
+        self.taken_back = 0
+        """Characters at the end of what was there before that are part of a stop string."""
         self._stopped = False
         self._last_source = "plain"
         self._handed: list[Span] = []
@@ -49,10 +53,14 @@ class ReplyText:
         """Whether reasoning is being written."""
         return self._spans.thinking
 
-    def skip(self, tokens: Sequence[int]) -> None:
-        """Go on after tokens whose text is known."""
+    def go_on(self, begun: Written, tokens: Sequence[int]) -> None:
+        """Go on after a reply that says what was `begun`, in `tokens` if they are known."""
         for token in tokens:
             self._spans.push(token)
+        for text, reasoning in begun.spans[-1:]:
+            self._known = self._may_become_stop(text)
+            self._text = text[len(text) - self._known :]
+            self._held = [(self._text, self._last_source, reasoning)] if self._text else []
 
     def push(self, token: int, source: str) -> bool:
         """Add a token; True when it completes a stop string: the text before it is all there will be."""
@@ -82,8 +90,10 @@ class ReplyText:
                 self._ready += self._pieces(len(self._text))
             self._held.append((text, source, reasoning))
             self._text += text
-            found = [at for at in (self._text.find(s) for s in self._stop) if at >= 0]
-            if found:
+            new = (self._text.find(s, max(0, self._known - len(s) + 1)) for s in self._stop)
+            if found := [at for at in new if at >= 0]:
+                self.taken_back = max(0, self._known - min(found))
+                self._known = min(self._known, *found)
                 self._held, self._text = _head(self._held, min(found)), self._text[: min(found)]
                 self._stopped = True
                 return True
@@ -108,6 +118,8 @@ class ReplyText:
             head, self._held = _head(head, length), _tail(head, length)
         else:
             self._held = []
+        known, self._known = min(length, self._known), max(0, self._known - length)
+        head, text = _tail(head, known), text[known:]
         reasoning = bool(head) and head[0][2]
         if text:
             self._handed.append((text, reasoning))

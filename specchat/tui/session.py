@@ -110,7 +110,7 @@ class Session(SessionState):
             return "the last reply came to its end; write what you want next"
         if refusal := self.refusal(turn.content):
             return refusal
-        self._answer(turn, begun=reply.written)
+        self._answer(turn, begun=reply.written, seed=reply.seed)
         return ""
 
     def stop(self) -> str:
@@ -125,9 +125,12 @@ class Session(SessionState):
         self.replies.stop(running)
         return ""
 
-    def _answer(self, turn: Turn, *, begun: Written = NOTHING_WRITTEN, fresh_seed: bool = False) -> None:
+    def _answer(
+        self, turn: Turn, *, begun: Written = NOTHING_WRITTEN, fresh_seed: bool = False, seed: int | None = None
+    ) -> None:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
-        reply = Reply(next(self._ids), self.loaded.name, settings.sampling_with(None), settings.speculation)
+        sampling = settings.sampling_with(seed if settings.seed is None else None)
+        reply = Reply(next(self._ids), self.loaded.name, sampling, settings.speculation)
         reply.begun = begun
         reply.prefill, self.prefill = "" if begun.text else self.next_prefill, ""
         running = self.replies.add(self.conversation, turn, reply, settings.limits)

@@ -7,6 +7,7 @@ import pytest
 from specchat.chat.json_format import as_json, from_json
 from specchat.chat.markdown import as_markdown, from_markdown
 from specchat.chat.rows import ChatRow, MessageRow, conversation, message_rows, reply_row
+from specchat.chat.saving import Saving
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
@@ -99,9 +100,9 @@ def test_a_chat_of_an_older_specchat_opens_as_it_was() -> None:
 
 
 def test_ranges_that_lie_outside_of_the_text_are_left_out() -> None:
-    meta = json.dumps({"reasoning": [[0, 2], [3, 2], [5, 900], [-4, 1]]})
+    meta = json.dumps({"reasoning": [[0, 2], [1, 3], [3, 2], [5, 900], [-4, 1]], "thinking": True})
     reply = opened("hmYes.", meta)
-    assert (reply.reasoning, reply.written.answer) == ([(0, 2)], "Yes.")
+    assert (reply.reasoning, reply.written.answer, reply.thinking) == ([(0, 2)], "Yes.", False)
 
 
 def test_markdown_tells_it_between_tags_and_reads_it_again() -> None:
@@ -111,6 +112,29 @@ def test_markdown_tells_it_between_tags_and_reads_it_again() -> None:
     assert "<think>\nPon\x1bder on\n</think>\n\nMice." in text
     again = from_markdown(text, "file", 1.0)
     assert again.messages[1].text == "<think>\nPon\x1bder on\n</think>\n\nMice."
+
+
+def test_reasoning_after_an_answer_that_was_cut_leaves_the_answer_in_the_export() -> None:
+    spans = [("hm", True), ("\n\nSo", False), ("\nwell", True)]
+    reply = opened("hm\n\nSo\nwell", "{}")
+    reply.restore(Written.of(spans, thinking=True))
+    assert reply.marked == "<think>\nhm\n</think>\n\nSo\n\n<think>\nwell"
+    reply.restore(Written.of(spans[1:], thinking=True))
+    assert reply.marked == "So\n\n<think>\nwell"
+
+
+def test_a_mark_alone_after_an_answer_begins_no_reasoning() -> None:
+    assert not Written.of([("hm", True), ("So", False)], thinking=True).thinking
+
+
+def test_a_title_is_made_of_the_answer(store: Store) -> None:
+    chat = Conversation()
+    reply = Reply(1, "demo", Sampling(), Speculation())
+    chat.answer(chat.ask("?"), reply)
+    reply.started(Started(1, 3, 0, 0, Speculation()))
+    reply.step(said(Piece("They want a joke", "draft", True), Piece("Mice eat cheese", "bonus")))
+    Saving(store, lambda _: {}).ended(chat, reply)
+    assert chat.title == "Mice eat cheese"
 
 
 def test_a_json_export_keeps_it(store: Store) -> None:

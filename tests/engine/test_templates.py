@@ -1,5 +1,6 @@
 """Chat templates with habits that the published ones of today do not have all, and templates that lose what is said."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,36 @@ def test_html_that_was_added_as_tokens_is_the_users_text() -> None:
     assert "<table><b>x</b></table><code> <\u200bthink><\u200btool_call><\u200b|turn|>" in said
 
 
+@pytest.mark.parametrize(
+    "costly",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(99999) if range(99999) | sum < 0 %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+        "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+        "{{ ('a' * 2000000000) | length }}",
+        "{{ (9 ** (9 ** 9)) | string | length }}",
+        "{{ ('%2000000000d' % 1) | length }}",
+        "{{ '%2000000000d' | format(1) | length }}",
+        "{{ 'a'.ljust(2000000000) | length }}",
+    ],
+)
+def test_a_template_that_takes_too_much_is_refused(costly: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specchat.engine.model.chat_template.MOST_S", 0.1)
+    with pytest.raises(ModelError, match=r"too long|unsafe"):
+        text(made(costly + tiny.TEMPLATE), Message("user", "Hi"))
+
+
+def test_a_template_that_takes_too_long_for_one_chat_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specchat.engine.model.chat_template.MOST_S", 0.5)
+    endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    tokenizer = made(f"{{% if 'loop' in messages[0].content %}}{endless}{{% endif %}}{tiny.TEMPLATE}")
+    assert text(tokenizer, Message("user", "Hi")) == "<|user|>Hi<|end|><|assistant|>"
+    with pytest.raises(ModelError, match=r"refuses this chat: it takes too long\.$"):
+        tokenizer.prompt([Message("user", "loop")])
+
+
 @pytest.fixture
 def ending_in_text(tmp_path: Path) -> Session:
     """A model whose template has no tokens: a reply ends where the user's next words would begin."""
@@ -97,6 +128,40 @@ def test_a_turn_that_ends_in_text_ends_the_reply(ending_in_text: Session) -> Non
     *_, last = ending_in_text.generate(Generate(1, (Message("user", "What?"),), limits=Limits(20)))
     assert isinstance(last, Finished)
     assert (last.text, last.reason) == ("Mice eat", "stop")
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["tokens", "text"])
+def test_a_reply_that_was_cut_inside_a_stop_string_still_ends_there(ending_in_text: Session, known: bool) -> None:
+    request = Generate(1, (Message("user", "What?"),), limits=Limits(3))
+    *_, cut = ending_in_text.generate(request)
+    assert isinstance(cut, Finished)
+    assert (cut.text, cut.reason) == ("Mice eat\n\nHum", "length")
+    begun = cut.written if known else replace(cut.written, token_ids=())
+    *_, last = ending_in_text.generate(replace(request, begun=begun))
+    assert isinstance(last, Finished)
+    assert (last.text, last.reason, len(last.token_ids)) == ("Mice eat", "stop", 1)
+
+
+@pytest.mark.parametrize("between", [". ", "\n---\n", "user", " "])
+def test_words_that_replies_hold_end_none(between: str) -> None:
+    template = f"{{{{ messages | map(attribute='content') | join({between!r}) }}}}"
+    assert made(template).format.stop == ""
+
+
+@pytest.mark.parametrize("mark", ["<answer>", "<|response_start|>"])
+def test_a_prompt_that_ends_in_the_mark_of_an_answer_begins_no_reasoning(mark: str) -> None:
+    backend = tiny.tokenizer()
+    backend.add_tokens([mark, "</answer>", "<|response_end|>"])
+    template = tiny.TEMPLATE.replace("<|assistant|>{% endif", f"<|assistant|>{mark}{{% endif")
+    tokenizer = Tokenizer(backend, Path("here"), {}, TemplateSource(template + "{# </answer> #}", Path("here")))
+    assert tokenizer.format.opened is None
+
+
+def test_sentences_are_marks_only_where_a_template_has_them() -> None:
+    """Any model may begin an answer with them."""
+    says = "Here is my thought process: one."
+    plain, own = (made(tiny.TEMPLATE + more) for more in ("", "{# Here is my response: #}"))
+    assert [says.startswith(tuple(m.opening for m in each.format.marks)) for each in (plain, own)] == [False, True]
 
 
 def test_a_model_without_a_template_says_so_once_it_is_loaded(tmp_path: Path) -> None:

@@ -269,3 +269,39 @@ def test_real_templates_render_as_in_transformers(shared_data: Path) -> None:
         assert mine == theirs, file.name
         compared += theirs is not None
     assert compared > 40
+
+
+def of_pieces() -> Tokenizer:
+    """Has a token that is a space and the first byte of a character."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Backend(models.BPE(vocab={c: i for i, c in enumerate([*alphabet, "ĠÃ"])}, merges=[("Ġ", "Ã")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return Tokenizer(backend, Path("here"), {}, TemplateSource(None, Path("here")))
+
+
+PIECES = of_pieces()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    text=st.text("ab \n<é", max_size=30),
+    stops=st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=2).map(tuple),
+    data=st.data(),
+)
+def test_a_reply_that_was_cut_goes_on_to_the_same_text(text: str, stops: tuple[str, ...], data: st.DataObject) -> None:
+    """Inside of characters and stop strings too."""
+    tokens = PIECES.backend.encode(text).ids
+    whole = reply_text(PIECES, stops)
+    wanted = next((n for n, token in enumerate(tokens, 1) if whole.push(token, "plain")), len(tokens))
+    whole.finish()
+    at = data.draw(st.integers(0, wanted))
+    cut = reply_text(PIECES, stops)
+    assume(not any(cut.push(token, "plain") for token in tokens[:at]))
+    cut.finish(complete=False)
+    rest = reply_text(PIECES, stops)
+    rest.go_on(cut.written, tokens[:at])
+    written = next((n for n, token in enumerate(tokens[at:], at + 1) if rest.push(token, "plain")), len(tokens))
+    rest.finish()
+    assert written == wanted
+    assert cut.text[: len(cut.text) - rest.taken_back] + rest.text == whole.text

@@ -531,3 +531,14 @@ async def test_every_row_is_as_wide_as_the_transcript() -> None:
                     strip = transcript._strip(row, None)
                     assert strip.cell_length == inside
                     assert sum(segment.cell_length for segment in strip) == inside
+
+
+async def test_the_editor_gets_reasoning_between_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("specchat.tui.verbs.reading.edit_text", lambda _, text, __: opened.append(text))
+    async with answered(STORY, (100, 30)) as (app, pilot):
+        reply = app.chat.session.last_reply
+        assert reply is not None
+        reply.restore(Written.of([("hm", True), ("Yes.", False)]))
+        await pilot.press("ctrl+up", "o")
+    assert opened == ["<think>\nhm\n</think>\n\nYes."]

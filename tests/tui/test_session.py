@@ -243,6 +243,7 @@ def test_a_reply_that_was_stopped_goes_on_from_its_tokens() -> None:
     begun = asked(engine).begun
     assert (begun.text, begun.token_ids) == (first.text, first.written.token_ids)
     assert begun.token_ids
+    assert asked(engine).sampling.seed == first.seed  # with another one it would not say what it would have said
     clock.now += 60
     session.poll()
     second = session.last_reply

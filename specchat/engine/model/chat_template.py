@@ -12,7 +12,8 @@ from jinja2.utils import Namespace
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.model.chat_format import ARGUMENTS, FIELDS, PART, ChatFormat, Content
-from specchat.engine.model.marks import MARKS, Marks, channels_of, closing_of
+from specchat.engine.model.marks import MARKS, SENTENCES, Marks, begins_answer, channels_of, closing_of
+from specchat.engine.model.sandbox import Sandbox, TemplateBoundError
 from specchat.engine.model.template import compile_template, render
 from specchat.engine.options import Message
 
@@ -20,6 +21,8 @@ SYSTEM, ASKED, THOUGHT, ANSWERED, AGAIN = "Quillfern", "Ombrasket", "Velodrift",
 """Words that stand in no template, one for each part of a chat."""
 TOOL = {"type": "function", "function": {"name": "brackenlook", "description": "", "parameters": {}}}
 STANDARD = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
+MOST_S = 4.0
+"""Seconds that a prompt may take, and all probes together."""
 _TAG = r"(?:<\|?[^<>\s]{1,40}>|\[[^\[\]\n]{1,40}\]|◁[^◁▷\s]{1,40}▷)"
 _LAST_TAG = re.compile(rf"({_TAG})\s*\Z")
 _FIRST_TAG = re.compile(rf"\s*({_TAG})")
@@ -49,8 +52,10 @@ class ChatTemplate:
         Raises:
             ModelError: the template refuses it; its own words are passed on.
         """
+        form = self.format
+        self._allow()
         try:
-            return self._rendered(messages, self.format)
+            return self._rendered(messages, form)
         except MemoryError:
             raise
         except Exception as error:  # a template is a program of somebody else's
@@ -62,8 +67,21 @@ class ChatTemplate:
         """The template's habits.
 
         Raises:
-            ModelError: no form of a chat is found in its prompt.
+            ModelError: no form of a chat is found in its prompt, or finding out takes too long.
         """
+        self._allow()
+        try:
+            return self._found()
+        except TemplateBoundError as error:
+            why = f"{self.where}: the chat template cannot be used: {error}. Take a checkpoint with another template."
+            raise ModelError(why) from None
+
+    def _allow(self) -> None:
+        """Let what follows run for a while, and no longer."""
+        if isinstance(sandbox := self._compiled.environment, Sandbox):
+            sandbox.allow(MOST_S)
+
+    def _found(self) -> ChatFormat:
         base = self._base()
         system = self._shows(base, [Message("system", SYSTEM), Message("user", ASKED)], SYSTEM, ASKED)
         reasoning = next((name for name in (*FIELDS, PART) if self._shows_reasoning(base, name)), "")
@@ -127,6 +145,8 @@ class ChatTemplate:
         """The chat as text; empty where the template refuses it."""
         try:
             return self._rendered(messages, form, **options)
+        except TemplateBoundError:
+            raise
         except Exception:  # a template is a program of somebody else's
             return ""
 
@@ -158,7 +178,7 @@ class ChatTemplate:
             token = next((t for t in self._tokens if behind.startswith(t) and t not in inner), "")
             if token:
                 return token, ""
-        return "", between.rstrip() if between.strip() else ""
+        return "", between.rstrip() if _ends_turns(between.rstrip()) else ""
 
     def _marks(self, base: ChatFormat, reasoning: str) -> tuple[Marks | None, tuple[Marks, ...]]:
         """The marks whose opening ends the prompt, if any, and all, those that the template shows first."""
@@ -172,10 +192,11 @@ class ChatTemplate:
                 found.append(Marks(opening[1], closing[1]))
         prompt = self._tried(_CHAT[:1], base).rstrip()
         last = _LAST_TAG.search(prompt)
-        if last and not plain.rstrip().endswith(last[1]) and closing_of(last[1]) in (*self._tokens, *self._pairs):
-            found.append(Marks(last[1], closing_of(last[1])))
+        if last and not plain.rstrip().endswith(last[1]) and not begins_answer(last[1]):
+            other = closing_of(last[1])
+            found += [Marks(last[1], other)] if other in (*self._tokens, *self._pairs) else []
         found += [marks for marks in self._named() if self._strips(base, marks)]
-        named = [marks for marks in MARKS if marks.closing in self.source]
+        named = [marks for marks in (*MARKS, *SENTENCES) if marks.closing in self.source]
         every = tuple(dict.fromkeys((*found, *named, *MARKS)))
         return next((marks for marks in every if prompt.endswith(marks.opening)), None), every
 
@@ -194,6 +215,11 @@ class ChatTemplate:
         said = Message("assistant", f"{marks.opening}{THOUGHT}{marks.closing}{ANSWERED}")
         text = self._tried([_CHAT[0], said, _CHAT[2]], base)
         return ANSWERED in text and THOUGHT not in text
+
+
+def _ends_turns(text: str) -> bool:
+    """Whether a text stands behind replies and hardly ever in one: a rule, a full stop or a role's bare name may."""
+    return any(c.isalnum() for c in text) and any(c == "\n" or not (c.isalnum() or c.isspace()) for c in text)
 
 
 _CHAT = (Message("user", ASKED), Message("assistant", ANSWERED), Message("user", AGAIN))

@@ -37,9 +37,12 @@ MARKS = (
     Marks("<|inner_prefix|>", "<|inner_suffix|>"),
     Marks("[THINK]", "[/THINK]"),
     Marks("◁think▷", "◁/think▷"),
+)
+SENTENCES = (
     Marks("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     Marks("Here is my thought process:", "Here is my response:"),
 )
+"""Words that any model may say: they are marks where a template has them."""
 CHANNELS = (
     Channels("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
     Channels("", "<|channel>", "\n", "<channel|>"),
@@ -68,6 +71,11 @@ class ReplyMarks:
 def channels_of(tokens: Collection[str]) -> Channels | None:
     """The channel format that a vocabulary has the tokens for."""
     return next((c for c in CHANNELS if c.channel in tokens and c.end in tokens), None)
+
+
+def begins_answer(opening: str) -> bool:
+    """Whether a mark names what comes after it an answer."""
+    return any(word in opening.lower() for word in ("answer", "response", "reply", "final", "output", "message"))
 
 
 def closing_of(opening: str) -> str:

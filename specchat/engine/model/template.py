@@ -9,11 +9,11 @@ from typing import Any
 
 import jinja2
 import jinja2.ext
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.model.files import found, read_json, read_text
+from specchat.engine.model.sandbox import Sandbox
 
 SETTINGS = "tokenizer_config.json"
 
@@ -76,9 +76,7 @@ def compile_template(source: str, where: str) -> jinja2.Template:
     Raises:
         ModelError: the template does not parse.
     """
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationTag]
-    )
+    environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationTag])
 
     def refuse(message: str) -> None:
         raise jinja2.TemplateError(message)

@@ -56,7 +56,7 @@ def _open_in_editor(chat: ChatScreen, _: str) -> None:
         _look_at(chat, line.code.text, suffix_of(line.code.language))
     elif said is not None:
         reply = said.turn.reply
-        _look_at(chat, said.turn.content if said.by == "you" or reply is None else reply.text, ".md")
+        _look_at(chat, said.turn.content if said.by == "you" or reply is None else clean(reply.marked), ".md")
 
 
 def _look_at(chat: ChatScreen, text: str, suffix: str) -> None:

@@ -1,0 +1,123 @@
+"""The sandbox that chat templates run in: they reach nothing outside of it, and end in time."""
+
+import re
+from math import inf
+from time import monotonic
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.filters import do_format
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+MOST_CHARACTERS = 50_000_000
+"""Of a text, or items of a list, that a template may make at once."""
+MOST_BITS = 100_000
+"""Of a number."""
+_WIDTH = re.compile(r"\d{6}|\*")
+"""A field of a format that no prompt needs."""
+
+
+_PADDING = frozenset({"center", "ljust", "rjust", "zfill"})
+"""Methods of texts that make them as long as they are told."""
+
+
+class TemplateBoundError(jinja2.TemplateError):
+    """A template takes more time or memory than a chat needs."""
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Checks the time in every loop and macro, and the size of what operators make."""
+
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._ends = inf
+        del self.globals["lipsum"], self.filters["center"]
+        self.filters["format"] = _formatted
+
+    def allow(self, seconds: float) -> None:
+        """Let templates run for so long from now on."""
+        self._ends = monotonic() + seconds
+
+    def tick(self) -> bool:
+        """Go on, True.
+
+        Raises:
+            TemplateBoundError: the time is over.
+        """
+        if monotonic() > self._ends:
+            raise TemplateBoundError("it takes too long")
+        return True
+
+    def joined(self, *values: object) -> str:
+        """Values as one text, as `~` makes it."""
+        texts = [str(value) for value in values]
+        _check_size(sum(map(len, texts)))
+        return "".join(texts)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**":
+            bits = left.bit_length() if isinstance(left, int) else 0
+            _check_size(bits * right if isinstance(right, int) else 0, MOST_BITS)
+        elif operator == "%" and isinstance(left, str):
+            _check_format(left)
+        elif operator == "*":
+            size, times = (left, right) if hasattr(left, "__len__") else (right, left)
+            if hasattr(size, "__len__") and isinstance(times, int):
+                _check_size(len(size) * times)
+        elif operator == "+" and hasattr(left, "__len__") and hasattr(right, "__len__"):
+            _check_size(len(left) + len(right))
+        return super().call_binop(context, operator, left, right)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        return not (isinstance(obj, str) and attr in _PADDING) and super().is_safe_attribute(obj, attr, value)
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree = super()._parse(source, name, filename)
+        return _Bounded().visit(tree)  # type: ignore[no-any-return]
+
+
+def _check_size(size: int, most: int = MOST_CHARACTERS) -> None:
+    if size > most:
+        raise TemplateBoundError("it makes too long a text")
+
+
+def _check_format(form: str) -> None:
+    if _WIDTH.search(form):
+        raise TemplateBoundError("it makes too long a text")
+
+
+def _formatted(value: str, *args: Any, **kwargs: Any) -> str:
+    _check_format(str(value))
+    return do_format(value, *args, **kwargs)
+
+
+class _Bounded(NodeTransformer):
+    """Puts the sandbox's checks into a template."""
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        self.generic_visit(node)
+        node.body.insert(0, _ticking())
+        node.test = None if node.test is None else nodes.And(_call("tick"), node.test)
+        return node
+
+    def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
+        self.generic_visit(node)
+        node.body.insert(0, _ticking())
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _call("joined", *node.nodes)
+
+
+def _ticking() -> nodes.Node:
+    return nodes.ExprStmt(_call("tick"))
+
+
+def _call(name: str, *values: nodes.Expr) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(name), list(values), [], None, None)
