@@ -16,6 +16,7 @@ from specchat.tui.racing import Racing
 from specchat.tui.session_chats import Chats
 from specchat.tui.session_state import SessionState
 from specchat.tui.settings import ChatSettings
+from specchat.tui.text.reasoning import without_marks
 
 
 class Session(SessionState):
@@ -110,7 +111,7 @@ class Session(SessionState):
             return "the last reply came to its end; write what you want next"
         if refusal := self.refusal(turn.content):
             return refusal
-        self._answer(turn, begun=reply.written, seed=reply.seed)
+        self._answer(turn, begun=without_marks(reply), seed=reply.seed)
         return ""
 
     def stop(self) -> str:

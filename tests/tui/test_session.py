@@ -12,7 +12,7 @@ from specchat.chat.store import Store
 from specchat.chat.turn import Reply
 from specchat.engine.api import Cancel, Change, Count, Failed, Finished, FinishReason, Generate, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import Limits, Message, Sampling, Speculation, Written
+from specchat.engine.options import Limits, Message, Sampling, Span, Speculation, Written
 from specchat.engine.pair import NO_SYSTEM_ROLE, StrategyStatus
 from specchat.tui.launch import Launch
 from specchat.tui.screens.about import about
@@ -252,6 +252,26 @@ def test_a_reply_that_was_stopped_goes_on_from_its_tokens() -> None:
     assert len(second.text) > len(first.text)
     session.regenerate()
     assert asked(engine).begun == begun
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("<think>\nhm so", [("\nhm so", True)]),
+        ("<think>hm</think>\n\nYes", [("hm", True), ("\n\nYes", False)]),
+        ("Yes", [("Yes", False)]),
+    ],
+)
+def test_a_reply_of_an_older_chat_goes_on_in_the_part_where_it_was_cut(text: str, spans: list[Span]) -> None:
+    engine, _ = paced()
+    session = ready(engine)
+    session.send("count")
+    session.stop()
+    session.poll()
+    assert session.last_reply is not None
+    session.last_reply.restore(Written(text), known=False)
+    assert session.go_on() == ""
+    assert asked(engine).begun == Written.of(spans, thinking=spans[-1][1])
 
 
 def test_a_system_prompt_without_a_role_is_told_once() -> None:

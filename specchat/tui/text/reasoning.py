@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from specchat.chat.turn import Reply
 from specchat.engine.model.marks import MARKS
+from specchat.engine.options import Span, Written
 from specchat.tui.text.blocks import FENCE
 
 _SENTENCE_END = ".!?…"
@@ -79,6 +80,19 @@ def thoughts_in(text: str) -> tuple[list[Thought], Thought | None]:
     if not thoughts:
         thoughts = [Thought(0, 0, start, end) for start, end in _lone_closings(text)][:1]
     return thoughts, None
+
+
+def without_marks(reply: Reply) -> Written:
+    """What a reply says, for the model to go on with: marks in a text that came without ranges are no text."""
+    if reply.reasoning is not None:
+        return reply.written
+    text, at = reply.raw, 0
+    thoughts, thinking = thoughts_in(text)
+    spans: list[Span] = []
+    for thought in (*thoughts, *([thinking] if thinking else [])):
+        spans += [(text[at : thought.start], False), (text[thought.inner_start : thought.inner_end], True)]
+        at = thought.end
+    return Written.of([*spans, (text[at:], False)], thinking=thinking is not None)
 
 
 def without_reasoning(text: str) -> str:
