@@ -190,6 +190,10 @@ class Reply:
     def step(self, event: Step) -> None:
         self.state = "writing"
         self.record.add(event, self._length)
+        if event.turned:
+            self._raw = [(text, True) for text, _ in self._raw]
+            self._reasoning = [(0, self._length)] if self._length else []
+            self.rewritten = True
         for piece in event.pieces:
             self._add(piece.text, piece.reasoning)
 

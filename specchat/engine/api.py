@@ -182,7 +182,7 @@ class Step:
     stand as they were drafted, parents before children. `again` counts choices that were too close for how
     their rows are rounded, and were made again. `usual_ms` is what the step takes where the machine is not slow,
     `plain_ms` what plain decoding takes there for its tokens, of which `plain_error` is unsure; 0 where they are
-    unknown.
+    unknown. A step that `turned` the reply found that all of its text before was reasoning, which nothing had opened.
     """
 
     id: int
@@ -201,6 +201,7 @@ class Step:
     usual_ms: float = 0.0
     plain_ms: float = 0.0
     plain_error: float = 0.0
+    turned: bool = False
 
     @property
     def milliseconds(self) -> float:

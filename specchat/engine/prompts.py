@@ -7,7 +7,7 @@ from specchat.engine.api import Generate
 from specchat.engine.context_policy import fit
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import NOTHING_WRITTEN, Limits, Message, Written
-from specchat.engine.reply_spans import Begun, ReplySpans
+from specchat.engine.reply_spans import Begun, ReplySpans, read
 from specchat.engine.reply_text import ReplyText
 
 
@@ -59,8 +59,7 @@ class Prompts:
         """Whether the tokens of a reply say what its text does, here: they may be another model's."""
         if not begun.token_ids or not 0 <= min(begun.token_ids) <= max(begun.token_ids) < self._vocab:
             return False
-        reading = self._spans("")
-        said = Written.of(span for token in begun.token_ids for span in reading.push(token))
+        said = Written.of(read(self._spans(""), begun.token_ids))
         return (said.text, said.reasoning) == (begun.text, begun.reasoning)
 
     def _spans(self, begun: Begun) -> ReplySpans:

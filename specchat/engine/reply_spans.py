@@ -1,5 +1,6 @@
 """Tokens of a reply to spans of text: reasoning, or answer. Marks between them are no text."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from specchat.engine.model.chat_format import ChatFormat
@@ -7,6 +8,8 @@ from specchat.engine.model.marks import REASONING_CHANNELS, ReplyMarks
 from specchat.engine.model.tokenizer import TextStream
 from specchat.engine.options import Span
 
+ENDS = "\n.!?…"
+"""Characters after which a mark that closes what nothing opened is one, and no talk about it."""
 LONGEST_HEADER = 200
 """Characters of a part's header; what is longer is an answer."""
 
@@ -32,6 +35,12 @@ class ReplySpans:
         self._held = ""
         self._thought = False
         """Whether the reasoning has any text yet."""
+        self._unmarked = not begun and chat.opened is None and marks.channels is None
+        """Whether no mark came yet, so that a closing one makes reasoning of all before it."""
+        self._last = ""
+        """The last character of the answer."""
+        self.turned = False
+        """Whether what was an answer turned out to be reasoning, which nothing had opened."""
         if begun == "answer":
             self._state = "answer"
         elif begun == "thinking":
@@ -76,6 +85,8 @@ class ReplySpans:
             return True
         if self.thinking:
             return mark == self._closing or (mark in self._closings and not self._thought)
+        if self._unmarked and mark in self._closings.values():
+            return mark in self._marks.special or self._last in ENDS
         return mark in self._closings and (self._state == "start" or mark in self._marks.special)
 
     def _take(self, mark: str) -> list[Span]:
@@ -83,6 +94,10 @@ class ReplySpans:
         held, self._held = self._held, ""
         channels = self._marks.channels
         kept = [(held, False)] if held.strip() and self._state != "header" else []
+        unmarked, self._unmarked = self._unmarked, False
+        if unmarked and mark not in self._closings:
+            self._state, self.turned = "start", True
+            return [(held, True)] if held else []
         if channels is None or mark not in (channels.start, channels.channel, channels.content, channels.end):
             if self.thinking and mark == self._closing:
                 self._state = "start"
@@ -114,6 +129,7 @@ class ReplySpans:
             return self._heading(text)
         if self.thinking:
             return self._reasoning(text)
+        self._last = text[-1]
         return [(text, False)]
 
     def _starting(self, text: str) -> list[Span]:
@@ -125,7 +141,7 @@ class ReplySpans:
         if not begun or any(pair.opening.startswith(begun) for pair in self._spelt):
             self._held = text
             return []
-        self._state = "answer"
+        self._state, self._last = "answer", text[-1]
         return [(text, False)]
 
     def _heading(self, text: str) -> list[Span]:
@@ -155,3 +171,14 @@ class ReplySpans:
     def _thoughts(self, text: str) -> list[Span]:
         self._thought = self._thought or bool(text.strip())
         return [(text, True)] if text else []
+
+
+def read(spans: ReplySpans, tokens: Iterable[int]) -> list[Span]:
+    """The text of a reply's tokens."""
+    found: list[Span] = []
+    for token in tokens:
+        before = spans.turned
+        found += spans.push(token)
+        if spans.turned != before:
+            found = [(text, True) for text, _ in found]
+    return found

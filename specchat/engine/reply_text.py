@@ -1,6 +1,7 @@
 """Tokens of a reply to pieces of text: whole graphemes, each with its source, cut before a stop string."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import regex
 
@@ -34,6 +35,8 @@ class ReplyText:
         """Characters at the front of what is held that were there before this reply went on."""
         self.taken_back = 0
         """Characters at the end of what was there before that are part of a stop string."""
+        self.turned = False
+        """Whether what was handed out as an answer turned out to be reasoning."""
         self._stopped = False
         self._last_source = "plain"
         self._handed: list[Span] = []
@@ -57,6 +60,7 @@ class ReplyText:
         """Go on after a reply that says what was `begun`, in `tokens` if they are known."""
         for token in tokens:
             self._spans.push(token)
+        self.turned = self._spans.turned
         for text, reasoning in begun.spans[-1:]:
             self._known = self._may_become_stop(text)
             self._text = text[len(text) - self._known :]
@@ -65,7 +69,11 @@ class ReplyText:
     def push(self, token: int, source: str) -> bool:
         """Add a token; True when it completes a stop string: the text before it is all there will be."""
         self._last_source = source
-        return self._add(self._spans.push(token), source)
+        spans = self._spans.push(token)
+        if self._spans.turned and not self.turned:
+            spans = [(text, True) for text, _ in spans]
+            self._turn()
+        return self._add(spans, source)
 
     def take(self) -> tuple[Piece, ...]:
         """The pieces that can be shown now."""
@@ -98,6 +106,13 @@ class ReplyText:
                 self._stopped = True
                 return True
         return False
+
+    def _turn(self) -> None:
+        """Make reasoning of all that came before."""
+        self.turned = True
+        self._ready = [replace(piece, reasoning=True) for piece in self._ready]
+        self._held = [(text, source, True) for text, source, _ in self._held]
+        self._handed = [(text, True) for text, _ in self._handed]
 
     def _may_become_stop(self, held: str) -> int:
         """Length of the longest end of `held` with which a stop string begins."""

@@ -221,6 +221,7 @@ class Session:
             drafter = self.drafters[speculation.strategy]
             left = None if most is None else most - len(tokens)
             stepped = decoding.step(drafter, _length(speculation), speculation.acceptance, left)
+            turned = text.turned
             taken, reason = self._take(stepped.tokens[:left], stepped, decoding.family, text)
             tokens += stepped.tokens[:taken]
             if reason is None and most is not None and len(tokens) >= most:
@@ -251,6 +252,7 @@ class Session:
                 usual_ms=measured.usual_ms,
                 plain_ms=measured.plain_ms * taken,
                 plain_error=measured.plain_error,
+                turned=text.turned != turned,
             )
             meter.tally.add(step)
             yield step

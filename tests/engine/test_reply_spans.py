@@ -31,11 +31,15 @@ def made(template: str, special: Sequence[str] = (), visible: Sequence[str] = ()
 def read(tokenizer: Tokenizer, text: str, *, complete: bool = True, every: int = 1) -> Written:
     """What a reply of these tokens says, taken every so many of them."""
     out = ReplyText(ReplySpans(tokenizer.stream(), tokenizer.reply_marks, tokenizer.format), ())
-    spans = []
+    spans, before = list[tuple[str, bool]](), False
     for number, token in enumerate(tokenizer.backend.encode(text, add_special_tokens=False).ids):
         out.push(token, "plain")
         if number % every == 0:
+            turned = out.turned
+            spans = [(text, reasoning or (turned and not before)) for text, reasoning in spans]
             spans += [(piece.text, piece.reasoning) for piece in out.take()]
+            before = turned
+    spans = [(text, reasoning or (out.turned and not before)) for text, reasoning in spans]
     spans += [(piece.text, piece.reasoning) for piece in out.finish(complete=complete)]
     assert Written.of(spans) == out.written
     return Written.of(spans, thinking=out.thinking)
@@ -100,6 +104,17 @@ def test_marks_of_a_family_that_nobody_named_are_found_in_its_template() -> None
 def test_an_opening_mark_that_the_prompt_has_already_is_no_text() -> None:
     opened = tiny.TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|><think>\n{% endif")
     assert parts(made(opened, visible=VISIBLE), "<think>\nhm</think>Yes.") == ("\nhm", "Yes.", False)
+
+
+@pytest.mark.parametrize("every", [1, 3, 100])
+def test_a_closing_mark_that_nothing_opened_makes_reasoning_of_what_was_an_answer(every: int) -> None:
+    """As of a thinking model whose template has lost the opening mark."""
+    tokenizer = made(PLAIN, ["[THINK]", "[/THINK]"], VISIBLE)
+    assert parts(tokenizer, "I think.\n</think>\n\nMice.") == ("I think.\n", "Mice.", False)
+    assert parts(tokenizer, "I think.</think>Mice.</think>") == ("I think.", "Mice.</think>", False)
+    assert parts(tokenizer, "I think[/THINK]Mice") == ("I think", "Mice", False)
+    assert parts(tokenizer, "The mark </think> ends it.") == ("", "The mark </think> ends it.", False)
+    assert read(tokenizer, "I think.\n</think>Mice.", every=every) == Written("I think.\nMice.", ((0, 9),))
 
 
 def test_channels_of_harmony() -> None:

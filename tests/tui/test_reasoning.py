@@ -1,5 +1,7 @@
 """Reasoning folded, formulas kept."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -134,6 +136,15 @@ def test_reasoning_is_one_line_until_unfolded() -> None:
         "",
     ]
     assert "Yes." in shown(view)
+
+
+def test_an_answer_that_turned_out_to_be_reasoning_is_folded() -> None:
+    reply = a_reply(saying(("First this.\n\nThen that.\n", False)))
+    view = TurnView(answered("p", reply), first=True, token_view=False)
+    assert "First this." in shown(view)
+    reply.step(replace(saying(("\nYes", False)), turned=True))
+    assert shown(view)[-3:] == ["▸ thought for 4 words · enter/click unfolds", "", "Yes"]
+    assert reply.written.answer == "Yes"
 
 
 def test_reasoning_that_was_cut_off_is_no_answer() -> None:
