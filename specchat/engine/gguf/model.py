@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specchat.engine.cpu.threads import Threads
 from specchat.engine.decoding.passes import BLOCK, MOST_ROWS
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
@@ -99,8 +100,10 @@ class GgufModel:
         self._text: list[int] = []
         self._exact = 0
         """How many tokens of the text held no lone row read, nor anything after one."""
-        self.threads = settings.threads or 1
-        self._use(self.threads)
+        self._flash = settings.flash_attention
+        self._use(settings.threads or 1)
+        self._threads: Threads | None = None
+        """Where the number is learnt."""
 
     @property
     def block(self) -> int:
@@ -178,7 +181,11 @@ class GgufModel:
         return int(api.llama_model_size(model) + entries * self._bytes)
 
     def choose_threads(self, numbers: Sequence[int]) -> None:
-        """Take the number of threads, of ascending `numbers`, that passes of TRIED_ROWS rows are fastest with."""
+        """Take the number of threads, of ascending `numbers`, that passes of TRIED_ROWS rows are fastest with.
+
+        Where all of them make the same bits the number is learnt from passes from then on: one that was good while the
+        machine was idle may be very bad when it is busy. With flash attention they may differ in long texts.
+        """
         passes = [[0] * min(rows, self.context) for rows in TRIED_ROWS]
         seconds: dict[int, list[float]] = {threads: [] for threads in numbers}
         # In turn, so that whatever else runs meets all of them; the first of each count starts its threads.
@@ -194,7 +201,20 @@ class GgufModel:
         for threads in numbers[1:]:
             if median(seconds[threads]) < GAIN * median(seconds[chosen]):
                 chosen = threads
+        self._threads = Threads(numbers if not self._flash and self._alike(numbers) else [chosen], chosen)
         self._use(chosen)
+
+    def _alike(self, numbers: Sequence[int]) -> bool:
+        """Whether passes come out the same bit for bit with each of these numbers of threads."""
+        passes = [list(range(min(rows, self.context))) for rows in (1, *TRIED_ROWS)]
+        first: list[Tensor] = []
+        for threads in numbers:
+            self._use(threads)
+            made = [self.forward(rows, 0).clone() for rows in passes]
+            first = first or made
+            if not all(torch.equal(*pair) for pair in zip(made, first, strict=True)):
+                return False
+        return True
 
     def _use(self, threads: int) -> None:
         self.threads = threads
@@ -237,11 +257,16 @@ class GgufModel:
         self._held = start + rows
         self._text[start:] = tokens
         TOLD.forget()
+        if self._threads is not None and self._threads.next != self.threads:
+            self._use(self._threads.next)
+        started = perf_counter()
         if failed := self.api.llama_decode(self._context, self._batch):
             self.api.llama_memory_clear(self._memory, True)
             self._held = self._exact = 0
             self._text = []
             raise RuntimeError(f"llama.cpp cannot decode {rows} tokens after {start} (code {failed}): {TOLD.reason()}")
+        if self._threads is not None:
+            self._threads.took(rows, perf_counter() - started)
         return rows
 
 
