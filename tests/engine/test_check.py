@@ -162,6 +162,8 @@ def test_a_quick_check_takes_no_more_prompts_than_there_is_time_for(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "perf_counter", iter(range(0, 1000, 4)).__next__)
+    monkeypatch.setattr(check, "QUICK_TOKENS", 3)
+    monkeypatch.setattr(check_ratio, "QUICK_REPLIES", 5)
     prompts = [CheckPrompt(str(n), (Message("user", "abc"),)) for n in range(9)]
     found = list(check.run(session, prompts, full=False))
     assert {result.prompt for result in found} == {"0", "1", "2", "3", "4"}
