@@ -87,3 +87,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Nothing that was imported is garbage, among which each search for some would take a second."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_step_is_slipped_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one is goes by the clock; tests of drafts compare them step by step. `test_yardstick.py` tests it."""
+    if not request.module.__name__.endswith("test_yardstick"):
+        monkeypatch.setattr("specchat.engine.decoding.yardstick.Yardstick.due", lambda _: False)

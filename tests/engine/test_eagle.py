@@ -13,6 +13,9 @@ from torch import Tensor
 
 from specchat.engine.api import Step
 from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.drafters import trials
+from specchat.engine.drafters.auto import AutoDrafter
+from specchat.engine.drafters.trials import Trials
 from specchat.engine.heads.eagle import EagleHead
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.feature import FeatureHead
@@ -395,10 +398,15 @@ def test_greedy_text_is_plain_text_whatever_the_test(strategy: str, acceptance: 
 
 
 @pytest.mark.parametrize("draft", [True, False])
-def test_auto_chooses_among_the_heads_too(draft: bool, tiny_pair: PairSpec) -> None:
-    """Each is tried; where there is a head the target need not draft with layers left out."""
+def test_auto_chooses_among_the_heads_too(draft: bool, tiny_pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that might pay is tried as when a pair is loaded; with a head the target need not leave out layers."""
+    monkeypatch.setattr(Trials, "_could_pay", lambda *_: True)
+    monkeypatch.setattr(trials, "ENOUGH", 1 << 30)
     heads = {head: tiny_pair.heads[head] for head in ("medusa", "eagle", "eagle3", "peagle")}
     session = load(replace(tiny_pair, heads=heads, draft=tiny_pair.draft if draft else None), lambda _: None)
+    auto = session.drafters["auto"]
+    assert isinstance(auto, AutoDrafter)
+    auto.tries = True
     few = Sampling(logit_bias={64: 9.0, 65: 9.0, 66: 9.0})
     plain = finished(reply(session, "abcab", few, Limits(150), Speculation()))
     families: set[str] = set()

@@ -57,8 +57,7 @@ def finished(events: list[Event]) -> Finished:
 
 @pytest.fixture(autouse=True)
 def auto_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether that pays or not: models this small seldom do. No step that could draft is taken for the yardstick."""
-    monkeypatch.setattr(Yardstick, "due", lambda _: False)
+    """Whether that pays or not: models this small seldom do."""
     monkeypatch.setattr(Trials, "_could_pay", lambda *_: True)
     monkeypatch.setattr(trials, "ENOUGH", 1 << 30)
     monkeypatch.setattr(AutoDrafter, "begin", partialmethod(begin_trying, AutoDrafter.begin))

@@ -142,9 +142,8 @@ def test_a_prefill_is_kept_when_the_reply_is_stopped_at_once(demo: Session) -> N
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_cold_reply_is_as_the_first_one(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Where a draft ends goes by what steps took, too, and so does when a plain step is slipped in.
+    # Where a draft ends goes by what steps took, too.
     monkeypatch.setattr(Stop, "observe", lambda *_: None)
-    monkeypatch.setattr(Yardstick, "due", lambda _: False)
     request = Generate(1, (Message("user", "abcabc"),), Sampling(), Limits(100), Speculation.of(strategy), cold=True)
     first = list(session.generate(request))
     swift = session.drafters["swift"]
@@ -183,7 +182,6 @@ def test_a_cold_reply_reads_the_whole_prompt_with_both_models(
         return inner(tokens, start, skip)
 
     monkeypatch.setattr(draft, "forward", forward)
-    monkeypatch.setattr(Yardstick, "due", lambda _: False)
     list(session.generate(request))
     for cold in (False, True):
         fed.clear()

@@ -186,7 +186,7 @@ def test_a_checkpoint_of_our_own_is_written_alike_and_drafts(tmp_path: Path, mon
         ours = finished(reply(by_us, "abcab", sampling, Limits(40), Speculation()))
         theirs = finished(reply(by_them, "abcab", sampling, Limits(40), Speculation("draft", 5)))
         assert theirs.token_ids == ours.token_ids
-        assert theirs.stats.num_accepted_draft_tokens >= len(ours.token_ids) // 2
+        assert theirs.stats.num_accepted_draft_tokens >= len(ours.token_ids) // 4
     assert by_them.eos == by_us.eos
 
 

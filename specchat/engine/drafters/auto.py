@@ -302,6 +302,7 @@ class AutoDrafter:
         if not cut:
             self._promises.judged(self._kind)
             model.judged(self._kind, stepped.accepted, None if short else stepped.drafted, self._trial)
+            model.barren *= not self.tries
 
     def _look_again(self) -> None:
         """Look at costs where enough was measured since."""
