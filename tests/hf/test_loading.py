@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from specchat.engine import measure
-from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.hf import proof
 from specchat.engine.hf.files import HfFiles
@@ -175,9 +174,7 @@ def test_a_context_that_our_decoder_cannot_have_is_told(tmp_path: Path) -> None:
     assert told.warning == f"context = 512 is more than {tmp_path}/m can hold: it is run with 256 tokens, its longest."
 
 
-def test_a_checkpoint_of_our_own_is_written_alike_and_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # How many plain steps are slipped in goes by what steps took.
-    monkeypatch.setattr(Yardstick, "due", lambda _: False)
+def test_a_checkpoint_of_our_own_is_written_alike_and_drafts(tmp_path: Path) -> None:
     target = checkpoint(tmp_path / "target", tie_word_embeddings=False)
     by_us = loaded(pair(target, backend="native"))
     by_them = loaded(pair(target, target))
@@ -186,7 +183,7 @@ def test_a_checkpoint_of_our_own_is_written_alike_and_drafts(tmp_path: Path, mon
         ours = finished(reply(by_us, "abcab", sampling, Limits(40), Speculation()))
         theirs = finished(reply(by_them, "abcab", sampling, Limits(40), Speculation("draft", 5)))
         assert theirs.token_ids == ours.token_ids
-        assert theirs.stats.num_accepted_draft_tokens >= len(ours.token_ids) // 4
+        assert theirs.stats.num_accepted_draft_tokens >= len(ours.token_ids) // 2
     assert by_them.eos == by_us.eos
 
 

@@ -30,9 +30,9 @@ async def opened(app: SpecchatApp, pilot: Pilot[None], dialog: str, prompts: int
     await pilot.pause()
 
 
-def app_with_much() -> SpecchatApp:
+def app_with_much(reply: str = "Some words in answer.") -> SpecchatApp:
     presets, _ = load_presets([shipped("presets.toml")])
-    return make_app(FakeEngine(("Some words in answer.",)), replace(LAUNCH, presets=presets), MANY)
+    return make_app(FakeEngine((reply,)), replace(LAUNCH, presets=presets), MANY)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -65,7 +65,8 @@ async def test_a_text_is_read_to_its_end(dialog: str, size: tuple[int, int]) -> 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dialog", LISTS)
 async def test_a_list_shows_what_is_marked(dialog: str, size: tuple[int, int]) -> None:
-    app = app_with_much()
+    # What-if tells nothing of a few steps.
+    app = app_with_much("Some words in answer. " * (30 if dialog == "what-if" else 1))
     async with app.run_test(size=size) as pilot:
         await opened(app, pilot, dialog, LISTS[dialog])
         options = app.screen.query_one(OptionList)
