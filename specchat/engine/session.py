@@ -29,7 +29,15 @@ from specchat.engine.drafters.fences import backquotes
 from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.learnt import Learnt
-from specchat.engine.measure import REPLY_TOKENS, check_costs, draft_costs, plain_speed, rehearse, reply_plainly
+from specchat.engine.measure import (
+    REPLY_TOKENS,
+    check_costs,
+    cold_steps,
+    draft_costs,
+    plain_speed,
+    rehearse,
+    reply_plainly,
+)
 from specchat.engine.model.habits import habits
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Sampling, Speculation
@@ -39,7 +47,7 @@ from specchat.engine.remembering import Remembering
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
 from specchat.engine.step_tree import PENDING
-from specchat.engine.strategies import JOINT, MAX_DRAFT_LENGTH
+from specchat.engine.strategies import HEADED, JOINT, MAX_DRAFT_LENGTH
 from specchat.engine.tally import Tally
 
 
@@ -109,6 +117,9 @@ class Session:
                 if not reply_plainly(self.generate, temperature):
                     break
             rehearse(self.generate, self.drafters.get("auto"))
+            usable = {status.name for status in self.info.strategies if status.available}
+            models = [name for name in ("draft", *HEADED, "early-exit") if name in usable]
+            cold_steps(self.generate, self._yardstick, models)
         self.forget()
         if not self.info.plain_tokens_per_second:
             self._plain(False, bare)

@@ -6,6 +6,8 @@ slipped in among drafts where there are too few.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import exp, sqrt
 
@@ -27,8 +29,10 @@ LEAST_ERROR = 0.07
 """Of the mean of any number of measurements: the load that they are held against is one for many of them."""
 FIRST_DRAFTS = 8
 """Drafts of a reply before one is left out: a short reply is not to pay for others."""
-SPIKE = 8.0
+SPIKE = 2.0
 """A plain step counts as at most so many times what was expected."""
+SLIPPED_EVERY = 4
+"""Drafts to a plain step, where what slipped ones take is measured."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,18 @@ class Yardstick:
         self._gain = 1.0
         """Times plain that steps of this reply bring, which tells what a slipped one costs."""
         self._since: float | None = None
+        self._slipping, self._asked = False, 0
+        self.cold: dict[str, float] = {}
+        """Times that a plain step after drafts of a family takes as long as one after others like it, as measured."""
+
+    @contextmanager
+    def slipping(self) -> Iterator[None]:
+        """Slip in a plain step after every few drafts."""
+        self._slipping = True
+        try:
+            yield
+        finally:
+            self._slipping = False
 
     def begin(self, plain_ms: float) -> None:
         """A reply begins. Plain decoding takes `plain_ms` a token where the machine is not slow; 0 where unknown."""
@@ -144,6 +160,9 @@ class Yardstick:
 
     def due(self) -> bool:
         """Whether the next step is to draft nothing."""
+        if self._slipping:
+            self._asked += 1
+            return self._asked % SLIPPED_EVERY == 0
         if not self._usual or self._drafts < FIRST_DRAFTS or self._part.count >= PLAIN_STEPS / 2:
             return False
         cost = self.plain_ms * max(LEAST_COST, 1 - 1 / self._gain)
@@ -166,8 +185,9 @@ class Yardstick:
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
             self._loads[family].add(stepped.draft_ms + lasted, own)
             self._credit = min(self._credit + SHARE * (stepped.draft_ms + lasted), 2 * self._usual * load)
-        elif self._drafts and self._recent:
-            self._part.add(min(lasted / (self._usual * load), SPIKE))
+        elif self._drafts and self._recent and not self._slipping:
+            expected = self._usual * load * self.cold.get(self._family, 1.0)
+            self._part.add(min(lasted / expected, SPIKE))
         part, error = self._part.known
         plain = self._usual * part
         if not stepped.drafted:
