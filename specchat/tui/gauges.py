@@ -25,6 +25,8 @@ class Gauges:
     """The longest draft that can be accepted, for the scale of the bars."""
     tokens_per_second: float | None = None
     speedup: float | None = None
+    lately: bool = False
+    """Whether the speed-up is of the replies before, too."""
     measuring: bool = False
     """Whether a speed-up is to be told, and too little is known yet."""
     draft_ms: float = 0.0
@@ -63,7 +65,7 @@ def gauges(
     stats = reply.stats
     tally = reply.stretch if stats is None else reply.tally
     speed = stats.tokens_per_second if stats else tally.tokens_per_second
-    known = tally.compared.speedup if stats is None else reply.speedup
+    known = tally.compared.speedup if reply.record.changes and stats is None else reply.speedup_lately
     drafting = bool(tally.speculative)
     return Gauges(
         acceptance_length=tally.acceptance_length if drafting else None,
@@ -73,6 +75,7 @@ def gauges(
         longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
         tokens_per_second=speed or None,
         speedup=known.times if known is not None and drafting else None,
+        lately=known is not None and reply.speedup is None,
         measuring=known is None and drafting and bool(tally.compared.steps),
         draft_ms=tally.draft_ms,
         verify_ms=tally.verify_ms,

@@ -170,7 +170,7 @@ def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) 
 
 def _speedup(reply: Reply) -> Speedup | None:
     """Over plain, since the latest change of speculation."""
-    return reply.stretch.compared.speedup if reply.record.changes else reply.speedup
+    return reply.stretch.compared.speedup if reply.record.changes else reply.speedup_lately
 
 
 # What might be faster

@@ -48,7 +48,8 @@ def _speed(shown: Gauges) -> Iterable[Row]:
         return
     number, words = figures.faster(shown.speedup)
     yield from _large(number[:-1], ".slow" if shown.slower else ".big", f"x {words}")
-    yield _ends(styled(f"{'as' if words == figures.AS_FAST else 'than'} plain decoding", ".label"), f"{speed} tok/s")
+    beside = f"{'as' if words == figures.AS_FAST else 'than'} {'plain, lately' if shown.lately else 'plain decoding'}"
+    yield _ends(styled(beside, ".label"), f"{speed} tok/s")
 
 
 def _large(number: str, style: str, words: str) -> Iterable[Row]:

@@ -1,0 +1,44 @@
+"""What replies say of their speed together, where one is too short to tell it."""
+
+from dataclasses import replace
+
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply
+from specchat.engine.api import Started
+from specchat.engine.fake_steps import compared, steps
+from specchat.engine.options import Sampling, Speculation
+
+SPECULATION = Speculation.of("draft")
+SHORT = "One two three four five six seven eight nine ten eleven twelve. " * 2
+"""Some ten steps."""
+
+
+def answered(chat: Conversation, speculation: Speculation = SPECULATION, name: str = "demo") -> Reply:
+    reply = Reply(1, name, Sampling(), speculation)
+    chat.answer(chat.ask("hi"), reply)
+    reply.started(Started(1, 3, 0, 0, speculation))
+    for step in compared(steps(SHORT), 100.0):
+        reply.step(replace(step, id=1))
+    return reply
+
+
+def test_short_replies_tell_a_speed_together() -> None:
+    chat = Conversation()
+    first = answered(chat)
+    assert first.speedup is first.speedup_lately is None
+    second = answered(chat)
+    third = answered(chat)
+    found = third.speedup_lately
+    assert second.speedup is None
+    assert found is not None
+    one = first.tally.compared
+    assert abs(found.times - one.plain_ms / one.own_ms) < 1e-9
+
+
+def test_replies_of_other_pairs_and_strategies_do_not_count() -> None:
+    chat = Conversation()
+    answered(chat, Speculation.of("lookup"))
+    answered(chat, Speculation.of("lookup"))
+    assert answered(chat).speedup_lately is None
+    answered(chat, name="other")
+    assert answered(chat).speedup_lately is None
