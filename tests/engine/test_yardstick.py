@@ -1,16 +1,17 @@
 """Plain decoding's time while the load changes: simulated machines, of which the truth is known."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
-from specchat.engine.api import Step
+from specchat.engine.api import Event, Generate, Step
 from specchat.engine.comparison import Comparison
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import SHARE, Yardstick
+from specchat.engine.measure import cold_steps
 
 PLAIN_MS, DRAFT_MS, VERIFY_MS, DRAFTED = 10.0, 1.0, 14.0, 4
 """Of a machine that is not slow."""
@@ -137,3 +138,21 @@ def test_plain_steps_are_as_fast_as_plain_decoding_but_for_what_was_thought() ->
         measured = machine.yardstick.add("plain", stepped, 0.0)
         assert measured.plain_ms / measured.usual_ms == pytest.approx(times, rel=0.05)
         assert measured.plain_error == 0.0
+
+
+@pytest.mark.parametrize(
+    ("among", "slipped", "cold"), [(1.0, 1.2, 1.2), (1.0, 0.9, 1.0), (1.0, 9.0, 1.5), (6.0, 9.0, None)]
+)
+def test_plain_steps_after_drafts_are_held_against_others_where_steps_are_quick(
+    among: float, slipped: float, cold: float | None
+) -> None:
+    yardstick = Yardstick(StepCosts())
+
+    def generate(request: Generate, _: object) -> Iterator[Event]:
+        for _step in range(40):
+            drafts = request.speculation.strategy == "draft" and not yardstick.due()
+            took = 3.0 if drafts else slipped if request.speculation.strategy == "draft" else among
+            yield Step(1, (), 2 * drafts, drafts, 0, 1, 0.5 * drafts, took, 0.0, 9, "draft")
+
+    cold_steps(generate, yardstick, ["draft"])
+    assert yardstick.cold.get("draft") == pytest.approx(cold)
