@@ -1,6 +1,6 @@
 """Quick measurements at load: what a step costs here."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
@@ -92,24 +92,24 @@ def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]], auto: Dr
 
 
 def cold_steps(
-    generate: Callable[[Generate, Deadline], Iterator[Event]], yardstick: Yardstick, names: Iterable[str]
+    generate: Callable[[Generate, Deadline], Iterator[Event]], yardstick: Yardstick, names: Sequence[str]
 ) -> None:
-    """Tell the yardstick how much longer a plain step takes right after drafts of each family than among plain ones:
-    what a model leaves in a processor's caches is not what the next one needs. Where steps are slow that is little.
+    """Tell the yardstick how much longer a plain step takes right after drafts of models than among plain ones: what
+    those leave in a processor's caches is not what the next one needs. Where steps are slow that is little.
+
+    The first of the families `names` stands for all.
 
     Raises:
         EngineError: as `reply_plainly`.
     """
-    for name in names:
-        slipped, among = list[float](), list[float]()
-        for _ in range(COLD_ROUNDS):
-            with yardstick.slipping():
-                steps = _written(generate, name)
-            slipped += [step.verify_ms + step.other_ms for step in steps[1:] if not step.drafted]
-            among += [step.verify_ms + step.other_ms for step in _written(generate, "plain")[1:]]
-        if len(slipped) < COLD_STEPS or median(among) > QUICK_MS:
-            return
-        yardstick.cold[name] = min(max(median(slipped) / median(among), 1.0), MOST_COLD)
+    slipped, among = list[float](), list[float]()
+    for name in [*names][:1] * COLD_ROUNDS:
+        with yardstick.slipping():
+            steps = _written(generate, name)
+        slipped += [step.verify_ms + step.other_ms for step in steps[1:] if not step.drafted]
+        among += [step.verify_ms + step.other_ms for step in _written(generate, "plain")[1:]]
+    if len(slipped) >= COLD_STEPS and among and median(among) <= QUICK_MS:
+        yardstick.cold |= dict.fromkeys(names, min(max(median(slipped) / median(among), 1.0), MOST_COLD))
 
 
 def _written(generate: Callable[[Generate, Deadline], Iterator[Event]], strategy: str) -> list[Step]:

@@ -31,7 +31,7 @@ FIRST_DRAFTS = 8
 """Drafts of a reply before one is left out: a short reply is not to pay for others."""
 SPIKE = 2.0
 """A plain step counts as at most so many times what was expected."""
-SLIPPED_EVERY = 4
+SLIPPED_EVERY = 3
 """Drafts to a plain step, where what slipped ones take is measured."""
 
 
