@@ -86,8 +86,9 @@ def test_checks_that_drafting_had_begun_are_not_those_of_others() -> None:
     """A plain row, or another family's check, says nothing of what is left to do after the first layers."""
     begun = [step_of(kept, 3, check_ms=(4.0, 0.2), strategy="early-exit") for kept in (3, 1, 0, 3)]
     others = [step_of(2, 3), step_of(0, 0, strategy="plain")]
-    alone = project(reply_of(begun, Speculation.of("early-exit", 3)))
-    among = project(reply_of([*others, *begun], Speculation.of("early-exit", 3), plain=1000 / (FIRST + OTHER)))
+    plain = 1000 / (FIRST + OTHER)
+    alone = project(reply_of(begun, Speculation.of("early-exit", 3), plain=plain))
+    among = project(reply_of([*others, *begun], Speculation.of("early-exit", 3), plain=plain))
     assert alone is not None
     assert among is not None
     assert among.rows == (4,)
@@ -284,6 +285,16 @@ def test_a_projection_never_contradicts_its_own_reply() -> None:
     assert mixed is not None
     assert (mixed.strategy, mixed.beaten) == ("draft", True)
     assert f"ran at {figures.per_second(mixed.measured)}" in source_words(mixed)
+
+
+def test_no_length_is_projected_to_be_faster_than_its_steps_without_drafts() -> None:
+    """Checks of few rows may have been measured while the machine was less busy than it was for plain decoding."""
+    quick = [step_of(1, 1, check_ms=(1.0, 0.0))] * 12
+    slow = [step_of(kept, 5, check_ms=(30.0, 0.0)) for kept in (5, 4, 5, 5)] * 6
+    found = project(reply_of([*quick, *slow], Speculation.of("draft", 5), plain=80.0))
+    assert found is not None
+    assert all(one.times is not None and one.times <= one.tokens_per_step + 1e-9 for one in found.outlooks)
+    assert any(one.times == pytest.approx(one.tokens_per_step) for one in found.outlooks[1:])
 
 
 def test_what_cannot_be_compared_is_counted_apart() -> None:

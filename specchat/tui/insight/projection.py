@@ -114,16 +114,15 @@ def _as_ran(outlooks: Sequence[Outlook], shares: Survival, ran: float) -> tuple[
     what the last step drafted beyond the end is lost."""
     present = outlooks[shares.longest]
     scale = ran / present.tokens_per_second if present.tokens_per_second else 1.0
-    return tuple(
-        one
-        if one.basis == "measured"
-        else replace(
-            one,
-            tokens_per_second=scale * one.tokens_per_second,
-            times=None if one.times is None else scale * one.times,
-        )
-        for one in outlooks
-    )
+    return tuple(one if one.basis == "measured" else _scaled(one, scale) for one in outlooks)
+
+
+def _scaled(one: Outlook, scale: float) -> Outlook:
+    """The same so many times as fast, though no step with a draft takes less than a plain one."""
+    if one.times:
+        scale = min(scale, one.tokens_per_step / one.times)
+    times = None if one.times is None else scale * one.times
+    return replace(one, tokens_per_second=scale * one.tokens_per_second, times=times)
 
 
 def plain_speed(reply: Reply) -> float:
