@@ -162,12 +162,14 @@ class _Handler(BaseHTTPRequestHandler):
             piece = shown[at : min(at + step, end)]
             while weights and at > len(data) // 2 and hub.stalls.is_set():
                 Event().wait(0.01)
+            with hub.lock:  # before a client that has all of it looks
+                sent[name] = sent.get(name, 0) + len(piece)
             try:
                 self.wfile.write(piece)
             except OSError:
+                with hub.lock:
+                    sent[name] -= len(piece)
                 return None
-            with hub.lock:
-                sent[name] = sent.get(name, 0) + len(piece)
             if weights and hub.pace:
                 Event().wait(hub.pace)
         if end < len(data):
