@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,3 +30,25 @@ def tighten(place: Path | int) -> None:
         mode = os.stat(place).st_mode
         if os.name == "posix" and mode & 0o077 and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             os.chmod(place, stat.S_IMODE(mode) & ~0o077)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a private file in the place of what is there, whole or not at all; its folder must be there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    name = ""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            name = file.name
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except OSError:
+        if name:
+            Path(name).unlink(missing_ok=True)
+        raise

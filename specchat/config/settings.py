@@ -1,14 +1,13 @@
 """config.toml: what the user prefers, below the command line and the environment."""
 
 import json
-import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specchat import private
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
 from specchat.config.paths import made_folder
@@ -67,18 +66,8 @@ def save_setting(path: Path, key: str, value: str | bool) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    folder = made_folder(path.parent)
-    name = ""
+    made_folder(path.parent)
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=folder, prefix=f".{path.name}.", delete=False
-        ) as file:
-            name = file.name
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
+        private.replace(path, text)
     except OSError as error:
-        if name:
-            Path(name).unlink(missing_ok=True)
         raise ConfigError(f"{path} cannot be written ({error.strerror}).") from None

@@ -7,8 +7,6 @@ written is left.
 import json
 import os
 import platform
-import stat
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,13 +14,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from specchat import private
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.text_kind import KINDS
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES
+from specchat.reading import read_whole
 
 VARIABLE = "SPECCHAT_LEARNT_FILE"
 """Names the file; without it nothing is kept."""
@@ -103,10 +103,8 @@ class Learnt:
 def _read(path: Path) -> _File:
     """What the file holds; nothing where it is no such file."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode) or path.stat().st_size > MAX_BYTES:
-            return _File(pairs={})
-        return _File.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError, ValueError):
+        return _File.model_validate_json(read_whole(path, MAX_BYTES))
+    except (OSError, ValueError):
         return _File(pairs={})
 
 
@@ -116,18 +114,9 @@ def _write(path: Path, text: str) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    if len(text) > MAX_BYTES:
-        return
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)  # readable for this user only
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    if len(text) <= MAX_BYTES:
+        path.parent.mkdir(mode=private.FOLDER, parents=True, exist_ok=True)
+        private.replace(path, text)
 
 
 def _name(strategy: str, pair: PairSpec) -> str:
