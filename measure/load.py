@@ -1,20 +1,21 @@
 """Shown multipliers and F4's advice on a machine whose load changes while replies run.
 
-    python -m measure.load [--rounds 10] [--seconds 4] [--json FILE]
+    python -m measure.load [--rounds 10] [--seconds 20] [--json FILE]
 
-Two busy loops begin and end in turn, whatever is written at the time. Each strategy and plain decoding answer the same
-prompt alternately, from empty caches: what plain took in a block under one load, over what the strategy took, is the
-truth, and each multiplier that a reply shows there is held against it; pairs between which the load changed are left
-out. What F4 advises is measured against what it is advised
-over at once, alternately too.
+Two busy loops, each on a core of its own, begin and end in turn, whatever is written at the time. Each strategy and
+plain decoding answer a prompt alternately, from empty caches. The truth of a strategy, prompt and load is the time that
+plain took over the time that the strategy took, of all rounds: of one reply it would be chance, for the loops hold a
+core for milliseconds. Each multiplier that a reply showed is held against it. Pairs between which the load changed are
+left out. What F4 advises is measured at once against what it is advised over, alternately too.
 """
 
 import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import cycle
+from os import sched_getaffinity
 from pathlib import Path
 from statistics import median
 from threading import Event as Signal
@@ -24,7 +25,7 @@ from specchat.chat.turn import Reply
 from specchat.cli.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.api import Finished, Generate, Started, Step
+from specchat.engine.api import Finished, Generate, Speedup, Started, Step
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
@@ -33,9 +34,13 @@ from specchat.tui.insight.ledger import Ledger
 
 STRATEGIES = ("draft", "lookup", "suffix", "early-exit", "auto")
 LOOPS = 2
+BUSY = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])])\nwhile True: pass"
+"""A program that keeps a core busy. Bound to it: else the loops share one now and then, and the truth needs longer."""
 ALTERNATIONS = 8
-"""Replies of the strategy in a block, and of plain decoding."""
-CANDIDATES, PROMPTS, TOKENS = 40, 8, 384
+"""Replies of the strategy in a turn, and of plain decoding."""
+ENOUGH = 8
+"""Replies of a strategy, prompt and load that tell a truth."""
+CANDIDATES, PROMPTS, TOKENS = 40, 3, 384
 """Of so many prompts those with the longest replies are asked: of a short one no multiplier is shown."""
 AT_ODDS, WORSE = 0.15, 0.05
 """How far a shown multiplier may be from the truth, and how much slower what is advised."""
@@ -54,7 +59,8 @@ class Load:
 
     def _run(self) -> None:
         while not self._ended.wait(self._seconds):
-            loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(LOOPS)]
+            cores = sorted(sched_getaffinity(0))[:LOOPS]
+            loops = [subprocess.Popen([sys.executable, "-c", BUSY, str(core)]) for core in cores]
             self.busy, self.changes = True, self.changes + 1
             self._ended.wait(self._seconds)
             for loop in loops:
@@ -69,15 +75,17 @@ class Load:
 
 @dataclass
 class Block:
-    """A strategy on a prompt: milliseconds and tokens of its replies and of plain's, and what its replies showed."""
+    """A strategy on a prompt under a load: what its replies and plain's took, and what they showed."""
 
     strategy: str
+    prompt: str
     load: str
-    ms: float
-    tokens: int
-    plain_ms: float
-    plain_tokens: int
-    shown: list[float]
+    replies: int = 0
+    ms: float = 0.0
+    tokens: int = 0
+    plain_ms: float = 0.0
+    plain_tokens: int = 0
+    shown: list[Speedup] = field(default_factory=list)
 
     @property
     def truth(self) -> float:
@@ -127,51 +135,56 @@ def per_token(reply: Reply) -> float:
     return reply.tally.milliseconds / reply.tally.tokens
 
 
-def blocks(bench: Bench, load: Load, changes: int) -> Iterator[Block | Advised]:
-    """Blocks of all strategies, until the load has changed so often."""
-    plain, ledger, done = Speculation(), Ledger(), 0
+def written(bench: Bench, load: Load, changes: int) -> tuple[list[Block], list[Advised]]:
+    """All strategies in turn, until the load has changed so often."""
+    plain, ledger = Speculation(), Ledger()
     candidates = spread(read_prompts(demo_model("target").parent / "prompts.jsonl"), CANDIDATES)
     lengths = {prompt.id: bench.reply(prompt.messages, plain).tally.tokens for prompt in candidates}
     prompts = sorted(candidates, key=lambda prompt: -lengths[prompt.id])[:PROMPTS]
-    while load.changes < changes:
-        prompt, strategy = prompts[done // len(STRATEGIES) % PROMPTS], STRATEGIES[done % len(STRATEGIES)]
-        done += 1
+    blocks: dict[tuple[str, str, str], Block] = {}
+    advised: list[Advised] = []
+    for prompt, strategy in cycle((prompt, strategy) for prompt in prompts for strategy in STRATEGIES):
+        if load.changes >= changes:
+            break
         speculation = Speculation.of(strategy)
-        halves = {busy: Block(strategy, "busy" if busy else "none", 0.0, 0, 0.0, 0, []) for busy in (False, True)}
         for _ in range(ALTERNATIONS):
-            before, changes_before = load.busy, load.changes
+            key, changes_before = (strategy, prompt.id, "busy" if load.busy else "none"), load.changes
             beside, reply = bench.reply(prompt.messages, plain), bench.reply(prompt.messages, speculation)
             ledger.add(reply)
             if load.changes != changes_before:
                 continue  # the two did not meet the same load
-            block = halves[before]
+            block = blocks.setdefault(key, Block(*key))
+            block.replies += 1
             block.plain_ms += beside.tally.milliseconds
             block.plain_tokens += beside.tally.tokens
             block.ms += reply.tally.milliseconds
             block.tokens += reply.tally.tokens
             if reply.speedup is not None:
-                block.shown.append(reply.speedup.times)
-        yield from (block for block in halves.values() if block.tokens)
+                block.shown.append(reply.speedup)
         advice = Advisor(ledger).diagnose(reply, bench.session.info, speculation, {}).advice
         if advice is not None:
-            yield Advised(strategy, advice.words, bench.against(prompt.messages, advice.speculation, speculation))
+            times = bench.against(prompt.messages, advice.speculation, speculation)
+            advised.append(Advised(strategy, advice.words, times))
+    return list(blocks.values()), advised
 
 
 def table(blocks: list[Block]) -> str:
     """A row a strategy and load: how far what was shown is from the truth."""
     rows = [
-        "| strategy | load | blocks | shown / truth: median | least | most | beyond 15 % | shown |",
-        "|---" * 8 + "|",
+        "| strategy | load | truth | shown / truth: median | least | most | beyond 15 % | truth in the interval | shown |",
+        "|---" * 9 + "|",
     ]
     for strategy in STRATEGIES:
         for kind in ("none", "busy"):
-            of_it = [block for block in blocks if (block.strategy, block.load) == (strategy, kind)]
-            off = [shown / block.truth for block in of_it for shown in block.shown]
+            of_it = [one for one in blocks if (one.strategy, one.load) == (strategy, kind) and one.replies >= ENOUGH]
+            off = [shown.times / block.truth for block in of_it for shown in block.shown]
+            held = sum(shown.low <= block.truth <= shown.high for block in of_it for shown in block.shown)
             if off:
-                beyond = sum(abs(one - 1) > AT_ODDS for one in off)
+                beyond, replies = sum(abs(one - 1) > AT_ODDS for one in off), sum(block.replies for block in of_it)
+                truths = [block.truth for block in of_it]
                 rows.append(
-                    f"| {strategy} | {kind} | {len(of_it)} | {median(off):.2f} | {min(off):.2f} | {max(off):.2f} "
-                    f"| {beyond} of {len(off)} | {len(off)} |"
+                    f"| {strategy} | {kind} | {min(truths):.2f}-{max(truths):.2f} | {median(off):.2f} "
+                    f"| {min(off):.2f} | {max(off):.2f} | {beyond} of {len(off)} | {held} | {len(off)} of {replies} replies |"
                 )
     return "\n".join(rows)
 
@@ -179,14 +192,13 @@ def table(blocks: list[Block]) -> str:
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--rounds", type=int, default=10)
-    options.add_argument("--seconds", type=float, default=8.0)
+    options.add_argument("--seconds", type=float, default=20.0)
     options.add_argument("--json", type=Path)
     asked = options.parse_args()
     bench = Bench(load(load_catalog(None).find("demo").spec, lambda _: None))
-    changing, found, advised = Load(asked.seconds), list[Block](), list[Advised]()
+    changing = Load(asked.seconds)
     try:
-        for one in blocks(bench, changing, 2 * asked.rounds):
-            (found if isinstance(one, Block) else advised).append(one)  # type: ignore[arg-type]
+        found, advised = written(bench, changing, 2 * asked.rounds)
     finally:
         changing.close()
     print(table(found))

@@ -114,7 +114,7 @@ def decide(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Deci
 def costs_of(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Costs:
     """Costs over all replies: a check by `verify_cost`, scaled to plain steps, the rest by the steps' own times."""
     plain = _stats(samples, PLAIN)
-    plain_ms = sum(s.milliseconds for s in plain) / sum(s.num_steps for s in plain)
+    plain_ms = sum(s.ran_ms for s in plain) / sum(s.num_steps for s in plain)
     one_row = sum(s.verify_ms for s in plain) / sum(s.num_steps for s in plain) / plain_ms
     checks = CheckCosts()
     for cost in verify_cost:

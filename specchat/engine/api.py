@@ -174,7 +174,8 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Step:
-    """One verify step. Times in milliseconds, taken in the engine.
+    """One verify step. Times in milliseconds, taken in the engine. `waited_ms` were spent waiting for a processor that
+    other programs had, and are in no other part.
 
     `drafted` tokens were proposed, in a chain or a tree. `accepted` of them were kept; `tested` places were judged,
     one more than that where all candidates for the next place were refused. `emitted` tokens were added to the reply.
@@ -202,10 +203,15 @@ class Step:
     plain_ms: float = 0.0
     plain_error: float = 0.0
     turned: bool = False
+    waited_ms: float = 0.0
+
+    @property
+    def ran_ms(self) -> float:
+        return self.draft_ms + self.verify_ms + self.other_ms
 
     @property
     def milliseconds(self) -> float:
-        return self.draft_ms + self.verify_ms + self.other_ms
+        return self.ran_ms + self.waited_ms
 
 
 @dataclass(frozen=True)
@@ -254,6 +260,7 @@ class Stats:
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
+    waited_ms: float = 0.0
 
     @property
     def length(self) -> int:
@@ -261,9 +268,13 @@ class Stats:
         return self.prompt_tokens + self.completion_tokens
 
     @property
+    def ran_ms(self) -> float:
+        return self.draft_ms + self.verify_ms + self.other_ms
+
+    @property
     def milliseconds(self) -> float:
         """Of all steps: a draft model's reading of the prompt is in it, the target's is not."""
-        return self.draft_ms + self.verify_ms + self.other_ms
+        return self.ran_ms + self.waited_ms
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ from math import isfinite, sqrt
 
 from specchat.engine.api import Speedup, Step
 
-STEPS, TOKENS = 16, 64
+STEPS, TOKENS = 8, 64
 """Enough of both to tell a multiplier,"""
 FEW_STEPS, NARROW = 4, 0.1
 """or fewer where its interval is no wider than this share of it."""
+CLOSE = 0.15
+"""None is told while plain's own time may be further off than this, whatever the steps: then other programs came."""
 DEVIATIONS = 1.96
 """Half of an interval, in standard deviations: 95 %."""
 
@@ -73,7 +75,8 @@ class Comparison:
     def speedup(self) -> Speedup | None:
         """Times plain; None while too little is known to tell it."""
         found = self.estimate
-        if found is None or (self.steps >= STEPS and self.tokens >= TOKENS):
-            return found
-        narrow = self.steps >= FEW_STEPS and found.high - found.low < NARROW * found.times
-        return found if narrow else None
+        if found is None or self.steps < FEW_STEPS:
+            return None
+        if self.steps >= STEPS and self.tokens >= TOKENS:
+            return found if DEVIATIONS * self._error_ms <= CLOSE * self.plain_ms else None
+        return found if found.high - found.low < NARROW * found.times else None

@@ -1,14 +1,13 @@
 """Quick measurements at load: what a step costs here."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
-from specchat.engine.api import Cancel, Event, Finished, Generate, Step
+from specchat.engine.api import Cancel, Event, Finished, Generate
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.runners.runner import Runner
@@ -39,9 +38,6 @@ REPLY = Generate(
 """The plain reply that is measured."""
 REPLIES = 3
 """A slow model writes one."""
-COLD_ROUNDS, COLD_STEPS, QUICK_MS, MOST_COLD = 3, 4, 5.0, 1.5
-"""Replies that are written to compare plain steps after drafts with others, of which so many are enough; what is slower
-than so many milliseconds is not compared, and no step counts as more times as slow."""
 REPLY_TOKENS = 16
 """Shorter plain replies say little about speed."""
 
@@ -89,32 +85,6 @@ def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]], auto: Dr
     finally:
         if trying is not None:
             trying.tries = False
-
-
-def cold_steps(
-    generate: Callable[[Generate, Deadline], Iterator[Event]], yardstick: Yardstick, names: Sequence[str]
-) -> None:
-    """Tell the yardstick how much longer a plain step takes right after drafts of models than among plain ones: what
-    those leave in a processor's caches is not what the next one needs. Where steps are slow that is little.
-
-    The first of the families `names` stands for all.
-
-    Raises:
-        EngineError: as `reply_plainly`.
-    """
-    slipped, among = list[float](), list[float]()
-    for name in [*names][:1] * COLD_ROUNDS:
-        with yardstick.slipping():
-            steps = _written(generate, name)
-        slipped += [step.verify_ms + step.other_ms for step in steps[1:] if not step.drafted]
-        among += [step.verify_ms + step.other_ms for step in _written(generate, "plain")[1:]]
-    if len(slipped) >= COLD_STEPS and among and median(among) <= QUICK_MS:
-        yardstick.cold |= dict.fromkeys(names, min(max(median(slipped) / median(among), 1.0), MOST_COLD))
-
-
-def _written(generate: Callable[[Generate, Deadline], Iterator[Event]], strategy: str) -> list[Step]:
-    request = replace(REPLY, speculation=Speculation.of(strategy))
-    return [event for event in generate(request, Deadline()) if isinstance(event, Step)]
 
 
 def plain_speed(runner: Runner) -> float:

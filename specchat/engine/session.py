@@ -32,7 +32,6 @@ from specchat.engine.learnt import Learnt
 from specchat.engine.measure import (
     REPLY_TOKENS,
     check_costs,
-    cold_steps,
     draft_costs,
     plain_speed,
     rehearse,
@@ -47,7 +46,7 @@ from specchat.engine.remembering import Remembering
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
 from specchat.engine.step_tree import PENDING
-from specchat.engine.strategies import HEADED, JOINT, MAX_DRAFT_LENGTH
+from specchat.engine.strategies import JOINT, MAX_DRAFT_LENGTH
 from specchat.engine.tally import Tally
 
 
@@ -116,13 +115,21 @@ class Session:
                 # Each reply is kept as the yardstick, as if the machine were not slow at the time: `_plain_seen`.
                 if not reply_plainly(self.generate, temperature):
                     break
+            plain_slow = self._yardstick.slowed
             rehearse(self.generate, self.drafters.get("auto"))
-            usable = {status.name for status in self.info.strategies if status.available}
-            models = [name for name in ("draft", *HEADED, "early-exit") if name in usable]
-            cold_steps(self.generate, self._yardstick, models)
+            self._settle(plain_slow, self._yardstick.slowed)
         self.forget()
         if not self.info.plain_tokens_per_second:
             self._plain(False, bare)
+
+    def _settle(self, plain: float, drafted: float) -> None:
+        """Take the machine for as slow as usual now, which plain replies and those with drafts tell apart: bare steps
+        have a processor's caches for themselves."""
+        costs, info = self.runner.executor.costs, self.info
+        costs.settle(plain, drafted)
+        self._yardstick = Yardstick(costs)
+        self._plain(False, info.plain_tokens_per_second / plain)
+        self._plain(True, info.plain_sampled_tokens_per_second / plain)
 
     def _plain(self, drawn: bool, speed: float) -> None:
         """Keep a plain speed, in tokens per second, of replies that draw their tokens or take the likeliest."""
@@ -227,7 +234,7 @@ class Session:
         most = request.limits.max_tokens
         tokens: list[int] = []
         reason: FinishReason | None = "length" if most == 0 else None
-        begun = perf_counter()
+        begun, ran = perf_counter(), self.runner.executor.costs.clock()
         while reason is None:
             drafter = self.drafters[speculation.strategy]
             left = None if most is None else most - len(tokens)
@@ -244,8 +251,9 @@ class Session:
                 reason = "cancelled"
             now = perf_counter()
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - started)
-            other_ms = meter.other_ms(stepped, 1e3 * (now - begun))
-            measured = self._yardstick.add(decoding.family, stepped, other_ms)
+            ran_ms = 1e3 * (self.runner.executor.costs.clock() - ran)
+            other_ms, waited_ms = meter.other_ms(stepped, 1e3 * (now - begun), ran_ms)
+            measured = self._yardstick.add(decoding.family, stepped)
             step = Step(
                 id=request.id,
                 pieces=text.take() if reason is None else text.finish(complete=reason == "stop"),
@@ -264,6 +272,7 @@ class Session:
                 plain_ms=measured.plain_ms * taken,
                 plain_error=measured.plain_error,
                 turned=text.turned != turned,
+                waited_ms=waited_ms,
             )
             meter.tally.add(step)
             yield step
@@ -329,7 +338,7 @@ class Session:
     def _plain_seen(self, tally: Tally, sampling: Sampling) -> None:
         """Keep the yardstick current: plain replies are measured anyway."""
         if tally.tokens >= REPLY_TOKENS:
-            info, seen = self.info, tally.tokens_per_second * self._yardstick.slowed
+            info, seen = self.info, self._yardstick.usual_speed
             known = info.plain_tokens_per_second if sampling.greedy else info.plain_sampled_tokens_per_second
             self._plain(not sampling.greedy, known + PLAIN_WEIGHT * (seen - known) if known else seen)
 

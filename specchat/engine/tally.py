@@ -34,6 +34,7 @@ class Tally:
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
+    waited_ms: float = 0.0
     context_used: int = 0
     per_step: list[int] = field(default_factory=list)
     """Accepted tokens of each step that had a draft."""
@@ -57,6 +58,7 @@ class Tally:
         self.draft_ms += step.draft_ms
         self.verify_ms += step.verify_ms
         self.other_ms += step.other_ms
+        self.waited_ms += step.waited_ms
         self.again += step.again
         self.context_used = step.context_used
         self.families[step.strategy] += 1
@@ -74,8 +76,12 @@ class Tally:
             self.histogram[step.accepted] += 1
 
     @property
-    def milliseconds(self) -> float:
+    def ran_ms(self) -> float:
         return self.draft_ms + self.verify_ms + self.other_ms
+
+    @property
+    def milliseconds(self) -> float:
+        return self.ran_ms + self.waited_ms
 
     @property
     def tokens_per_second(self) -> float:
@@ -121,4 +127,5 @@ class Tally:
             draft_ms=self.draft_ms,
             verify_ms=self.verify_ms,
             other_ms=self.other_ms,
+            waited_ms=self.waited_ms,
         )

@@ -32,6 +32,8 @@ class Gauges:
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
+    waited_ms: float = 0.0
+    """For a processor that other programs had."""
     first_token_ms: float | None = None
     context_used: int = 0
     context: int = 0
@@ -80,6 +82,7 @@ def gauges(
         draft_ms=tally.draft_ms,
         verify_ms=tally.verify_ms,
         other_ms=tally.other_ms,
+        waited_ms=tally.waited_ms,
         first_token_ms=_first_token_ms(reply),
         context_used=reply.tally.context_used or reply.prompt_tokens,
         context=context,

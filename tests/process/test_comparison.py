@@ -37,6 +37,12 @@ def test_a_narrow_interval_is_told_sooner() -> None:
     assert unsure.estimate.high - unsure.estimate.low == pytest.approx(2 * DEVIATIONS * 0.1 * 2.0)
 
 
+def test_none_is_told_while_plain_s_own_time_is_unsure() -> None:
+    for error, told in ((0.07, True), (0.08, False)):
+        known = Comparison.of([replace(STEP, plain_error=error)] * (TOKENS // STEP.emitted)).speedup
+        assert (known is not None) == told
+
+
 def test_the_interval_holds_the_truth_nineteen_times_of_twenty() -> None:
     chance, held = random.Random(0), 0
     for _ in range(400):

@@ -15,7 +15,7 @@ from specchat.engine.api import Changed, Drafted, Finished, Started, Stats, Step
 from specchat.engine.fake import steps
 from specchat.engine.options import Sampling, Speculation
 from specchat.tui import figures
-from specchat.tui.insight.costs import CheckCost, Checks
+from specchat.tui.insight.costs import CheckCost, Checks, DraftCost
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.lookup import potential
 from specchat.tui.insight.projection import Survival, outlook, project, survival
@@ -33,6 +33,16 @@ def speed(length: int, tokens: float) -> float:
 
 
 # Costs
+
+
+def test_what_a_draft_takes_is_told_by_drafts_of_other_lengths() -> None:
+    """A model goes over its tokens at once, and for the first draft it read the prompt."""
+    lengths = ((4, 30.0), (8, 0.0), (2, 0.0))
+    made = [replace(step_of(0, drafted), draft_ms=2.0 + 0.5 * drafted + read) for drafted, read in lengths]
+    found = DraftCost.of(made)
+    assert (found.fixed_ms, found.token_ms, found.reading_ms) == pytest.approx((2.0, 0.5, 30.0))
+    one = DraftCost.of(made[:1])
+    assert (one.fixed_ms, one.token_ms, one.reading_ms) == pytest.approx((0.0, 8.5, 0.0))
 
 
 def test_checks_cost_their_means_and_lines_between() -> None:
@@ -69,7 +79,8 @@ def test_costs_rise_and_are_never_negative(means: dict[int, float]) -> None:
 def test_the_projection_is_the_closed_form() -> None:
     alpha, shares = 0.8, tuple(0.8**k for k in range(1, 16))
     cost = CheckCost.of(Checks({1: (1, FIRST), 2: (1, FIRST + MORE)}))
-    outlooks = outlook(Survival(shares, (1.0,) * 15, 5), DRAFT, cost, OTHER, plain=80.0)
+    of, draft = Survival(shares, (1.0,) * 15, 5), DraftCost(0.0, DRAFT)
+    outlooks = outlook(of, draft, cost, OTHER, plain=80.0)
     for length in range(1, 16):
         expected = (1 - alpha ** (length + 1)) / (1 - alpha)
         assert outlooks[length].tokens_per_step == pytest.approx(expected)
@@ -77,9 +88,7 @@ def test_the_projection_is_the_closed_form() -> None:
         assert outlooks[length].times == pytest.approx(speed(length, expected) / 80)
         assert outlooks[length].basis == ("projected" if length <= 5 else "extrapolated")
     assert (outlooks[0].tokens_per_second, outlooks[0].times, outlooks[0].basis) == (80, 1, "measured")
-    assert outlook(Survival(shares, (1.0,) * 15, 5), DRAFT, cost, OTHER, plain=0)[0].tokens_per_second == pytest.approx(
-        speed(0, 1)
-    )
+    assert outlook(of, draft, cost, OTHER, plain=0)[0].tokens_per_second == pytest.approx(speed(0, 1))
 
 
 def test_checks_that_drafting_had_begun_are_not_those_of_others() -> None:

@@ -61,6 +61,12 @@ class CheckCosts:
             self._weights[rows] = self._newest
         self._table = []
 
+    def scale(self, one_row: float, more: float) -> None:
+        """Take all that was seen for so many times as long."""
+        for rows, mean in self._means.items():
+            mean.value *= one_row if rows == 1 else more
+        self._table = []
+
     def known(self, rows: int) -> float:
         """What a check of so many rows takes, by those of so many or of fewer and of more; 0 where it is not known."""
         if rows in self._means and self._means[rows].count >= SEEN:
@@ -120,7 +126,7 @@ class StepCosts:
     """Costs of steps in milliseconds, kept current by whoever runs them."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        """`clock` tells seconds."""
+        """`clock` tells seconds, on a processor without those that the thread waited: `waiting.py`."""
         self.clock = clock
         self.measured = 0
         """Steps that were measured: whoever goes by these costs looks at them anew after some."""
@@ -153,6 +159,16 @@ class StepCosts:
                 self._lines[family] = line = Line(min(max(0.0, share), 1.0))
                 for tokens, ms in by_length.items():
                     line.add(tokens, ms)
+
+    def settle(self, one_row: float, more: float) -> None:
+        """From now on the machine is as slow as usual: bare steps take so many times as long in replies."""
+        self._checks.scale(one_row, more)
+        self._begun_checks.scale(one_row, more)
+        for mean in (*self._drafts.values(), self._other):
+            mean.value *= more
+        for line in self._lines.values():
+            line.scale(more)
+        self.slowness = Slowness()
 
     def begin(self) -> None:
         """A reply begins: the time before it belongs to no step."""

@@ -1,7 +1,6 @@
 """A step on the host's processor: every part runs at once, in plain torch and numpy."""
 
 from collections.abc import Mapping, Sequence
-from time import perf_counter
 
 from torch import Tensor, cat
 
@@ -13,6 +12,7 @@ from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.stop import Stops
+from specchat.engine.decoding.waiting import Waiting
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.runs import Runs, depth_first
 from specchat.engine.options import Acceptance
@@ -30,14 +30,14 @@ class HostExecutor(HostDrafts):
         self._target = models["target"].model
         self._guard = guard
         self._trees = trees
-        self.costs = StepCosts()
+        self.costs = StepCosts(Waiting().clock)
         super().__init__(models, self._target.vocab, Stops(self.costs))
 
     def start(self, acceptance: Acceptance) -> None:
         super().start(acceptance)
         self._early: list[Tensor] = []
         """Hidden states float32 [1, hidden] of nodes 0, 1, ... after the first layers, where these drafted."""
-        self._started = perf_counter()
+        self._started = self.costs.clock()
 
     def run_early(self, layers: int, node: int) -> None:
         target = self._target
@@ -55,7 +55,7 @@ class HostExecutor(HostDrafts):
         super().fill(tokens, confidence, parents)
 
     def verify(self) -> None:
-        self._drafted = perf_counter()
+        self._drafted = self.costs.clock()
         draft = self.draft
         runs = depth_first(draft.parents)
         branched = len(runs.lengths) > 1
@@ -96,7 +96,7 @@ class HostExecutor(HostDrafts):
             tested=judged.tested,
             path=path,
             draft_ms=1e3 * (self._drafted - self._started),
-            verify_ms=1e3 * (perf_counter() - self._drafted),
+            verify_ms=1e3 * (self.costs.clock() - self._drafted),
             parents=tuple(draft.parents),
             switch=self.switch,
             again=self._again,

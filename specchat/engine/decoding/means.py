@@ -71,6 +71,11 @@ class Line:
         kept = [KEPT * old + one for old, one in zip(sums, new, strict=True)]
         self._weight, self._tokens, self._ms, self._squares, self._products = kept
 
+    def scale(self, times: float) -> None:
+        """Take all that was seen for so many times as long."""
+        self._ms *= times
+        self._products *= times
+
     def of(self, tokens: float, token_ms: float) -> float:
         """Milliseconds of a draft of so many tokens, where a drafted one takes `token_ms` on average."""
         if not self._weight:

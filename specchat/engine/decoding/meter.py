@@ -16,13 +16,15 @@ class Meter:
     ttft_ms: float = 0.0
     tally: Tally = field(default_factory=Tally)
 
-    def other_ms(self, stepped: Stepped, elapsed_ms: float) -> float:
-        """What of the `elapsed_ms` since the first step began went into neither drafting nor verifying, and is new.
+    def other_ms(self, stepped: Stepped, elapsed_ms: float, ran_ms: float) -> tuple[float, float]:
+        """What of the time since the first step began went into neither drafting nor verifying, and is new: of the
+        `ran_ms`, and of the waits that make them `elapsed_ms`.
 
         `stepped` is the step that ended just then, not yet in the tally.
         """
         # From the start, not from the last step: a device's step may have begun before that one ended.
-        return max(0.0, elapsed_ms - self.tally.milliseconds - stepped.draft_ms - stepped.verify_ms)
+        other_ms = max(0.0, ran_ms - self.tally.ran_ms - stepped.draft_ms - stepped.verify_ms)
+        return other_ms, max(0.0, elapsed_ms - ran_ms - self.tally.waited_ms)
 
     def stats(self) -> Stats:
         """The figures so far."""

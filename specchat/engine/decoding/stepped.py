@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stepped:
-    """One verify step: `tokens` were added, the first `accepted` of them drafted. Times in milliseconds.
+    """One verify step: `tokens` were added, the first `accepted` of them drafted. Times in milliseconds,
+    but for what the thread waited for a processor.
 
     `drafts` are the tokens that were proposed, in the order of their nodes, the first of which is node 1; `parents` the
     nodes that they follow, empty for a chain. `path` are the nodes that stayed, `tested` counts the places that were

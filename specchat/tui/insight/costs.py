@@ -1,6 +1,6 @@
-"""The cost of steps: checking so many rows, as measured and between and beyond what was measured."""
+"""The cost of steps: drafting, and checking so many rows, as measured and between and beyond what was measured."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from specchat.engine.api import Step
@@ -78,6 +78,32 @@ class CheckCost:
         return (1 - share) * self.milliseconds[above - 1] + share * self.milliseconds[above]
 
 
+@dataclass(frozen=True)
+class DraftCost:
+    """Milliseconds of drafts by their lengths, on the least-squares line of those that were made.
+
+    `reading_ms` is what the first one took beyond that: a model reads the prompt for it.
+    """
+
+    fixed_ms: float
+    token_ms: float
+    reading_ms: float = 0.0
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> "DraftCost":
+        """Of the steps that drafted."""
+        first, *others = [(step.drafted, step.draft_ms) for step in steps if step.drafted] or [(1, 0.0)]
+        made = others or [first]
+        tokens = sum(drafted for drafted, _ in made) / len(made)
+        mean = sum(ms for _, ms in made) / len(made)
+        slope = _slope([drafted for drafted, _ in made], [ms for _, ms in made], [1.0] * len(made))
+        # Of drafts of one length nothing tells what is fixed.
+        token_ms = min(slope, mean / tokens) if len({drafted for drafted, _ in made}) > 1 else mean / tokens
+        fixed_ms = mean - token_ms * tokens
+        reading_ms = first[1] - fixed_ms - token_ms * first[0] if others else 0.0
+        return cls(fixed_ms, token_ms, max(0.0, reading_ms))
+
+
 def _rising(points: list[tuple[float, float]]) -> list[float]:
     """The values of (weight, value) points with neighbours that fall averaged until none does."""
     blocks: list[tuple[float, float, int]] = []
@@ -90,7 +116,7 @@ def _rising(points: list[tuple[float, float]]) -> list[float]:
     return [value for _, value, size in blocks for _ in range(size)]
 
 
-def _slope(rows: list[int], values: list[float], weights: list[float]) -> float:
+def _slope(rows: Sequence[int], values: Sequence[float], weights: Sequence[float]) -> float:
     total = sum(weights)
     centre = sum(w * r for w, r in zip(weights, rows, strict=True)) / total
     mean = sum(w * v for w, v in zip(weights, values, strict=True)) / total

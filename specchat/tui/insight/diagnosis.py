@@ -161,10 +161,11 @@ def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) 
     """`the draft agrees 31 % and costs 0.40 of a step, a check 1.3 steps`."""
     kind = STRATEGIES[strategy].kind if strategy in STRATEGIES else "model"
     words = f"{_SUBJECT[kind]} {figures.percent(tally.accepted, tally.tested)}"
-    cost = tally.draft_ms / tally.drafted * plain / 1000 if plain else info.draft_cost if info else None
+    a_ms = plain / 1000 * tally.milliseconds / tally.ran_ms
+    cost = tally.draft_ms / tally.drafted * a_ms if plain else info.draft_cost if info else None
     if cost is not None and cost >= 0.005:
         words += f" and costs {cost:.2f} of a step"
-    check = tally.verify_ms / tally.steps * plain / 1000
+    check = tally.verify_ms / tally.steps * a_ms
     return words + (f", a check {check:.1f} steps" if check >= 1.15 else "")
 
 
@@ -233,6 +234,7 @@ def _lookup(reply: Reply, lengths: Mapping[str, int], ledger: Ledger, plain: flo
     if found.words < _ENOUGH_WORDS:
         return
     other_ms = reply.tally.other_ms / reply.tally.steps
-    cost = CheckCost.of(checks, max(1000 / plain - other_ms, 0.0))
+    plain_ms = 1000 / plain * reply.tally.ran_ms / reply.tally.milliseconds
+    cost = CheckCost.of(checks, max(plain_ms - other_ms, 0.0))
     spent = sum(cost.at(drafted + 1) + other_ms for drafted in found.drafts)
-    yield Advice(speculation, 1000 * found.words / spent / plain, "estimated")
+    yield Advice(speculation, found.words * plain_ms / spent, "estimated")

@@ -1,8 +1,9 @@
 """How fast a recorded reply would have been at other draft lengths.
 
-S(g) = E(g) / (c D(g) + V(g) + o), where E is 1 and the shares of steps that keep their 1st, 2nd, ... g-th token, D the
-mean number of tokens drafted, V the mean cost of the checks by their rows, c drafting a token and o the rest of a step,
-all of them measured (Leviathan et al. 2023 have ratios in their place).
+S(g) = E(g) / (f + c D(g) + V(g) + o + r E(g)), where E is 1 and the shares of steps that keep their 1st, 2nd, ... g-th
+token, D the mean number of tokens drafted, V the mean cost of the checks by their rows, f a draft and c each of its
+tokens, o the rest of a step and r a token's share of the prompt that a draft model read, all of them measured
+(Leviathan et al. 2023 have ratios in their place), but for what steps waited for a processor.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from specchat.engine.api import Step
 from specchat.engine.step_tree import branched, ranks
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, begins_checks, delegates
 from specchat.engine.tally import Tally
-from specchat.tui.insight.costs import CheckCost, Checks
+from specchat.tui.insight.costs import CheckCost, Checks, DraftCost
 
 Basis = Literal["measured", "projected", "extrapolated"]
 """Extrapolated: longer than anything that was drafted in this reply."""
@@ -97,24 +98,33 @@ def project(reply: Reply, latest: int = 0) -> Projection | None:
     begun = begins_checks(strategy)
     checks = Checks.of(recorded, begun)
     other_ms = sum(step.other_ms for step in steps) / len(steps)
-    plain = plain_speed(reply)
+    busy = reply.tally.milliseconds / reply.tally.ran_ms
+    plain = busy * plain_speed(reply)
     one_row = max(1000 / plain - other_ms, 0.0) if plain and not begun else None
     shares = survival(steps, [asked for _, asked in chosen])
-    draft_ms = sum(step.draft_ms for step in steps) / sum(step.drafted for step in steps)
-    outlooks = outlook(shares, draft_ms, CheckCost.of(checks, one_row), other_ms, plain)
+    draft, tokens = DraftCost.of(steps), sum(step.emitted for step in steps)
+    outlooks = outlook(shares, draft, CheckCost.of(checks, one_row), other_ms, plain, draft.reading_ms / tokens)
     one_row_from_plain = one_row is not None and 1 not in checks.sums
-    ran, whole = Tally.of(steps).tokens_per_second, Tally.of(recorded).tokens_per_second
+    ran, whole = Tally.of(steps), Tally.of(recorded)
     return Projection(
-        strategy, len(steps), shares.longest, checks.rows, one_row_from_plain, _as_ran(outlooks, shares, ran), whole
+        strategy,
+        len(steps),
+        shares.longest,
+        checks.rows,
+        one_row_from_plain,
+        _as_ran(outlooks, shares, 1e3 * ran.tokens / ran.ran_ms, busy),
+        1e3 * whole.tokens / whole.ran_ms / busy,
     )
 
 
-def _as_ran(outlooks: Sequence[Outlook], shares: Survival, ran: float) -> tuple[Outlook, ...]:
+def _as_ran(outlooks: Sequence[Outlook], shares: Survival, ran: float, busy: float) -> tuple[Outlook, ...]:
     """The same, scaled so that the length that was asked for is as fast as it `ran`: prompts were read meanwhile, and
-    what the last step drafted beyond the end is lost."""
+    what the last step drafted beyond the end is lost. All of them are as many times slower as the machine was `busy`,
+    for who waits for a processor is chance."""
     present = outlooks[shares.longest]
     scale = ran / present.tokens_per_second if present.tokens_per_second else 1.0
-    return tuple(one if one.basis == "measured" else _scaled(one, scale) for one in outlooks)
+    scaled = (one if one.basis == "measured" else _scaled(one, scale) for one in outlooks)
+    return tuple(replace(one, tokens_per_second=one.tokens_per_second / busy) for one in scaled)
 
 
 def _scaled(one: Outlook, scale: float) -> Outlook:
@@ -186,8 +196,10 @@ def _beyond(trials: Sequence[tuple[int, int]]) -> float:
     return passed / tried if tried else 0.0
 
 
-def outlook(shares: Survival, draft_ms: float, check: CheckCost, other_ms: float, plain: float) -> tuple[Outlook, ...]:
-    """All lengths, at `draft_ms` a drafted token; `plain` tokens a second, 0 when unknown."""
+def outlook(
+    shares: Survival, draft: DraftCost, check: CheckCost, other_ms: float, plain: float, reading_ms: float = 0.0
+) -> tuple[Outlook, ...]:
+    """All lengths; `plain` tokens a second, 0 when unknown. Reading the prompt takes `reading_ms` a token."""
     outlooks = []
     tokens, drafted, check_ms = 1.0, 0.0, check.at(1)
     for length in range(MAX_DRAFT_LENGTH + 1):
@@ -195,7 +207,8 @@ def outlook(shares: Survival, draft_ms: float, check: CheckCost, other_ms: float
             tokens += shares.kept[length - 1]
             drafted += shares.drafted[length - 1]
             check_ms += shares.drafted[length - 1] * (check.at(length + 1) - check.at(length))
-        milliseconds = draft_ms * drafted + check_ms + other_ms
+        draft_ms = draft.fixed_ms * shares.drafted[0] + draft.token_ms * drafted if length else 0.0
+        milliseconds = draft_ms + check_ms + other_ms + reading_ms * tokens
         speed = 1000 * tokens / milliseconds if milliseconds > 0 else 0.0
         basis: Basis = "projected" if length <= shares.longest else "extrapolated"
         if not length and plain:

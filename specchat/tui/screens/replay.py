@@ -13,6 +13,7 @@ from specchat.tui import figures
 from specchat.tui.insight.replay import Moment, Playback
 from specchat.tui.screens.board import Board
 from specchat.tui.text.draft_rows import refused, tree_rows
+from specchat.tui.text.inspect import WAITED_MS
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.sources import REJECTED, source_of
 from specchat.tui.text.tail import tail_of
@@ -107,6 +108,8 @@ def _step_rows(step: Step | None, width: int) -> list[Content]:
     rows = [styled("before the first step", ".label")]
     if step is not None:
         times = f"draft {step.draft_ms:.1f} ms   check {step.verify_ms:.1f} ms   other {step.other_ms:.1f} ms"
+        if step.waited_ms >= WAITED_MS:
+            times += f"   waited {step.waited_ms:.1f} ms"
         rows = [styled(times, ".label"), *_drafted(step).wrap(width)]
     size = 2 if width >= _ONE_ROW else 3
     return [*rows, *[EMPTY] * size][:size]

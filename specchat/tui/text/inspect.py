@@ -12,6 +12,8 @@ from specchat.tui.text.parts import parts_of
 from specchat.tui.text.sources import source_of
 from specchat.tui.text.tokens import Token, TokenSection
 
+WAITED_MS = 0.05
+"""Of a step: less is not told."""
 _CANDIDATES = 2
 """Rows kept for the candidates of a tree where there is little room."""
 
@@ -65,7 +67,9 @@ def inspected(reply: Reply, token: Token, width: int, height: int) -> Content:
     if step.drafted:
         places = " places" if tree else ""
         row += styled(f" · {step.drafted} drafted, {step.tested}{places} tested, {step.accepted} accepted", ".label")
-    row += styled(f" · draft {step.draft_ms:.1f}, verify {step.verify_ms:.1f}, other {step.other_ms:.1f} ms", ".label")
+    waited = f", waited {step.waited_ms:.1f}" if step.waited_ms >= WAITED_MS else ""
+    times = f" · draft {step.draft_ms:.1f}, verify {step.verify_ms:.1f}, other {step.other_ms:.1f}{waited} ms"
+    row += styled(times, ".label")
     if not tree or not width:
         return row
     head = row.wrap(width)[: max(height - _CANDIDATES, 1)]

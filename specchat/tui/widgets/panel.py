@@ -24,6 +24,9 @@ _NUMBER = 5
 _CHART = 3
 """Rows of the histogram."""
 
+_BUSY = 0.05
+"""Waits for other programs are told from this share of the time on."""
+
 Row = Content
 
 
@@ -113,6 +116,9 @@ def _split(shown: Gauges) -> Iterable[Row]:
     yield styled("where the time went", ".label")
     yield bar
     yield styled("  ".join(f"{name} {100 * ms / total:.0f}%" for name, ms in parts), ".label")
+    waited = shown.waited_ms / (total + shown.waited_ms)
+    if waited >= _BUSY:
+        yield styled(f"waited for other programs {100 * waited:.0f}%", ".slow")
 
 
 def _histogram(shown: Gauges) -> Iterable[Row]:

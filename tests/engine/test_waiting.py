@@ -1,0 +1,81 @@
+"""The time that a thread waited for a processor, as Linux tells it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from threading import Thread
+from time import perf_counter, thread_time
+
+import pytest
+
+from specchat.engine.decoding.waiting import SCHEDULED, Waiting
+
+LOOP = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])])\nprint(flush=True)\nwhile True: pass"
+
+
+def run(seconds: float) -> None:
+    ends = perf_counter() + seconds
+    while perf_counter() < ends:
+        pass
+
+
+@pytest.mark.skipif(not SCHEDULED.exists(), reason="this system does not tell how long a thread waited")
+def test_a_thread_that_shares_its_core_waits_for_what_it_did_not_run() -> None:
+    from os import sched_getaffinity, sched_setaffinity
+
+    found = list[float]()
+    core = min(sched_getaffinity(0))
+
+    def share() -> None:
+        sched_setaffinity(0, [core])
+        waiting = Waiting()
+        before = waiting.ms(), perf_counter(), thread_time(), waiting.clock()
+        run(0.3)
+        after = waiting.ms(), perf_counter(), thread_time(), waiting.clock()
+        found.extend(late - early for early, late in zip(before, after, strict=True))
+
+    with subprocess.Popen([sys.executable, "-c", LOOP, str(core)], stdout=subprocess.PIPE) as loop:
+        assert loop.stdout is not None
+        loop.stdout.readline()
+        thread = Thread(target=share)
+        thread.start()
+        thread.join()
+        loop.kill()
+    waited_ms, passed, ran, clock = found
+    assert waited_ms > 20.0
+    # A host may hold the whole machine meanwhile, which is neither.
+    assert waited_ms / 1e3 <= passed - ran + 0.005
+    assert clock == pytest.approx(passed - waited_ms / 1e3, abs=0.005)
+
+
+@pytest.mark.parametrize("text", [None, "", "words", "12", "12 many 3"])
+def test_a_system_that_does_not_tell_leaves_the_clock_as_it_is(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "schedstat"
+    if text is not None:
+        path.write_text(text)
+    waiting = Waiting(path)
+    assert waiting.ms() == 0.0
+    assert waiting.clock() == pytest.approx(perf_counter(), abs=1.0)
+
+
+def test_nanoseconds_are_read_anew_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "schedstat"
+    path.write_text("900 2500000 7\n")
+    waiting = Waiting(path)
+    assert waiting.ms() == 2.5
+    path.write_text("901 9000000 8\n")
+    assert waiting.ms() == 9.0
+
+
+def test_each_thread_is_told_of_itself(tmp_path: Path) -> None:
+    path = tmp_path / "schedstat"
+    path.write_text("1 1000000 1")
+    waiting = Waiting(path)
+    told = [waiting.ms()]
+    path.unlink()
+    path.write_text("1 8000000 1")
+    other = Thread(target=lambda: told.append(waiting.ms()))
+    other.start()
+    other.join()
+    assert told == [1.0, 8.0]
+    assert waiting.ms() == 1.0
