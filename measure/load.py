@@ -171,7 +171,7 @@ def written(bench: Bench, load: Load, changes: int) -> tuple[list[Block], list[A
 def table(blocks: list[Block]) -> str:
     """A row a strategy and load: how far what was shown is from the truth."""
     rows = [
-        "| strategy | load | truth | shown / truth: median | least | most | beyond 15 % | truth in the interval | shown |",
+        "| strategy | load | truth | shown / truth: median | least | most | beyond 15 % | in its interval | shown |",
         "|---" * 9 + "|",
     ]
     for strategy in STRATEGIES:
@@ -183,8 +183,8 @@ def table(blocks: list[Block]) -> str:
                 beyond, replies = sum(abs(one - 1) > AT_ODDS for one in off), sum(block.replies for block in of_it)
                 truths = [block.truth for block in of_it]
                 rows.append(
-                    f"| {strategy} | {kind} | {min(truths):.2f}-{max(truths):.2f} | {median(off):.2f} "
-                    f"| {min(off):.2f} | {max(off):.2f} | {beyond} of {len(off)} | {held} | {len(off)} of {replies} replies |"
+                    f"| {strategy} | {kind} | {min(truths):.2f}-{max(truths):.2f} | {median(off):.2f} | {min(off):.2f} "
+                    f"| {max(off):.2f} | {beyond} of {len(off)} | {held} | {len(off)} of {replies} replies |"
                 )
     return "\n".join(rows)
 

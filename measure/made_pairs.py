@@ -60,7 +60,7 @@ def main(folder: Path) -> None:
     """Write all of them into `folder`."""
     llama(folder / "dear", hidden=360, inner=960, layers=2, heads=6, seed=1)
     llama(folder / "dear-draft", hidden=360, inner=960, layers=2, heads=6, seed=1, noise=DISAGREEMENT)
-    llama(folder / "slow", hidden=768, inner=2048, layers=5, heads=12, seed=3)
+    llama(folder / "slow", hidden=768, inner=2048, layers=10, heads=12, seed=3)
 
 
 if __name__ == "__main__":

@@ -116,6 +116,8 @@ def test_the_candidates_for_a_token_are_told_below_its_step() -> None:
     assert [row[0].partition(" · ")[0] for row in rows] == ["“ a” draft kept", "“ b” draft kept", "“!” correction"]
     assert rows[0][0].endswith(head)
     assert [row[1:] for row in rows] == [plain(STEP, 9, behind) for behind in (-1, 0, 1)]
+    late = reply_of([replace(STEP, waited_ms=4.0)], Speculation.of("draft"))
+    assert inspected(late, section.tokens[0], 130, 7).plain.split("\n")[0].endswith("other 0.5, waited 4.0 ms")
     low = inspected(reply, section.tokens[0], 40, 4).plain.split("\n")
     assert low[2:] == ["├ ✓“ a” 90 % → ✓“ b” 80 %", "└ “ c” 10 %  … 3 more"]
     assert max(map(len, inspected(reply, section.tokens[0], 12, 4).plain.split("\n"))) <= 12

@@ -8,7 +8,7 @@ import pytest
 from conftest import PROBLEMS, ROOT, THEMES
 from hypothesis import given
 from hypothesis import strategies as st
-from replies import finished
+from replies import finished, reply_of, step_of
 
 from specchat.engine.api import Changed
 from specchat.engine.fake import INFO
@@ -260,6 +260,14 @@ def test_the_footer() -> None:
     reply.stats = replace(reply.stats, num_repeated_tokens=200)
     assert footer(reply) == "142 tok/s · 1.9x · copied from an earlier reply"
     assert whole_footer(reply) == whole.replace(" plain", " plain · copied from an earlier reply")
+
+
+@pytest.mark.parametrize(("waited_ms", "told"), [(0.0, ""), (0.3, ""), (6.25, "waited for other programs 33%")])
+def test_the_panel_says_how_long_other_programs_had_the_processor(waited_ms: float, told: str) -> None:
+    step = replace(step_of(3, 5), draft_ms=5.0, verify_ms=7.0, other_ms=0.5, waited_ms=waited_ms)
+    rows = [row.plain for row in panel_rows(gauges(reply_of([step]), INFO), 60)]
+    split = rows.index("draft 40%  verify 56%  other 4%")
+    assert ([*rows[split + 1 :], ""])[0] == told
 
 
 @pytest.mark.parametrize("height", [1, 5, 12, 20, 30, 60])
