@@ -27,6 +27,7 @@ PARTS = (
 LAST = "{% set m = messages[-1] %}<|user|>{{ m.content }}<|end|><|assistant|>"
 NOTHING = "{% for m in messages %}<|{{ m.role }}|><|end|>{% endfor %}<|assistant|>"
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + tiny.TEMPLATE
+HEADED = "{% if messages[0].role != 'system' %}{{ raise_exception('system first') }}{% endif %}" + tiny.TEMPLATE
 NEEDS_TOOLS = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}" + tiny.TEMPLATE
 
 
@@ -63,6 +64,19 @@ def test_a_system_prompt_without_a_role_goes_before_the_first_message() -> None:
     assert text(tokenizer, *chat).startswith("<|user|>Be brief.\n\nHi<|end|><|assistant|>Yes?")
     assert not tokenizer.format.system
     assert text(tokenizer, Message("system", "Be brief.")) == "<|user|>Be brief.<|end|><|assistant|>"
+
+
+def test_a_template_that_demands_a_system_message_gets_an_empty_one() -> None:
+    tokenizer = made(HEADED)
+    assert text(tokenizer, Message("user", "Hi")) == "<|system|><|end|><|user|>Hi<|end|><|assistant|>"
+    chat = (Message("system", "Be brief."), Message("user", "Hi"))
+    assert text(tokenizer, *chat) == "<|system|>Be brief.<|end|><|user|>Hi<|end|><|assistant|>"
+
+
+def test_a_template_may_write_small_letters() -> None:
+    tokenizer = made(tiny.TEMPLATE.replace("content", "content | lower"))
+    assert "hi<|end|>" in text(tokenizer, Message("user", "Hi"))
+    assert "leaves out" not in dict(habits(tokenizer))
 
 
 def test_arguments_are_given_where_a_template_fails_without() -> None:

@@ -265,7 +265,7 @@ def test_the_footer() -> None:
 @pytest.mark.parametrize(("waited_ms", "told"), [(0.0, ""), (0.3, ""), (6.25, "waited for other programs 33%")])
 def test_the_panel_says_how_long_other_programs_had_the_processor(waited_ms: float, told: str) -> None:
     step = replace(step_of(3, 5), draft_ms=5.0, verify_ms=7.0, other_ms=0.5, waited_ms=waited_ms)
-    rows = [row.plain for row in panel_rows(gauges(reply_of([step]), INFO), 60)]
+    rows = [row.plain for row in panel_rows(gauges(reply_of([step], Speculation.of("draft")), INFO), 60)]
     split = rows.index("draft 40%  verify 56%  other 4%")
     assert ([*rows[split + 1 :], ""])[0] == told
 

@@ -24,6 +24,7 @@ class ChatFormat:
         content: the form in which a message's text is given. "assignable" messages are namespaces, for templates that
             set their fields.
         arguments: given at each rendering, where the template fails without.
+        headed: whether a system message has to come first: an empty one does where there is none.
         system: whether there is a system role; without one the system prompt is put before the first user message.
         reasoning: the field of `FIELDS`, or PART, that takes earlier reasoning; empty where it is left out.
         turn_end: the token behind what an assistant said; empty where it is no token.
@@ -39,6 +40,7 @@ class ChatFormat:
 
     content: Content = "text"
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    headed: bool = False
     system: bool = True
     reasoning: str = ""
     turn_end: str = ""

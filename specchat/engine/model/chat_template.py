@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import jinja2
@@ -92,6 +93,7 @@ class ChatTemplate:
         return ChatFormat(
             base.content,
             base.arguments,
+            base.headed,
             system,
             reasoning,
             turn_end,
@@ -119,7 +121,7 @@ class ChatTemplate:
         nothing = dict.fromkeys(sorted(self._undeclared - self._special.keys()), "")
         arguments: tuple[dict[str, Any], ...] = ({}, {"tools": []}, {"tools": [], **nothing})
         contents: tuple[Content, ...] = ("text", "parts", "assignable")
-        forms = [ChatFormat(content, given) for content in contents for given in arguments]
+        forms = [ChatFormat(*form) for form in product(contents, arguments, (False, True))]
         for chat, words in ((_CHAT, (ASKED, ANSWERED, AGAIN)), (_CHAT, (AGAIN,)), (_CHAT[:1], (ASKED,))):
             for form in forms:
                 if self._shows(form, chat, *words):
@@ -152,7 +154,8 @@ class ChatTemplate:
 
     def _shows(self, form: ChatFormat, messages: Sequence[Message], *words: str) -> bool:
         text = self._tried(messages, form)
-        return all(word in text for word in words)
+        # Some templates write all of a chat in small letters.
+        return all(word in text or word.lower() in text for word in words)
 
     def _shows_reasoning(self, base: ChatFormat, name: str) -> bool:
         form = _with_reasoning(base, name)
@@ -227,11 +230,13 @@ _THOUGHT = (Message("user", ASKED), Message("assistant", ANSWERED, THOUGHT), Mes
 
 
 def _with_reasoning(form: ChatFormat, name: str) -> ChatFormat:
-    return ChatFormat(form.content, form.arguments, reasoning=name)
+    return ChatFormat(form.content, form.arguments, form.headed, reasoning=name)
 
 
 def _placed(messages: Sequence[Message], form: ChatFormat) -> list[Message]:
     """The messages, the system prompt in the first one of the user where there is no system role."""
+    if form.headed and not any(message.role == "system" for message in messages):
+        return [Message("system", ""), *messages]
     if form.system or not any(message.role == "system" for message in messages):
         return list(messages)
     system = "\n\n".join(message.content for message in messages if message.role == "system")
