@@ -111,7 +111,7 @@ class ChatWindow(Screen[None]):
     def draw_gauges(self) -> None:
         """The engine panel, or its one row; neither before something was asked."""
         session, total = self.session, self.session.ledger.total
-        saved_ms = total.saved_ms if total.compared_ms else None
+        saved_ms = total.saved_ms if total.times is not None else None
         shown = gauges(session.last_reply, session.loaded.info, session.diagnosis, saved_ms, session.gpu.use)
         panel, line = self._panel, self._engine_line
         asked = bool(session.conversation.turns)
