@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stop import Stop
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.verify import Verifier
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.checkpoint import Checkpoint
@@ -243,6 +245,26 @@ def test_blocks_are_judged_as_on_the_host(runner: Runner, shallow: Folders, monk
 
 def test_a_greedy_block_is_a_greedy_chain(runner: Runner) -> None:
     assert write(runner, "draft", 3, Sampling(), "block", tokens=6) == write(runner, "plain", 0, Sampling(), tokens=6)
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_a_plain_step_is_begun_before_the_host_reads_the_last_one(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    """The last one is dropped, and where the context has no room for it it is not begun."""
+    calls = list[str]()
+    run, report = Verifier.run, Verifier.report
+    monkeypatch.setattr(Verifier, "run", lambda *of: (calls.append("run"), run(*of))[1])
+    monkeypatch.setattr(Verifier, "report", lambda *of: (calls.append("read"), report(*of))[1])
+    monkeypatch.setattr(Graphs, "run", lambda _, __, body: body())
+    whole = write(runner, "plain", 0, Sampling(), tokens=TOKENS)
+    calls.clear()
+    assert write(runner, "plain", 0, Sampling(), tokens=tokens) == whole[:tokens]
+    assert calls == ["run", *["run", "read"] * tokens, "read"]
+    monkeypatch.setattr(Decoding, "room", property(lambda reply: len(PROMPT) + tokens - len(reply.committed)))
+    calls.clear()
+    assert write(runner, "plain", 0, Sampling(), tokens=tokens) == whole[:tokens]
+    assert calls == ["run", *["run", "read"] * (tokens - 1), "read"]
 
 
 def test_strategy_and_length_change_between_steps(runner: Runner) -> None:

@@ -30,8 +30,11 @@ class Executor(Drafts, Protocol):
         """Let the target check the pending token and the drafted ones, as soon as these are there."""
         ...
 
-    def verdict(self) -> Stepped:
-        """Wait for the outcome; the tokens added are now part of the executor's text."""
+    def verdict(self, follow: bool = False) -> Stepped:
+        """Wait for the outcome; the tokens added are now part of the executor's text.
+
+        With `follow` a step that drafts nothing is wanted next, and is started before: who is `ahead` has it under way.
+        """
         ...
 
     def place(self, text: list[int]) -> None:

@@ -82,7 +82,7 @@ class HostExecutor(HostDrafts):
         last = target.onward(target.embedded(fed[begun:]), 0, self._layers, start + begun)
         return target.logits(target.onward(cat([*self._early, last]), self._layers, target.config.layers, start))
 
-    def verdict(self) -> Stepped:
+    def verdict(self, follow: bool = False) -> Stepped:
         draft, judged = self.draft, self._judged
         tokens = [*(draft.tokens[node - 1] for node in judged.path), judged.token]
         end = next((i for i, token in enumerate(tokens) if token in self.ends), len(tokens))

@@ -67,16 +67,18 @@ class Decoding:
         if self._under_way != plan:
             self.close()
             self._start(plan)
-        self._under_way = None
-        stepped = self._executor.verdict()
+        early = self._executor.ahead and drafter.ahead
+        # The device knows the token that a plain step goes on from.
+        follow = early and plan.limit == 0 and self._drafted_by == "plain" and self.room > 1
+        stepped = self._executor.verdict(follow)
+        self._under_way = plan if follow else None
         self.committed += stepped.tokens
         self._target.hold(self.committed, len(self.committed) - 1)
         self.family = self._drafted_by
         self._executor.costs.add(self.family, stepped)
         if not self._slipped:
             drafter.observe(self.committed, stepped)
-        early = self._executor.ahead and drafter.ahead
-        if early and stepped.tokens[-1] not in self._eos and self.room > length:
+        if early and not follow and stepped.tokens[-1] not in self._eos and self.room > length:
             self._start(plan)
         return stepped
 

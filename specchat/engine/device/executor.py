@@ -80,7 +80,9 @@ class DeviceExecutor:
         """The drafted tokens' probabilities, or the largest value of each level of a tree, for the host."""
         self._passed = [torch.cuda.Event(blocking=True) if device.type == "cuda" else None for _ in range(VERIFY_ROWS)]
         self._acceptance: Acceptance = "coupled"
-        self._clock = Clock(device)
+        self._clocks = Clock(device), Clock(device)
+        self._turn = 0
+        """Which of two clocks and reports is that of the last step begun: one is done while the next runs."""
         self._trees = DeviceTrees(state, self._drawn)
         self._branched = False
         """Whether the state says that the step drafts a tree."""
@@ -106,7 +108,7 @@ class DeviceExecutor:
             drafts.begin(sampling, prompt, eos)
 
     def start(self, acceptance: Acceptance) -> None:
-        self._clock.start()
+        self._clocks[self._turn].start()
         self._confidence: tuple[float, ...] = ()
         self._drafted = self._done = 0
         self._passes: Passes | None = None
@@ -178,15 +180,20 @@ class DeviceExecutor:
         if self._passes is None:
             self._start_verify()
 
-    def verdict(self) -> Stepped:
+    def verdict(self, follow: bool = False) -> Stepped:
         if (passes := self._passes) is not None:
             while self._done < passes.limit and not passes.ends(self._surest(self._done - 2)):
                 self._run_pass(passes)
             self._start_verify()
+        turn, clock = self._turn, self._clocks[self._turn]
+        if follow:
+            self._turn = 1 - turn
+            self._clocks[self._turn].start()
+            self._start_verify()
         for drafts in self.handed:
-            drafts.go_on(self._clock.passed)
-        draft_ms, verify_ms = self._clock.wait()
-        report = self._verifier.report()
+            drafts.go_on(clock.passed)
+        draft_ms, verify_ms = clock.wait()
+        report = self._verifier.report(turn)
         if passes is not None:
             self._confidence = tuple(self._sure[: len(report.drafts)].tolist())
             self._parents = report.parents if passes.tree else ()
@@ -275,11 +282,12 @@ class DeviceExecutor:
             self._sure.copy_(self._state.sure, non_blocking=True)
         else:
             self._state.drafted.fill_(self._drafted)
-        self._clock.drafted()
+        self._clocks[self._turn].drafted()
         self._run_verify(next(rows for rows in BUCKETS[self._kind] if rows > self._drafted), self._kind)
         if grown and (model := self._models.get("draft")) is not None:
             self._trees.keep(model)
-        self._clock.verified()
+        self._verifier.tell(self._turn)
+        self._clocks[self._turn].verified()
 
     def _run_verify(self, rows: int, kind: Kind) -> None:
         self.graphs.run(("verify", rows, kind), partial(self._verifier.run, rows, kind))

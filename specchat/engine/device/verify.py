@@ -64,7 +64,9 @@ class Verifier:
         self._likeliest = torch.zeros_like(state.fed)
         told = (state.result, state.drafted, state.fed, state.parents, self._likeliest)
         self._report = torch.zeros(sum(t.numel() for t in told), device=device, dtype=torch.int32)
-        self._on_host = torch.zeros(self._report.shape, dtype=torch.int32, pin_memory=device.type == "cuda")
+        pinned = device.type == "cuda"
+        self._on_host = [torch.zeros(self._report.shape, dtype=torch.int32, pin_memory=pinned) for _ in range(2)]
+        """Of a step that is done and of one that follows it meanwhile."""
 
     def place(self, text: Sequence[int]) -> None:
         """The text is `text`."""
@@ -95,12 +97,15 @@ class Verifier:
         emitted = state.result[2:3]
         torch.index_select(text, 0, torch.cat((emitted - 1, emitted)), out=self.tail[:2])
         torch.cat((state.result, state.drafted, self._fed, state.parents, self._likeliest), out=self._report)
-        self._on_host.copy_(self._report, non_blocking=True)
 
-    def report(self) -> Report:
-        """Of the last pass, which is done."""
+    def tell(self, turn: int) -> None:
+        """Have the report of the last pass copied to the host once that is done, as number `turn` of two."""
+        self._on_host[turn].copy_(self._report, non_blocking=True)
+
+    def report(self, turn: int) -> Report:
+        """What the host was told, which is there."""
         nodes = self._state.fed.numel()
-        accepted, tested, emitted, *rest = self._on_host.tolist()
+        accepted, tested, emitted, *rest = self._on_host[turn].tolist()
         ends = (0, nodes, 2 * nodes, 3 * nodes + 1, 4 * nodes + 1, len(rest))
         added, kept, (drafted, *fed), parents, likeliest = (rest[start:end] for start, end in pairwise(ends))
         return Report(
