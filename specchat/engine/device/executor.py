@@ -68,7 +68,7 @@ class DeviceExecutor:
         """`vocab` tokens may be chosen: padding rows of the head never are. `captured` as in `Graphs`."""
         self._models = models
         target = models["target"]
-        self._vocab = vocab
+        self._vocab, self._device = vocab, device
         self._state = state = VerifyState.create(vocab, VERIFY_ROWS, device)
         self._flags = SkipFlags(target.config.layers, device)
         self._drawn = Scored.create(VERIFY_ROWS, target.config.vocab, device)
@@ -252,7 +252,7 @@ class DeviceExecutor:
         first = min(self._done, 1)
         self.graphs.run((passes.name, first), partial(self._pass, passes, first))
         if (event := self._passed[self._done]) is not None:
-            event.record()
+            event.record(torch.cuda.current_stream(self._device))
         self._done += 1
         once, later = passes.found
         self._drafted = min(passes.limit, once + later * (self._done - 1))
@@ -271,14 +271,14 @@ class DeviceExecutor:
         grown = self._passes is not None and self._passes.tree
         self._passes = None
         if grown:
-            self._trees.settle()
+            self.graphs.eagerly(self._trees.settle)
             self._sure.copy_(self._state.sure, non_blocking=True)
         else:
             self._state.drafted.fill_(self._drafted)
         self._clock.drafted()
         self._run_verify(next(rows for rows in BUCKETS[self._kind] if rows > self._drafted), self._kind)
         if grown and (model := self._models.get("draft")) is not None:
-            self._trees.keep(model)
+            self.graphs.eagerly(partial(self._trees.keep, model))
         self._clock.verified()
 
     def _run_verify(self, rows: int, kind: Kind) -> None:
