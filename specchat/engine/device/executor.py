@@ -20,6 +20,7 @@ from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.verify import BUCKETS, Kind, Verifier
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.scores import process
+from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.model.decoder import Skip
 from specchat.engine.options import Acceptance, Sampling
@@ -138,7 +139,7 @@ class DeviceExecutor:
 
     def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
         if tokens:
-            self._state.fed[1 : len(tokens) + 1].copy_(torch.tensor(tokens, dtype=torch.int32), non_blocking=True)
+            send(tokens, self._state.fed[1 : len(tokens) + 1])
         self._parents, self._confidence, self._drafted = tuple(parents), tuple(confidence), len(tokens)
         if any(parent != i for i, parent in enumerate(parents)):
             self._check_tree()
