@@ -219,14 +219,8 @@ class DeviceExecutor:
             drafts.place(text)
 
     def capture_verify(self) -> None:
-        """Run every kind of verify pass once, on whatever is fed; `place` then sets the text back.
-
-        Those of blocks are compiled here, and captured where they are asked for: most replies never do.
-        """
+        """Run every kind of verify pass once, on whatever is fed; `place` then sets the text back."""
         for kind, buckets in BUCKETS.items():
-            if kind == "sampled block":
-                self._verifier.run(buckets[0], kind)
-                continue
             for rows in buckets:
                 self._run_verify(rows, kind)
 
