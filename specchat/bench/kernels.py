@@ -22,7 +22,7 @@ from specchat.bench.published import QWEN3_8B
 from specchat.bench.summary import Spread
 from specchat.engine.errors import EngineError
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.gpu import Gpu
+from specchat.engine.model.gpu import CHOSEN, Gpu
 
 QUICK_ROWS = (1, 8, 16)
 PACKAGES = ("specchat", "torch", "triton", "bitsandbytes")
@@ -60,9 +60,10 @@ class Machine:
 
 def on_this_gpu(gpu: Gpu, quick: bool) -> tuple[Machine, Iterator[Measured]]:
     """Measure on the GPU at hand, one figure after the other."""
+    device = CHOSEN.device
+    torch.cuda.set_device(device)  # of this process all that follows
     timer = CudaTimer(QUICK_RUNS if quick else RUNS)
     machine = Machine(describe([name for name in PACKAGES if find_spec(name)]), gpu.name, timer.bandwidth())
-    device = torch.device("cuda")
     return machine, measure(QWEN3_8B, device, torch.bfloat16, timer, machine.bandwidth, quick, CYCLED)
 
 

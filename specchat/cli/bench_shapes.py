@@ -80,14 +80,14 @@ def _runner(shapes: Any, quant: Any) -> Any:
 
     from specchat.bench.shapes import CONTEXT
     from specchat.bench.synthetic import check_room, on_device, on_host
-    from specchat.engine.model.gpu import find_gpu
+    from specchat.engine.model.gpu import CHOSEN, find_gpu
     from specchat.engine.model.memory import free_memory
     from specchat.engine.threads import leave_one_core
 
     gpu = find_gpu()
     if not isinstance(gpu, str):
         check_room(shapes, quant, CONTEXT, "cuda", gpu.free)
-        return on_device(shapes, quant, CONTEXT, torch.device("cuda"), torch.bfloat16)
+        return on_device(shapes, quant, CONTEXT, CHOSEN.device, torch.bfloat16)
     leave_one_core()
     check_room(shapes, quant, CONTEXT, "cpu", free_memory())
     return on_host(shapes, quant, CONTEXT)

@@ -8,6 +8,8 @@ import torch
 
 from specchat.engine.device.clock import Clock
 
+THERE = torch.device("cuda", 1)
+
 
 @dataclass
 class FakeEvent:
@@ -18,7 +20,8 @@ class FakeEvent:
     at: float = 0.0
     now: ClassVar[float] = 0.0
 
-    def record(self) -> None:
+    def record(self, stream: object) -> None:
+        assert stream == f"the stream of {THERE}", "events are recorded on the current GPU's stream otherwise"
         FakeEvent.now += 1.0
         self.at = FakeEvent.now
 
@@ -32,7 +35,8 @@ class FakeEvent:
 
 def test_waiting_for_the_device_leaves_the_core_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    clock = Clock(torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "current_stream", "the stream of {}".format)
+    clock = Clock(THERE)
     clock.start()
     clock.drafted()
     clock.verified()

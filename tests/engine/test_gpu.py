@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import torch
 
-from specchat.engine.model.gpu import Gpu, find_gpu, free_by_uuid
+from specchat.engine.model.gpu import Choice, Gpu, find_gpu, free_by_uuid
 from specchat.engine.model.plan import GIB
 from specchat.engine.model.toolchain import compiler, header, lacking
 
@@ -27,7 +28,8 @@ class FakeCuda:
     error: Exception | None = None
     full: Exception | None = None
     emptied: bool = False
-    current: list[int] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+    """Of which GPUs the memory was asked; there is no way to make one the current one."""
 
     def init(self) -> None:
         if self.error:
@@ -35,9 +37,6 @@ class FakeCuda:
 
     def device_count(self) -> int:
         return len(self.capabilities)
-
-    def set_device(self, device: int) -> None:
-        self.current.append(device)
 
     def get_device_capability(self, device: int) -> tuple[int, int]:
         return self.capabilities[device]
@@ -50,7 +49,7 @@ class FakeCuda:
 
     def mem_get_info(self, device: int) -> tuple[int, int]:
         assert self.emptied
-        assert self.current == [device]
+        self.asked.append(device)
         if self.full:
             raise self.full
         return 11 * GIB, 12 * GIB
@@ -62,7 +61,7 @@ def started() -> None:
 
 def found(cuda: FakeCuda, triton: bool = True, start: Callable[[], None] = started, **free: int) -> Gpu | str:
     told = {uuid.replace("_", "-"): size for uuid, size in free.items()}
-    return find_gpu(cuda, "12.8", triton, start, lambda: told, lambda: "")
+    return find_gpu(cuda, "12.8", triton, start, lambda: told, lambda: "", Choice())
 
 
 def test_a_gpu_is_found_with_its_free_memory_and_its_size() -> None:
@@ -126,26 +125,47 @@ def test_a_driver_module_that_triton_cannot_build_is_said(error: Exception) -> N
     assert reason.startswith("Triton does not start: ")
     assert str(error).splitlines()[0][:20] in reason
     assert "\n" not in reason
-    missing = find_gpu(FakeCuda(), "12.8", True, start, dict, lambda: "no C compiler is found")
+    missing = find_gpu(FakeCuda(), "12.8", True, start, dict, lambda: "no C compiler is found", Choice())
     assert missing == "Triton does not start: no C compiler is found"
 
 
 def test_of_several_gpus_the_one_with_most_free_memory_is_taken() -> None:
     three = FakeCuda(((8, 6), (8, 9), (7, 5)))
-    assert found(three, GPU_uuid_0=4, GPU_uuid_1=9, GPU_uuid_2=20) == Gpu("RTX 3061", 11 * GIB, 28)
-    assert three.current == [1]
+    assert found(three, GPU_uuid_0=4, GPU_uuid_1=9, GPU_uuid_2=20) == Gpu("RTX 3061", 11 * GIB, 28, 1)
+    assert three.asked == [1]
+
+
+def test_a_gpu_is_chosen_once_a_process() -> None:
+    """Of two equal ones our own use makes the other one roomier at each question."""
+    pair, choice = FakeCuda(((8, 9), (8, 9))), Choice()
+    free = {"GPU-uuid-0": 20 * GIB, "GPU-uuid-1": 20 * GIB}
+    for _ in range(3):
+        gpu = find_gpu(pair, "12.8", True, started, lambda: free, lambda: "", choice)
+        assert isinstance(gpu, Gpu)
+        free[f"GPU-uuid-{gpu.index}"] -= 8 * GIB
+        assert (gpu.index, choice.device) == (0, torch.device("cuda", 0))
+    assert pair.asked == [0, 0, 0]
+
+
+def test_a_gpu_that_cannot_be_used_is_not_chosen() -> None:
+    pair, choice, free = FakeCuda(((8, 9), (8, 9)), full=RuntimeError("out of memory")), Choice(), {"GPU-uuid-0": 1}
+    assert isinstance(find_gpu(pair, "12.8", True, started, lambda: free, lambda: "", choice), str)
+    pair.full, free["GPU-uuid-1"] = None, 2
+    gpu = find_gpu(pair, "12.8", True, started, lambda: free, lambda: "", choice)
+    assert isinstance(gpu, Gpu)
+    assert gpu.index == 1
 
 
 def test_gpus_of_which_nobody_tells_are_taken_in_order() -> None:
-    assert found(FakeCuda(((7, 5), (8, 6), (8, 6)))) == Gpu("RTX 3061", 11 * GIB, 28)
-    assert found(FakeCuda(((7, 5), (8, 6))), GPU_other=1) == Gpu("RTX 3061", 11 * GIB, 28)
+    assert found(FakeCuda(((7, 5), (8, 6), (8, 6)))) == Gpu("RTX 3061", 11 * GIB, 28, 1)
+    assert found(FakeCuda(((7, 5), (8, 6))), GPU_other=1) == Gpu("RTX 3061", 11 * GIB, 28, 1)
 
 
 def test_one_gpu_is_taken_without_asking() -> None:
     def asked() -> dict[str, int]:
         raise AssertionError("nvidia-smi was asked")
 
-    assert isinstance(find_gpu(FakeCuda(), "12.8", True, started, asked), Gpu)
+    assert isinstance(find_gpu(FakeCuda(), "12.8", True, started, asked, chosen=Choice()), Gpu)
 
 
 @pytest.mark.parametrize(

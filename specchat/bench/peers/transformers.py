@@ -11,6 +11,7 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging
 
 from specchat.bench.contender import CLOCK, Clock, Material, Prompt, Run
+from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.pair import Quant
 
 TRIAL = 16
@@ -133,7 +134,7 @@ class _Watch(BaseStreamer):
 def _load(material: Material, folder: str, quant: Quant | None) -> Any:
     options: dict[str, Any] = {"dtype": torch.float32}
     if material.on_gpu:
-        options = {"dtype": torch.bfloat16, "device_map": "cuda"}
+        options = {"dtype": torch.bfloat16, "device_map": str(CHOSEN.device)}
         if quant in ("nf4", "fp4"):
             options["quantization_config"] = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
                 load_in_4bit=True,

@@ -12,6 +12,7 @@ class Clock:
         # Blocking ones let the host sleep; others keep a core busy until the device is done.
         made = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(3))
         self._events = list(made) if device.type == "cuda" else []
+        self._device = device
         self._times = [0.0, 0.0, 0.0]
 
     def start(self) -> None:
@@ -38,6 +39,6 @@ class Clock:
 
     def _mark(self, index: int) -> None:
         if self._events:
-            self._events[index].record()
+            self._events[index].record(torch.cuda.current_stream(self._device))
         else:
             self._times[index] = perf_counter()

@@ -20,6 +20,7 @@ from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.verify import BUCKETS, Kind, Verifier
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.scores import process
+from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.model.decoder import Skip
 from specchat.engine.options import Acceptance, Sampling
@@ -68,7 +69,7 @@ class DeviceExecutor:
         """`vocab` tokens may be chosen: padding rows of the head never are. `captured` as in `Graphs`."""
         self._models = models
         target = models["target"]
-        self._vocab = vocab
+        self._vocab, self._device = vocab, device
         self._state = state = VerifyState.create(vocab, VERIFY_ROWS, device)
         self._flags = SkipFlags(target.config.layers, device)
         self._drawn = Scored.create(VERIFY_ROWS, target.config.vocab, device)
@@ -140,7 +141,7 @@ class DeviceExecutor:
 
     def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
         if tokens:
-            self._state.fed[1 : len(tokens) + 1].copy_(torch.tensor(tokens, dtype=torch.int32), non_blocking=True)
+            send(tokens, self._state.fed[1 : len(tokens) + 1])
         self._parents, self._confidence, self._drafted = tuple(parents), tuple(confidence), len(tokens)
         if any(parent != i for i, parent in enumerate(parents)):
             self._check_tree()
@@ -225,14 +226,8 @@ class DeviceExecutor:
             drafts.place(text)
 
     def capture_verify(self) -> None:
-        """Run every kind of verify pass once, on whatever is fed; `place` then sets the text back.
-
-        Those of blocks are compiled here, and captured where they are asked for: most replies never do.
-        """
+        """Run every kind of verify pass once, on whatever is fed; `place` then sets the text back."""
         for kind, buckets in BUCKETS.items():
-            if kind == "sampled block":
-                self._verifier.run(buckets[0], kind)
-                continue
             for rows in buckets:
                 self._run_verify(rows, kind)
 
@@ -259,7 +254,7 @@ class DeviceExecutor:
         first = min(self._done, 1)
         self.graphs.run((passes.name, first), partial(self._pass, passes, first))
         if (event := self._passed[self._done]) is not None:
-            event.record()
+            event.record(torch.cuda.current_stream(self._device))
         self._done += 1
         once, later = passes.found
         self._drafted = min(passes.limit, once + later * (self._done - 1))
@@ -278,14 +273,14 @@ class DeviceExecutor:
         grown = self._passes is not None and self._passes.tree
         self._passes = None
         if grown:
-            self._trees.settle()
+            self.graphs.eagerly(self._trees.settle)
             self._sure.copy_(self._state.sure, non_blocking=True)
         else:
             self._state.drafted.fill_(self._drafted)
         self._clocks[self._turn].drafted()
         self._run_verify(next(rows for rows in BUCKETS[self._kind] if rows > self._drafted), self._kind)
         if grown and (model := self._models.get("draft")) is not None:
-            self._trees.keep(model)
+            self.graphs.eagerly(partial(self._trees.keep, model))
         self._verifier.tell(self._turn)
         self._clocks[self._turn].verified()
 

@@ -8,7 +8,7 @@ from torch.nn.functional import embedding
 
 from specchat.engine.device.buffers import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
-from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.norm import RMSNorm
 
@@ -63,7 +63,8 @@ class DeviceModel:
         """Head alone: float32 [rows, hidden] -> float32 [rows, vocab], at most VERIFY_ROWS; later passes change it."""
         rows = len(hidden)
         self.decoder.buffers.x[:rows].copy_(hidden)
-        return self.decoder.logits(0, rows)[:rows]
+        with current(self.device):
+            return self.decoder.logits(0, rows)[:rows]
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Put the entries of up to PASS_ROWS tokens into the cache from slot `start` on."""
@@ -74,8 +75,9 @@ class DeviceModel:
     def next_logits(self, token: int, start: int) -> Tensor:
         """Logits float32 [vocab], on the host, after `token` at slot `start`."""
         self._place([token], start)
-        self.decoder.forward(self._tokens, self._start, 1)
-        return self.decoder.logits(0, 1)[0, : self._vocab].cpu()
+        with current(self.device):
+            self.decoder.forward(self._tokens, self._start, 1)
+            return self.decoder.logits(0, 1)[0, : self._vocab].cpu()
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """The likeliest token after each of up to PASS_ROWS tokens at slots start .., with sub-layers left out."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.limits import END_TOKENS
+from specchat.engine.kernels.transfer import send
 from specchat.engine.options import Acceptance, Sampling
 
 BLOCK = 4096
@@ -178,7 +179,7 @@ class VerifyState:
             depth.append(depth[above[node]] + 1)
             path.append(path[above[node]] | 1 << node)
         for held, values in ((self.parents, above), (self.depth, depth), (self.path, path)):
-            held.copy_(torch.tensor(values, dtype=held.dtype), non_blocking=True)
+            send(values, held)
 
     def tensors(self) -> list[Tensor]:
         """The part that a step changes."""

@@ -17,7 +17,7 @@ from specchat.engine.hub import locate
 from specchat.engine.loading.drafting import dictionary_of, noted, words_of
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
-from specchat.engine.model.gpu import Gpu, find_gpu
+from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import Place, shortened
 from specchat.engine.pair import ModelSource, PairSpec
@@ -53,7 +53,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     place, note = _placed(pair, files, small)
     context = files.context(pair.context)
     progress(Loading(f"reading {pair.target.short}", 0.1))
-    target = HfModel(files.read(place, pair.target.quant), context, pair.target.label)
+    target = HfModel(files.read(_device(place), pair.target.quant), context, pair.target.label)
     draft = None
     if pair.draft is not None and small is not None:
         progress(Loading(f"reading {pair.draft.short}", 0.5))
@@ -105,8 +105,8 @@ def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place
     if isinstance(small, Checkpoint) and (place == "cpu" or source.device == "cpu"):
         return host_model(small, context, small.kept(source.quant), drafting=True)
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
-    device = place if source.device == "auto" else source.device
-    draft = HfModel(files.read(device, source.quant), files.context(context), source.label)
+    chosen: Place = place if source.device == "auto" else source.device
+    draft = HfModel(files.read(_device(chosen), source.quant), files.context(context), source.label)
     if unfit := prove(draft).unfit:
         raise ModelError(f"{source.label} cannot draft: {unfit}. Leave the draft out, or take another.")
     return draft
@@ -155,9 +155,14 @@ def _gpu() -> Gpu | str:
     return find_gpu(triton=True, start=lambda: None, wanting=lambda: "")
 
 
+def _device(place: Place) -> str:
+    """The device that torch knows."""
+    return str(CHOSEN.device) if place == "cuda" else "cpu"
+
+
 def _device_name(place: Place) -> str:
     if place == "cuda":
-        return torch.cuda.get_device_name()
+        return torch.cuda.get_device_name(CHOSEN.device)
     threads = torch.get_num_threads()
     return f"cpu, {threads} thread{'s' * (threads != 1)}"
 

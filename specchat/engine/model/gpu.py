@@ -33,7 +33,6 @@ class Cuda(Protocol):
 
     def init(self) -> None: ...
     def device_count(self) -> int: ...
-    def set_device(self, device: int) -> None: ...
     def get_device_capability(self, device: int) -> tuple[int, int]: ...
     def get_device_properties(self, device: int) -> Properties: ...
     def empty_cache(self) -> None: ...
@@ -42,11 +41,28 @@ class Cuda(Protocol):
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that the kernels run on; `free` bytes are left, `processors` are its multiprocessors."""
+    """A GPU that the kernels run on: its `index` is torch's, `free` bytes are left, it has so many multiprocessors."""
 
     name: str
     free: int
     processors: int = PROCESSORS
+    index: int = 0
+
+
+@dataclass
+class Choice:
+    """The GPU of a process, by torch's index; None before one is chosen."""
+
+    index: int | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are; the first GPU's before one is chosen."""
+        return torch.device("cuda", self.index or 0)
+
+
+CHOSEN = Choice()
+"""This process's. Its own use lowers the free memory of a GPU, and must not move the next pair to another one."""
 
 
 def free_by_uuid() -> dict[str, int]:
@@ -73,24 +89,25 @@ def find_gpu(
     start: Callable[[], None] = start_triton,
     free: Callable[[], Mapping[str, int]] = free_by_uuid,
     wanting: Callable[[], str] = lacking,
+    chosen: Choice = CHOSEN,
 ) -> Gpu | str:
-    """The GPU that the kernels can run on, made the current one, or why there is none, in words.
+    """The GPU that the kernels can run on, or why there is none, in words. Which GPU is current stays as it is.
 
-    Of several that torch sees (CUDA_VISIBLE_DEVICES chooses), it is the one with the most free memory.
+    Of several that torch sees (CUDA_VISIBLE_DEVICES says which), it is the one with the most free memory, and `chosen`
+    from then on.
     """
     if built_for is None:
         return "this torch is built without CUDA (pytorch.org tells how to install one with it)"
     try:
         cuda.init()
         cuda.empty_cache()  # what an earlier pair left in torch's own pool counts as free
-        index = _roomiest(cuda, free)
+        index = _roomiest(cuda, free) if chosen.index is None else chosen.index
         found = cuda.get_device_properties(index)
         if cuda.get_device_capability(index) < OLDEST:
             major, minor = cuda.get_device_capability(index)
             return f"the GPU ({found.name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
         if not triton:
             return 'the package triton is not installed ("pip install triton" adds it)'
-        cuda.set_device(index)
         left, _ = cuda.mem_get_info(index)
     except (RuntimeError, AssertionError) as error:
         return _no_cuda(str(error), built_for)
@@ -98,7 +115,8 @@ def find_gpu(
         start()
     except Exception as error:
         return f"Triton does not start: {wanting() or _first(str(error))}"
-    return Gpu(found.name, left, found.multi_processor_count)
+    chosen.index = index
+    return Gpu(found.name, left, found.multi_processor_count, index)
 
 
 def _roomiest(cuda: Cuda, free: Callable[[], Mapping[str, int]]) -> int:

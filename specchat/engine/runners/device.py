@@ -11,7 +11,7 @@ from specchat.engine.decoding.draft import Role
 from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
-from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.handed import HandedDrafts
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.on_host import DraftsOnHost
@@ -115,7 +115,7 @@ def compile_ahead(
     """Compile all kernels of a pair at a time; without, each would be compiled at its first launch."""
     told("kernels")
     try:
-        with as_with(processors(device)):
+        with as_with(processors(device)), current(device):
             compile_all(rehearsed(partial(rehearse, target, draft, vocab)), told)
     except Exception:
         logging.getLogger(__name__).warning("kernels will be compiled one after the other", exc_info=True)

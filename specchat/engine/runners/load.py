@@ -8,6 +8,7 @@ from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError
 from specchat.engine.heads.families import Found
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.model.plan import Model, Plan
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.host import NO_HEADS, host_model, host_runner
@@ -75,7 +76,7 @@ def _on_gpu(
     from specchat.engine.device.weights import load
     from specchat.engine.runners.device import device_runner
 
-    device = torch.device("cuda")
+    device = CHOSEN.device
 
     def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
         dtype = compute_dtype(checkpoint)

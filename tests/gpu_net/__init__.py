@@ -1,0 +1,1 @@
+"""What a GPU would show, found out without one."""

@@ -1,0 +1,81 @@
+"""Pairs of published shapes on a GPU that is not there: tensors of those shapes, without values."""
+
+from typing import cast
+
+import torch
+
+from specchat.bench.published import Shapes
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.device.buffers import VERIFY_ROWS
+from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.executor import DeviceExecutor
+from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.prepare import prepare
+from specchat.engine.device.weights import ModelWeights, Product
+from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.parts import Matrix, Norm, block
+from specchat.engine.pair import Quant
+from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.runner import Runner
+
+DTYPE = torch.bfloat16
+
+
+def quantised(outputs: int, inputs: int, quant: Quant | None, device: torch.device) -> Weight:
+    """A matrix as loading leaves it."""
+
+    def made(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    if quant is None:
+        return made(outputs, inputs, dtype=DTYPE)
+    if quant == "int8":
+        return EightBit(made(outputs, inputs, dtype=torch.int8), made(outputs))
+    blocks = outputs * inputs // BLOCK
+    nested = Nested(made(256), made(-(-blocks // NESTED_BLOCK)), made(outputs))
+    packed = made(outputs, inputs // 2, dtype=torch.uint8)
+    return FourBit(packed, made(outputs, inputs // BLOCK, dtype=torch.uint8), made(16), BLOCK, nested)
+
+
+def weights(c: ModelConfig, quant: Quant | None, device: torch.device, head: Quant | None = None) -> ModelWeights:
+    """Those of a whole model."""
+
+    def product(matrix: Matrix) -> Product:
+        outputs = sum(matrix.outputs)
+        return Product(
+            quantised(outputs, matrix.inputs, quant, device),
+            torch.empty(outputs, device=device) if matrix.bias else None,
+        )
+
+    def norm(one: Norm) -> torch.Tensor:
+        return torch.empty(one.size, device=device)
+
+    embed = torch.empty(c.vocab, c.hidden, dtype=DTYPE, device=device)
+    own_head = not c.tied or head is not None
+    return ModelWeights(
+        embed=embed,
+        layers=[block(c, index).made(product, norm) for index in range(c.layers)],
+        norm=norm(Norm("norm", c.hidden)),
+        head=quantised(c.vocab, c.hidden, head, device) if own_head else embed,
+    )
+
+
+def pair(shapes: Shapes, context: int, device: torch.device, quant: Quant | None = "nf4") -> Runner:
+    """A pair on a GPU, its draft as a plan quantises it."""
+    target = DeviceDecoder(shapes.target, weights(shapes.target, quant, device), context, device, DTYPE)
+    draft = DeviceDecoder(shapes.draft, weights(shapes.draft, "int8", device, "int8"), context, device, DTYPE)
+    return device_runner(target, draft, shapes.target.vocab, device)
+
+
+def prepared(runner: Runner) -> Runner:
+    """The same after all that a load prepares, told that each step adds a token after a whole draft."""
+    executor = runner.executor
+    assert isinstance(executor, DeviceExecutor)
+    verifier = executor._verifier
+    verifier._on_host[2] = 1
+    verifier._on_host[verifier._state.result.numel()] = VERIFY_ROWS - 1
+    assert isinstance(runner.target.model, DeviceModel)
+    prepare(executor, cast("CachedModel[DeviceModel]", runner.target), runner.drafters, lambda _: None)
+    return runner

@@ -1,0 +1,222 @@
+"""The device path on GPUs that are not there: what captures forbid, and what the host may look at when."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.bench.published import PUBLISHED
+from specchat.engine.device.clock import Clock
+from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.executor import DeviceExecutor
+from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.weights import load
+from specchat.engine.gpu_failure import is_one
+from specchat.engine.kernels.embed import embed
+from specchat.engine.kernels.transfer import send
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.out_of_memory import ran_out
+from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.runner import Runner
+from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
+from tests.device.test_decoding import SAMPLINGS, write
+from tests.engine.tiny import VOCAB, checkpoint, perturbed
+from tests.gpu_net.fake_torch import FakeTorch, fake_torch
+from tests.gpu_net.shapes import pair, prepared
+
+pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is none")
+
+LAYERS = 5
+"""Layers of a target that are enough for every strategy; the others launch what these launch."""
+HOST, FIRST, SECOND = torch.device("cpu"), torch.device("cuda", 0), torch.device("cuda", 1)
+KEPT: list[Tensor] = []
+
+
+class Values:
+    """Tensors for planted faults."""
+
+    def __init__(self) -> None:
+        self.here, self.whole = torch.zeros(8, device=FIRST), torch.zeros(8, device=FIRST, dtype=torch.int32)
+        self.elsewhere = torch.zeros(8, device=SECOND)
+        self.table, self.rows = (
+            torch.zeros(8, 8, device=FIRST, dtype=dtype) for dtype in (torch.bfloat16, torch.float32)
+        )
+        self.pageable, self.pinned = torch.zeros(8), torch.zeros(8, pin_memory=True)
+
+
+IN_A_CAPTURE: dict[str, tuple[Callable[[Values], object], str]] = {
+    "a value is asked for": (lambda v: v.here.sum().item(), "waits within a capture"),
+    "all values are asked for": (lambda v: v.here.tolist(), "waits within a capture"),
+    "places are asked for": (lambda v: torch.ops.aten.nonzero(v.here), "waits within a capture"),
+    "to pageable memory": (lambda v: v.pageable.copy_(v.here, non_blocking=True), "pageable memory"),
+    "a blocking copy to the host": (lambda v: v.pinned.copy_(v.here), "a blocking copy"),
+    "values of the host": (lambda v: v.here.copy_(v.pinned, non_blocking=True), "the host's values is captured"),
+    "a copy that casts": (lambda v: v.pinned.copy_(v.whole, non_blocking=True), "needs another one"),
+    "memory that outlives it": (lambda v: KEPT.append(v.here + 1), "outlives it"),
+    "a number of the host": (lambda v: v.here.add_(torch.tensor(2.0)), "takes a host's scalar"),
+    "two GPUs in one operation": (lambda v: v.here.copy_(v.elsewhere), "mixes GPUs"),
+    "work of another GPU": (lambda v: v.elsewhere.add_(1), "work of GPU 1 in a capture of GPU 0"),
+    "an event": (lambda _: torch.cuda.Event().record(), "an event is recorded"),
+    "a kernel of another GPU": (
+        lambda v: embed(v.elsewhere.int(), v.table, v.rows, 4), "is launched on another GPU than tokens is on"
+    ),
+    "a kernel of main memory": (lambda v: embed(v.pageable.int(), v.table, v.rows, 4), "tokens in main memory"),
+}  # fmt: skip
+EAGERLY: dict[str, tuple[Callable[[Values], object], str]] = {
+    "from pageable memory": (lambda v: v.here.copy_(v.pageable, non_blocking=True), "pageable memory"),
+    "pinned memory is read too early": (
+        lambda v: (v.pinned.copy_(v.here, non_blocking=True), v.pinned.sum()), "before it is written"
+    ),
+    "a list of it is made too early": (
+        lambda v: (v.pinned.copy_(v.here, non_blocking=True), v.pinned.tolist()), "before it is written"
+    ),
+    "pinned memory is used again too early": (
+        lambda v: (v.here.copy_(v.pinned, non_blocking=True), v.pinned.fill_(1)), "before it is read"
+    ),
+    "a launch with another GPU as the current one": (
+        lambda v: embed(v.elsewhere.int(), v.table, v.rows, 4), "is launched on another GPU than tokens is on"
+    ),
+}  # fmt: skip
+
+
+def found(fake: FakeTorch, words: str) -> bool:
+    return any(words in problem for problem in fake.runtime.problems)
+
+
+@pytest.mark.parametrize("fault", IN_A_CAPTURE)
+def test_what_a_capture_forbids_is_found(fault: str) -> None:
+    body, words = IN_A_CAPTURE[fault]
+    with fake_torch(2) as fake:
+        values = Values()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(torch.cuda.Stream(FIRST)):
+            graph.capture_begin()
+            body(values)
+            graph.capture_end()
+        assert found(fake, words), fake.runtime.problems
+    KEPT.clear()
+
+
+@pytest.mark.parametrize("fault", EAGERLY)
+def test_what_the_host_does_too_early_is_found(fault: str) -> None:
+    body, words = EAGERLY[fault]
+    with fake_torch(2) as fake:
+        body(Values())
+        assert found(fake, words), fake.runtime.problems
+
+
+def test_a_capture_on_the_stream_of_another_gpu_is_found() -> None:
+    """As torch's own stream for captures is for all GPUs but the first one that was captured on."""
+    with fake_torch(2) as fake:
+        graphs = Graphs(FIRST, [])
+        graphs._stream = torch.cuda.Stream(SECOND)
+        values = Values()
+        graphs.run("x", lambda: values.here.add_(1))
+        assert found(fake, "work of GPU 0 in a capture of GPU 1")
+
+
+def test_what_is_allowed_is_no_fault() -> None:
+    with fake_torch(2, computes=True) as fake:
+        values = Values()
+        graphs = Graphs(FIRST, [values.here])
+
+        def body() -> None:
+            values.here.add_(1)
+            torch.add(values.here, values.here + 1, out=values.here)
+            values.pinned.copy_(values.here, non_blocking=True)
+
+        done = torch.cuda.Event()
+        for _ in range(2):
+            graphs.run("x", body)
+        done.record()
+        assert not done.query()
+        done.synchronize()
+        assert values.pinned.tolist() == [9.0] * 8  # 0 -> 3 -> 9
+        send([1, 2], values.whole[1:3])
+        send([7, 8], values.whole[1:3])
+        assert values.whole.tolist() == [0, 7, 8, 0, 0, 0, 0, 0]
+        assert values.here.sum().item() == 72.0
+        assert not fake.runtime.problems
+
+
+def test_memory_that_runs_out_in_a_capture_says_so_and_leaves_no_capture() -> None:
+    """Not the error of the broken capture, after which a process would end its GPU."""
+    with fake_torch() as fake:
+        values = torch.zeros(1024, device=FIRST)
+        graphs = Graphs(FIRST, [values])
+        fake.runtime.left = 1024
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            graphs.run("x", lambda: values.copy_(values + 1))
+        assert ran_out(caught.value)
+        assert not is_one(caught.value)
+        assert (len(graphs), fake.runtime.capture, fake.runtime.streams) == (0, None, {})
+        fake.runtime.left = None
+        graphs.run("x", lambda: values.copy_(values + 1))
+        assert (len(graphs), dict(fake.runtime.problems)) == (1, {})
+
+
+# The device path
+
+
+def test_a_pair_at_real_shapes_is_captured_without_fault() -> None:
+    """Every graph of an 8B target and its draft, on the second of two GPUs while the first one is the current one."""
+    with fake_torch(2) as fake:
+        runner = prepared(pair(PUBLISHED["llama-3.1-8b"].cut(LAYERS), 8192, SECOND))
+        executor = runner.executor
+        assert isinstance(executor, DeviceExecutor)
+        assert not fake.runtime.problems
+        assert "swift" in runner.drafters
+        assert len(fake.runtime.captures) == len(executor.graphs) > 20
+        assert {capture.gpu for capture in fake.runtime.captures} == {1}
+        assert all(capture.launches for capture in fake.runtime.captures)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A target of one layer and a draft that often agrees."""
+    root = tmp_path_factory.mktemp("lazily")
+    target = checkpoint(root / "target", **SHAPE | {"num_hidden_layers": 1})
+    return target, perturbed(root / "draft", target, 0.05)
+
+
+def tiny_runner(folders: tuple[Path, Path], device: torch.device) -> Runner:
+    def decoder(folder: Path) -> DeviceDecoder:
+        opened = Checkpoint.open(folder)
+        weights = load(opened, None, device, torch.float32)
+        return DeviceDecoder(opened.config, weights, CONTEXT, device, torch.float32)
+
+    return device_runner(decoder(folders[0]), decoder(folders[1]), VOCAB, device)
+
+
+STRATEGIES = {"plain": 0, "draft": 4, "draft-tree": 4, "lookup": 3}
+
+
+def texts(runner: Runner) -> dict[str, list[int]]:
+    return {name: write(runner, name, length, SAMPLINGS["sampled"], tokens=5) for name, length in STRATEGIES.items()}
+
+
+@pytest.fixture(scope="module")
+def at_once(tiny: tuple[Path, Path]) -> dict[str, list[int]]:
+    """What is written where all is computed when it is asked for."""
+    return texts(tiny_runner(tiny, HOST))
+
+
+def test_what_is_computed_once_it_is_waited_for_is_the_same(
+    tiny: tuple[Path, Path], at_once: dict[str, list[int]]
+) -> None:
+    with fake_torch(2, computes=True) as fake:
+        assert texts(tiny_runner(tiny, SECOND)) == at_once
+        assert not fake.runtime.problems
+        assert not fake.runtime.queues[0].asked, "the GPU that nobody chose"
+
+
+def test_a_verdict_that_is_read_before_it_is_there_is_noticed(
+    tiny: tuple[Path, Path], at_once: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_torch(1, computes=True):
+        runner = tiny_runner(tiny, FIRST)
+        assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) == at_once["plain"]
+        monkeypatch.setattr(Clock, "wait", lambda _: (1.0, 1.0))
+        assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) != at_once["plain"]
