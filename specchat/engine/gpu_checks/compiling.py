@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from specchat.engine.device.rehearsal import HOST
 from specchat.engine.gpu_checks.demo import decoder
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels.products import as_with, processors
+from specchat.engine.pair import Quant
 from specchat.engine.runners.device import rehearse
 
 STAND_IN = GPUTarget("cuda", 89, 32)
@@ -34,10 +36,12 @@ def compile_demo(notes: Notes) -> None:
     if not there:
         driver.set_active(Absent(target))
     found: dict[str, Kernel] = {}
-    for quant in (None, "nf4") if there else ("nf4",):
-        models = [decoder(notes.demo / name, kept, HOST) for name, kept in (("target", quant), ("draft", None))]
+    quants: tuple[Quant | None, ...] = (None, "nf4") if there else ("nf4",)
+    draft = decoder(notes.demo / "draft", None, HOST)
+    for quant in quants:
+        big = decoder(notes.demo / "target", quant, HOST)
         with as_with(processors(torch.device("cuda")) if there else processors(HOST)):
-            launched = rehearsed(lambda pair=models: rehearse(*pair, pair[0].config.vocab))  # type: ignore[misc]
+            launched = rehearsed(partial(rehearse, big, draft, big.config.vocab))
         found |= {kernel.wanted: kernel for kernel in launched}
     if not there:
         found = {kernel.name: kernel for kernel in found.values()}

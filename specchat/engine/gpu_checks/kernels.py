@@ -77,7 +77,7 @@ def rowwise(notes: Notes) -> None:
 def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
     heads, kv, dim, rows, start = 4, 2, 64, 3, 5
     partials = place.random(2, rows, (heads + 2 * kv) * dim, seed=3)
-    norms = [place.random(dim, seed=seed, dtype=dtype) for seed in (4, 5)]
+    norms = (place.random(dim, seed=4, dtype=dtype), place.random(dim, seed=5, dtype=dtype))
     angles = torch.outer(torch.arange(16.0), 1e4 ** -(torch.arange(0, dim, 2) / dim)).repeat(1, 2).to(device)
     cos, sin = angles.cos(), torch.cat((-angles.sin()[:, : dim // 2], angles.sin()[:, dim // 2 :]), 1)
     query = torch.empty(rows, heads, dim, device=device, dtype=dtype)

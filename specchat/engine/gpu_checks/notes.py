@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROWS, WRONG = "rows.jsonl", "wrong.json"
+from specchat.engine.gpu_checks.codes import ROWS, WRONGS
 
 
 class Unavailable(Exception):
@@ -37,7 +37,7 @@ class Notes:
         if not right:
             self.wrong.append(words)
             if self.out is not None:
-                (self.out / WRONG).write_text(json.dumps(self.wrong), encoding="utf-8")
+                (self.out / WRONGS).write_text(json.dumps(self.wrong), encoding="utf-8")
 
     def within(self, what: str, error: float, allowed: float, **figures: Any) -> None:
         """Note an error and expect it to be at most `allowed`; not a number is too much."""

@@ -13,7 +13,9 @@ import torch
 
 def rows_alone(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """a @ b for a [rows, inner] and b [inner, columns], each element summed in `dtype` from the first of `inner` on."""
-    return np.multiply(a.T[:, :, None], b[:, None, :], dtype=dtype, order="C").sum(0)
+    products: np.ndarray = np.multiply(a.T[:, :, None], b[:, None, :], dtype=dtype, order="C")
+    summed: np.ndarray = products.sum(0)
+    return summed
 
 
 def widened(bits: np.ndarray) -> np.ndarray:
