@@ -11,6 +11,7 @@ from measure.gpu.checks import Check, command
 from specchat.bench.published import PUBLISHED, Shapes
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import random
+from specchat.engine.gpu_checks.demo import write
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import Quant
@@ -73,17 +74,7 @@ def reply(
     runner: Runner, setting: Setting, strategy: str, length: int, sampling: Sampling, acceptance: Acceptance
 ) -> list[int]:
     """The tokens that a strategy writes after the setting's prompt."""
-    prompt = text(setting)
-    runner.target.keep(0)
-    runner.target.begin(prompt)
-    drafter = runner.drafters[strategy]
-    drafter.forget()
-    drafter.begin(prompt)
-    made = runner.reply(sampling, list(prompt), ())
-    while len(made.committed) < len(prompt) + setting.tokens:
-        made.step(drafter, length, acceptance)
-    made.close()
-    return made.committed[len(prompt) :][: setting.tokens]
+    return write(runner, strategy, length, sampling, text(setting), setting.tokens, acceptance)
 
 
 def caches(setting: Setting, starts: tuple[int, ...] = (0, 224, 500)) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,24 +12,42 @@ from specchat.cli.asked import Asked
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Progress, told
+from specchat.cli.output import Output, Problem, Progress, told
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
     from specchat.config.paths import Paths
     from specchat.doctor.finding import Finding
+    from specchat.doctor.gpu_checks import GpuCheck
+    from specchat.doctor.gpu_report import Outcome
+
+REPORT = "specchat-gpu.zip"
 
 
 @click.command()
 @with_options(PAIR_OPTIONS)
 @click.option("--engine", "with_engine", is_flag=True, help="Also load the pair in the engine process and measure it.")
+@click.option("--gpu", "of_gpu", is_flag=True, help="Check the GPU path instead, for minutes, and write a report.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help=f"With --gpu, the zip to write instead of {REPORT} here.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @told
-def doctor(with_engine: bool, as_json: bool, **options: Any) -> None:
+def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, **options: Any) -> None:
     """Look at versions, terminal, folders, configuration and GPU, and say what is wrong.
 
-    Uses no network and changes nothing. Ends with code 3 when something keeps specchat from working.
+    Uses no network and changes nothing. Ends with code 3 when something keeps specchat from working, or a check of the
+    GPU path goes wrong.
     """
+    if of_gpu:
+        if with_engine:
+            raise click.UsageError("--gpu and --engine are two runs: leave one out.")
+        _gpu(report or Path(REPORT), as_json)
+        return
+    if report is not None:
+        raise click.UsageError("--report is for --gpu.")
     from specchat.config.paths import user_paths
     from specchat.doctor.chats import chats
     from specchat.doctor.folders import folders, model_cache
@@ -52,8 +71,8 @@ def doctor(with_engine: bool, as_json: bool, **options: Any) -> None:
         findings += _engine(pair, paths)
     usable = all(finding.status != "problem" for finding in findings)
     if as_json:
-        report = {"usable": usable, "findings": [asdict(finding) for finding in findings]}
-        Output().write(json.dumps(report, indent=2) + "\n")
+        told_all = {"usable": usable, "findings": [asdict(finding) for finding in findings]}
+        Output().write(json.dumps(told_all, indent=2) + "\n")
     else:
         Output().write(_as_text(findings, usable))
     if not usable:
@@ -99,6 +118,43 @@ def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":
         finally:
             progress.clear()
             client.close()
+
+
+def _gpu(path: Path, as_json: bool) -> None:
+    from specchat.config.paths import demo_model, user_paths
+    from specchat.doctor.gpu_checks import CHECKS
+    from specchat.doctor.gpu_report import Report, Told, run_all
+
+    try:
+        report = Report(path.absolute(), user_paths().engine_log)
+    except OSError as error:
+        raise Problem(
+            f"{path} cannot be written ({error.strerror}). Name another with --report.", ExitCode.USAGE
+        ) from None
+    progress, output = Progress(), Output()
+
+    def begins(number: int, check: "GpuCheck") -> None:
+        progress.show(f"{check.name}: {check.about}", number / len(CHECKS))
+
+    def ended(check: "GpuCheck", outcome: "Outcome") -> None:
+        progress.clear()
+        if not as_json:
+            output.write(_line(check, outcome))
+
+    try:
+        run_all(CHECKS, report, demo_model("target").parent, Told(begins, ended))
+    finally:
+        progress.clear()
+    sentence = report.finish()
+    told = {**report.summary(), "report": str(report.path)}
+    output.write(json.dumps(told, indent=2) + "\n" if as_json else f"\n{sentence}\n")
+    if report.bad:
+        raise click.exceptions.Exit(ExitCode.UNUSABLE)
+
+
+def _line(check: "GpuCheck", outcome: "Outcome") -> str:
+    words = f": {outcome.words}" if outcome.words else ""
+    return f"{outcome.state:<11}  {check.name:<11}  {outcome.seconds:>3.0f} s  {check.about}{words}\n"
 
 
 def _as_text(findings: "list[Finding]", usable: bool) -> str:

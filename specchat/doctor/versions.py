@@ -1,9 +1,13 @@
 """Versions of specchat, Python, the packages it stands on, and SQLite."""
 
+import json
 import platform
 import sqlite3
+import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution, version
+from pathlib import Path
 
 from specchat import __version__
 from specchat.doctor.finding import Finding, note, ok, problem
@@ -25,6 +29,10 @@ NEEDED = (
 SOMETIMES = ("numba", "triton", "bitsandbytes", "nvidia-ml-py", "llama-cpp-python", "gguf", "matplotlib")
 """Not on every platform, or extras."""
 
+ROOT = Path(__file__).parents[2]
+"""The checkout, where specchat runs from one."""
+GIT_S = 10.0
+
 
 def installed(package: str) -> str | None:
     """The version of an installed package, without importing it."""
@@ -32,6 +40,20 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def commit(root: Path = ROOT) -> str:
+    """The commit that specchat was installed from, or that is checked out at `root`; empty where neither is known."""
+    with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
+        told = json.loads(distribution("specchat").read_text("direct_url.json") or "{}")
+        return str(told["vcs_info"]["commit_id"])
+    if not (root / ".git").exists():
+        return ""
+    with suppress(OSError, subprocess.SubprocessError):
+        asked = ("git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=GIT_S, check=True)
+        return done.stdout.strip()
+    return ""
 
 
 def versions() -> list[Finding]:

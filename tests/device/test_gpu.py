@@ -8,6 +8,7 @@ import torch
 from specchat.config.paths import demo_model
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
+from specchat.engine.gpu_checks.demo import write as reply
 from specchat.engine.gpu_counters import Counters
 from specchat.engine.heads.families import Found
 from specchat.engine.heads.files import HeadFiles
@@ -45,15 +46,7 @@ def runner(quant: Quant | None, captured: bool, dtype: torch.dtype = torch.bfloa
 
 
 def write(pair: Runner, strategy: str, length: int, sampling: Sampling) -> list[int]:
-    pair.target.keep(0)
-    pair.target.begin(PROMPT)
-    drafter = pair.drafters[strategy]
-    drafter.begin(PROMPT)
-    reply = pair.reply(sampling, list(PROMPT), ())
-    while len(reply.committed) < len(PROMPT) + TOKENS:
-        reply.step(drafter, length, "coupled")
-    reply.close()
-    return reply.committed[len(PROMPT) :][:TOKENS]
+    return reply(pair, strategy, length, sampling, PROMPT, TOKENS)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -1,39 +1,20 @@
-"""What Triton's interpreter lacks of a GPU: rows of a product that are alone, and bfloat16.
+"""Triton's interpreter with what it lacks of a GPU (`specchat.engine.kernels.interpreter`), and quick enough for tests.
 
-The interpreter multiplies with numpy and so with a BLAS. Some of its kernels, those of OpenBLAS for AVX2 among them,
-sum a row in another order at another place in its block: no kernel's rows could be compared then. bfloat16 it keeps as
-uint16, multiplies as that, and cuts off instead of rounding.
-
-It also spends two thirds of its time on what nobody uses: it exchanges Triton's language for its own and back at every
+It spends two thirds of its time on what nobody uses: it exchanges Triton's language for its own and back at every
 call, and looks for overflows that it then does not tell.
 """
 
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import torch
 
+from specchat.engine.kernels import interpreter as lacking
 from tests.kernels.operands import quicken
 from tests.kernels.shapes_once import remember
 
-
-def rows_alone(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """a @ b for a [rows, inner] and b [inner, columns], each element summed in `dtype` from the first of `inner` on."""
-    return np.multiply(a.T[:, :, None], b[:, None, :], dtype=dtype, order="C").sum(0)
-
-
-def widened(bits: np.ndarray) -> np.ndarray:
-    """float32 of bfloat16 in uint16."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
-def rounded(values: np.ndarray) -> np.ndarray:
-    """bfloat16 in uint16 of float32, rounded to the nearest, to the even one of two."""
-    near = torch.from_numpy(np.array(values)).to(torch.bfloat16)
-    return near.view(torch.int16).numpy().view(np.uint16)
+rows_alone = lacking.rows_alone
 
 
 class Stays:
@@ -44,35 +25,19 @@ class Stays:
 
 
 def complete() -> None:
-    """Give this process's interpreter both, and save it that time; on a GPU nothing is interpreted."""
+    """Complete this process's interpreter and save it that time; on a GPU nothing is interpreted."""
     if torch.cuda.is_available():
         return
-    import triton.language as tl
     from triton.runtime import interpreter
-    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-    cast, exchange = InterpreterBuilder.cast_impl, interpreter._patch_lang
+    exchange = interpreter._patch_lang
 
     @functools.cache
     def exchange_once(kernel: Callable[..., object]) -> Stays:
         exchange(kernel)
         return Stays()
 
-    def cast_impl(self: Any, source: Any, kind: Any) -> Any:
-        match (source.dtype.scalar, kind.scalar):
-            case (tl.bfloat16, tl.float32):
-                return TensorHandle(widened(source.data), tl.float32)
-            case (tl.float32 | tl.int8, tl.bfloat16):
-                return TensorHandle(rounded(source.data.astype(np.float32)), tl.bfloat16)
-        return cast(self, source, kind)
-
-    def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
-        del self, input_precision, max_num_imprecise_acc
-        left, right = (widened(x.data) if x.dtype.scalar == tl.bfloat16 else x.data for x in (a, b))
-        return TensorHandle(rows_alone(left, right, d.data.dtype) + d.data, d.dtype.scalar)
-
-    InterpreterBuilder.cast_impl = cast_impl
-    InterpreterBuilder.create_dot = create_dot
+    lacking.complete()
     interpreter._patch_lang = exchange_once
     builder = interpreter.interpreter_builder
     builder.options = replace(builder.options, sanitize_overflow=False)

@@ -1,0 +1,201 @@
+"""Every kernel of a step against its reference, at small shapes."""
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.acceptance import Draft
+from specchat.engine.decoding.acceptance import judge as host_judge
+from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.errors import ModelError
+from specchat.engine.gpu_checks import place
+from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.kernels import attention
+from specchat.engine.kernels.activation import reference_silu_mul, silu_mul
+from specchat.engine.kernels.choose import choose, judge
+from specchat.engine.kernels.commit import commit
+from specchat.engine.kernels.embed import embed, reference_embed
+from specchat.engine.kernels.formats import Weight
+from specchat.engine.kernels.keep import keep
+from specchat.engine.kernels.norm import add_rms_norm, reference_add_rms_norm
+from specchat.engine.kernels.products import multiply, splits
+from specchat.engine.kernels.rope import reference_rope, rope_and_write
+from specchat.engine.kernels.scores import process
+from specchat.engine.kernels.verify_state import Scored, VerifyState
+from specchat.engine.kernels.workspace import workspace
+from specchat.engine.model.quantise import dequantised, quantise
+from specchat.engine.options import Sampling
+from specchat.engine.pair import QUANTS, Quant
+
+EPS = 1e-5
+ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
+"""Largest difference of values near 1 that are stored so."""
+PRODUCT = 4e-6
+"""Largest difference of a product, in parts of the sum of magnitudes."""
+ROWS = (1, 16, 17, 64)
+MASKS = [0b1, 0b11, 0b101, 0b1011, 0b10011]
+"""A tree of a root, two children, and two children of the first of these."""
+SAMPLINGS = {
+    "greedy": Sampling(),
+    "temperature": Sampling(seed=11, temperature=0.9),
+    "filters": Sampling(seed=2, temperature=1.2, top_k=12, top_p=0.9, min_p=0.02),
+    "penalties": Sampling(seed=5, temperature=0.8, repetition_penalty=1.3, frequency_penalty=0.2, logit_bias={4: 2.0}),
+}
+PROMPT = [1, 2, 3, 2]
+VOCAB = 5000
+"""More than one program of `process` handles."""
+
+
+def all_kernels(notes: Notes) -> None:
+    """Each kernel of a step against its reference."""
+    rowwise(notes)
+    for quant in (None, *QUANTS):
+        product(notes, quant)
+    attend(notes)
+    verdicts(notes)
+    moved(notes)
+
+
+def rowwise(notes: Notes) -> None:
+    """Embedding, norm, rotation and activation."""
+    dtype, device = place.dtype(), place.device()
+    allowed, rows, hidden = ROUNDING[dtype], 3, 1100
+    table, tokens = place.random(50, hidden, seed=0, dtype=dtype), torch.tensor([0, 49, 50], dtype=torch.int32)
+    tokens, residual = tokens.to(device), torch.zeros(rows, hidden, device=device)
+    embed(tokens, table, residual, rows)
+    notes.within("embed", place.largest(residual - reference_embed(tokens, table)), 0.0)
+    partials, weight = place.random(3, rows, hidden, seed=1), place.random(hidden, seed=2)
+    truth = reference_add_rms_norm(residual.double(), partials.double(), weight.double(), EPS)[1]
+    out = torch.empty(rows, hidden, device=device, dtype=dtype)
+    add_rms_norm(residual, partials, weight, EPS, out, rows, None)
+    notes.within("norm", _relative(out, truth), allowed)
+    act = torch.empty(rows, hidden // 2, device=device, dtype=dtype)
+    silu_mul(partials, act, rows, None)
+    notes.within("activation", _relative(act, reference_silu_mul(partials.double())), allowed)
+    _rotation(notes, dtype, device)
+
+
+def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
+    heads, kv, dim, rows, start = 4, 2, 64, 3, 5
+    partials = place.random(2, rows, (heads + 2 * kv) * dim, seed=3)
+    norms = (place.random(dim, seed=4, dtype=dtype), place.random(dim, seed=5, dtype=dtype))
+    angles = torch.outer(torch.arange(16.0), 1e4 ** -(torch.arange(0, dim, 2) / dim)).repeat(1, 2).to(device)
+    cos, sin = angles.cos(), torch.cat((-angles.sin()[:, : dim // 2], angles.sin()[:, dim // 2 :]), 1)
+    query = torch.empty(rows, heads, dim, device=device, dtype=dtype)
+    keys, values = torch.zeros(2, kv, 16, dim, device=device, dtype=dtype)
+    first = torch.tensor([start], dtype=torch.int32, device=device)
+    offsets = torch.arange(rows, dtype=torch.int32, device=device)
+    rope_and_write(partials, *norms, EPS, cos, sin, first, offsets, query, keys, values, rows, None)
+    truth = reference_rope(partials, *norms, EPS, cos, sin, start + offsets, heads, kv)
+    made = (query, keys[:, start : start + rows].transpose(0, 1), values[:, start : start + rows].transpose(0, 1))
+    for name, ours, theirs in zip(("rotated queries", "rotated keys", "values"), made, truth, strict=True):
+        notes.within(name, _relative(ours, theirs), ROUNDING[dtype])
+
+
+def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:
+    """A random matrix, as a pair with such weights has it."""
+    dense = place.random(outputs, inputs, seed=outputs).div(inputs**0.5).to(place.dtype())
+    return dense if quant is None else quantise(dense, quant)
+
+
+def product(notes: Notes, quant: Quant | None, outputs: int = 96, inputs: int = 256) -> None:
+    """x @ weight^T in one format against float64."""
+    what, dtype = f"product {quant or 'dense'}", place.dtype()
+    try:
+        weight = weight_of(quant, outputs, inputs)
+    except ModelError as error:
+        notes.row(what=what, skipped=error.message)
+        return
+    x, truth = place.random(64, inputs, seed=7, dtype=dtype), dequantised(weight, dtype).double()
+    for rows in ROWS:
+        out = torch.empty(splits(weight), rows, outputs, device=x.device)
+        multiply(x, weight, None, out, rows)
+        exact, magnitudes = x[:rows].double() @ truth.T, x[:rows].double().abs() @ truth.abs().T
+        notes.within(what, place.largest((out.double().sum(0) - exact) / magnitudes), PRODUCT, rows=rows)
+
+
+def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int = 64) -> None:
+    """Attention of a chain, and of a tree, against float64."""
+    for what, masks, rows in (("chain attention", None, 17), ("tree attention", MASKS, len(MASKS))):
+        query, keys, values = attended(rows, start, heads, kv, dim)
+        out = run_attention(query, keys, values, start, masks)
+        truth = attention.reference_attend(query.double(), keys.double(), values.double(), start, masks)
+        notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
+
+
+def attended(rows: int, start: int, heads: int, kv: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values; what no row may see is not a number."""
+    dtype, capacity = place.dtype(), 64 * ((start + rows) // 64 + 2)
+    query = place.random(rows, heads, dim, seed=8, dtype=dtype)
+    keys, values = place.random(2, kv, capacity, dim, seed=9, dtype=dtype)
+    keys[:, start + rows :] = values[:, start + rows :] = torch.nan
+    return query, keys, values
+
+
+def run_attention(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None) -> Tensor:
+    """What the kernels make of it: [rows, heads * D]."""
+    rows, heads, dim = query.shape
+    out = torch.full((rows, heads * dim), torch.nan, device=query.device, dtype=query.dtype)
+    space = workspace(rows, heads, dim, keys.shape[1], query.device)
+    length = torch.tensor([start], dtype=torch.int32, device=query.device)
+    tree = None if masks is None else torch.tensor(masks, device=query.device)
+    attention.attend(query.contiguous(), keys, values, length, tree, space, out, rows, None)
+    return out
+
+
+def verdicts(notes: Notes) -> None:
+    """What a step makes of its drafts: from logits to accepted tokens, against the host's sampler and judge."""
+    rows, device = 4, place.device()
+    logits = 3 * torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(12))
+    for name, sampling in SAMPLINGS.items():
+        sampler = Sampler(sampling)
+        drafts = _likely(sampler, logits)
+        state, scored = VerifyState.create(VOCAB, 16, device), Scored.create(16, VOCAB, device)
+        state.set_sampling(sampling)
+        state.begin(PROMPT, ())
+        state.fed[1:rows] = torch.tensor(drafts, dtype=torch.int32)
+        state.drafted.fill_(rows - 1)
+        chosen = torch.zeros(17, dtype=torch.int32, device=device)
+        process(logits.to(device), state, 0, scored, rows, VOCAB)
+        choose(scored, state, 0, rows, chosen)
+        judge(scored, state, rows, chosen, None)
+        commit(chosen, state)
+        truth = host_judge(logits, Draft(drafts), len(PROMPT), sampler, History(PROMPT), "coupled")
+        accepted, _, emitted, *tokens = state.result[: 3 + rows].tolist()
+        made = [accepted, emitted, *tokens[:emitted]]
+        wanted = [len(truth.path), len(truth.path) + 1, *drafts[: len(truth.path)], truth.token]
+        notes.row(what=f"verdict {name}", accepted=accepted, as_on_the_host=made == wanted)
+        notes.expect(made == wanted, f"verdict {name}: {made} and not {wanted}")
+
+
+def _likely(sampler: Sampler, logits: Tensor) -> list[int]:
+    """A draft of which the first two tokens are the target's own choices, and the third is not."""
+    history, drafts = History(PROMPT), list[int]()
+    for row in range(2):
+        drafts.append(sampler.choose(logits[row], len(PROMPT) + row, history))
+        history.push(drafts[-1])
+    other = sampler.choose(logits[2], len(PROMPT) + 2, history)
+    return [*drafts, (other + 1) % VOCAB]
+
+
+def moved(notes: Notes) -> None:
+    """Entries of an accepted path of a tree: they follow each other afterwards."""
+    device, start = place.device(), 5
+    state = VerifyState.create(VOCAB, 16, device)
+    keys, values = place.random(2, 2, 2, 64, 16, seed=13, dtype=place.dtype())
+    before = keys.clone(), values.clone()
+    path = [0, 2, 5]
+    state.result[:3] = torch.tensor([len(path) - 1, 0, len(path)])
+    state.kept[: len(path)] = torch.tensor(path)
+    state.length.fill_(start + len(path))
+    keep(keys, values, state, None)
+    places = [start + node for node in path]
+    right = all(
+        torch.equal(after[:, :, start : start + len(path)], old[:, :, places])
+        for after, old in zip((keys, values), before, strict=True)
+    )
+    notes.row(what="entries of a path", right=right)
+    notes.expect(right, "entries of a path: they are not those of its nodes, in order")
+
+
+def _relative(ours: Tensor, truth: Tensor) -> float:
+    return place.largest((ours.double() - truth) / (1 + truth.abs()))

@@ -1,0 +1,40 @@
+"""The part of the checks that goes before every first load on a GPU: seconds at most, once kernels are compiled."""
+
+import torch
+
+from specchat.engine.device.graphs import Graphs
+from specchat.engine.gpu_checks import place
+from specchat.engine.gpu_checks.kernels import attend, product, weight_of
+from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_checks.rows import chains, products, trees
+from specchat.engine.kernels.products import multiply, splits
+from specchat.engine.pair import QUANTS
+
+COMPANY = (2, 17, 64)
+
+
+def quick(notes: Notes) -> None:
+    """One product a format, attention of a chain and a tree, one row against several, captured against eager."""
+    for quant in (None, *QUANTS):
+        product(notes, quant)
+        products(notes, quant, COMPANY)
+    attend(notes)
+    chains(notes, COMPANY)
+    trees(notes, (250,))
+    captured(notes)
+
+
+def captured(notes: Notes) -> None:
+    """A captured product follows what its input holds at each replay, bit for bit as an eager one."""
+    device = place.device()
+    weight = weight_of(None, 64, 256)
+    x = place.random(8, 256, seed=31, dtype=place.dtype())
+    eager, out = (torch.zeros(splits(weight), 8, 64, device=device) for _ in range(2))
+    graphs = Graphs(device, [])
+    for seed in (32, 33):
+        x.copy_(place.random(8, 256, seed=seed, dtype=x.dtype))
+        multiply(x, weight, None, eager, 8)
+        graphs.run("product", lambda: multiply(x, weight, None, out, 8))
+        right = torch.equal(eager, out)
+        notes.row(what="captured product", captured=graphs.captured, right=right)
+        notes.expect(right, "captured product: it is not the eager one")

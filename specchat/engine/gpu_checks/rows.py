@@ -1,0 +1,111 @@
+"""Bits of a row alone against the same row in company, and of a tree's node against the end of a chain."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from specchat.engine.errors import ModelError
+from specchat.engine.gpu_checks import place
+from specchat.engine.gpu_checks.kernels import attended, run_attention, weight_of
+from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.kernels.activation import silu_mul
+from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.products import multiply, splits
+from specchat.engine.pair import QUANTS, Quant
+
+COMPANY = (2, 8, 16, 17, 33, 64)
+"""Rows of a pass, on both sides of each number of tiles."""
+PLACES = (0, 1, 7, 15, 16, 32, 63)
+"""Rows that are computed alone."""
+STARTS = (0, 200, 250, 300)
+"""Entries before a tree: its nodes lie before, across and after a boundary of attention's splits."""
+
+
+Run = Callable[[int, int], Tensor]
+"""(first row, rows) -> what a pass over these rows makes, row by row."""
+
+
+def alone(notes: Notes) -> None:
+    """A row's bits alone against those in passes of COMPANY, in every kernel that sums along a row."""
+    for quant in (None, *QUANTS):
+        products(notes, quant)
+    chains(notes)
+    norms(notes)
+
+
+def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPANY) -> None:
+    """Of x @ weight^T in one format."""
+    outputs, inputs = 64, 256
+    try:
+        weight = weight_of(quant, outputs, inputs)
+    except ModelError as error:
+        notes.row(what=f"product {quant}", skipped=error.message)
+        return
+    x = place.random(max(company), inputs, seed=21, dtype=place.dtype())
+
+    def run(first: int, rows: int) -> Tensor:
+        out = torch.empty(splits(weight), rows, outputs, device=x.device)
+        multiply(x[first : first + rows].contiguous(), weight, None, out, rows)
+        return out.transpose(0, 1)
+
+    compare(notes, f"product {quant or 'dense'}", run, company)
+
+
+def chains(notes: Notes, company: tuple[int, ...] = COMPANY) -> None:
+    """Of attention, each row with the entries that it has in company."""
+    query, keys, values = attended(max(company), 250, 4, 2, 64)
+
+    def run(first: int, rows: int) -> Tensor:
+        return run_attention(query[first : first + rows], keys, values, 250 + first, None)
+
+    compare(notes, "attention", run, company)
+
+
+def norms(notes: Notes) -> None:
+    """Of norm and activation."""
+    hidden, dtype = 1100, place.dtype()
+    residual, partials = place.random(64, hidden, seed=22), place.random(3, 64, hidden, seed=23)
+    weight = place.random(hidden, seed=24)
+
+    def norm(first: int, rows: int) -> Tensor:
+        state, out = residual[first:].clone(), torch.empty(rows, hidden, device=residual.device, dtype=dtype)
+        add_rms_norm(state, partials[:, first:].contiguous(), weight, 1e-5, out, rows, None)
+        return out
+
+    def activation(first: int, rows: int) -> Tensor:
+        out = torch.empty(rows, hidden // 2, device=residual.device, dtype=dtype)
+        silu_mul(partials[:, first:].contiguous(), out, rows, None)
+        return out
+
+    compare(notes, "norm", norm)
+    compare(notes, "activation", activation)
+
+
+def compare(notes: Notes, what: str, run: Run, company: tuple[int, ...] = COMPANY) -> None:
+    """Expect rows of passes to be, bit for bit, those rows alone."""
+    single = {row: run(row, 1)[0] for row in PLACES if row < max(company)}
+    for rows in company:
+        made = run(0, rows)
+        unlike = [row for row, bits in single.items() if row < rows and not torch.equal(made[row], bits)]
+        notes.row(what=what, rows=rows, unlike=unlike)
+        notes.expect(not unlike, f"{what}: rows {unlike} of {rows} differ from those rows alone")
+
+
+def trees(notes: Notes, starts: tuple[int, ...] = STARTS) -> None:
+    """Attention of a tree's nodes against the ends of chains of the same entries."""
+    paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 1, 3, 5]]
+    masks = [sum(1 << node for node in path) for path in paths]
+    for start in starts:
+        query, keys, values = attended(len(paths), start, 4, 2, 64)
+        made = run_attention(query, keys, values, start, masks)
+        unlike = []
+        for node, path in enumerate(paths):
+            slots, chain = [start + other for other in path], [start + depth for depth in range(len(path))]
+            k, v = keys.clone(), values.clone()
+            k[:, chain], v[:, chain] = keys[:, slots], values[:, slots]
+            one = run_attention(query[node : node + 1], k, v, start + len(path) - 1, None)
+            if not torch.equal(one[0], made[node]):
+                unlike.append(node)
+        notes.row(what="tree", start=start, unlike=unlike)
+        notes.expect(not unlike, f"tree after {start} entries: nodes {unlike} differ from the ends of their chains")

@@ -1,0 +1,47 @@
+"""Checks that end in every way there is, for the processes that `doctor.gpu_report` starts."""
+
+import os
+import sys
+from time import sleep
+
+from specchat.engine.gpu_checks.notes import Notes, Unavailable
+
+
+def fine(notes: Notes) -> None:
+    notes.row(demo=str(notes.demo), interpreted=os.environ.get("TRITON_INTERPRET"))
+    assert notes.out is not None
+    (notes.out / "trace.json").write_text("{}")
+
+
+def without_a_gpu(notes: Notes) -> None:
+    notes.row(none="no NVIDIA GPU is found")
+
+
+def with_a_gpu(notes: Notes) -> None:
+    notes.row(gpu="RTX 3060")
+
+
+def wrong(notes: Notes) -> None:
+    notes.within("sum", 0.5, 0.1, rows=2)
+    notes.within("product", float("nan"), 0.1)
+
+
+def raises(notes: Notes) -> None:
+    notes.row(before=1)
+    raise RuntimeError("CUDA error: an illegal memory access was encountered \x1b[31m")
+
+
+def dies(notes: Notes) -> None:
+    notes.row(before=1)
+    sys.stdout.flush()
+    os._exit(9)
+
+
+def hangs(notes: Notes) -> None:
+    notes.row(before=1)
+    print("begun", flush=True)
+    sleep(600)
+
+
+def unavailable(_: Notes) -> None:
+    raise Unavailable("no GPU")

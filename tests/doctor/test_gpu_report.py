@@ -1,0 +1,158 @@
+"""`specchat doctor --gpu`: every check runs whatever failed before, and the report is whole after each."""
+
+import json
+import zipfile
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.doctor import gpu_checks, gpu_report
+from specchat.doctor.gpu_checks import CHECKS, GpuCheck
+from specchat.doctor.gpu_report import Outcome, Report, Told, run_all
+from specchat.doctor.versions import commit
+from tests.cli.conftest import Run, home, run
+
+__all__ = ["home", "run"]
+
+
+def planted(name: str, needs: gpu_checks.Needs = "torch", limit_s: float = 60.0) -> GpuCheck:
+    return GpuCheck(name, f"does {name}", f"tests.doctor.planted:{name}", needs, limit_s)
+
+
+def environment(name: str) -> GpuCheck:
+    return replace(planted(name), name="environment")
+
+
+def content(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as made:
+        assert made.testzip() is None
+        told: dict[str, Any] = json.loads(made.read("report.json"))
+    return told
+
+
+def test_every_check_that_is_named_is_there() -> None:
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    for check in CHECKS:
+        module, _, function = check.function.partition(":")
+        assert callable(getattr(import_module(module), function)), check
+
+
+def test_all_run_whatever_failed_before_and_each_is_in_the_report_at_once(tmp_path: Path) -> None:
+    report, states = Report(tmp_path / "r.zip"), dict[str, str]()
+
+    def ended(check: GpuCheck, outcome: Outcome) -> None:
+        states[check.name] = outcome.state
+        kept = content(report.path)["checks"]
+        assert {name: one["state"] for name, one in kept.items()} == states
+
+    # The time limit is met by a process that never ends, not by one that is slow.
+    hanging = planted("hangs", limit_s=5.0)
+    checks = [environment("with_a_gpu"), planted("raises"), planted("dies"), hanging, planted("wrong"), planted("fine"),
+              planted("unavailable", "gpu")]  # fmt: skip
+    run_all(checks, report, Path("/demo"), Told(ended=ended))
+    assert states == {
+        "environment": "passed", "raises": "failed", "dies": "failed", "hangs": "out of time", "wrong": "wrong",
+        "fine": "passed", "unavailable": "not run",
+    }  # fmt: skip
+    sentence = report.finish()
+    assert sentence.startswith("4 of 6 checks went wrong on RTX 3060: raises, dies, hangs, wrong. Attach ")
+    assert str(report.path) in sentence
+    told = content(report.path)
+    assert told["sentence"] == sentence
+    checks_told = told["checks"]
+    assert all(checks_told[name]["rows"] == [{"before": 1}] for name in ("raises", "dies", "hangs"))
+    assert checks_told["wrong"]["words"] == "sum: off by 0.5, and 0.1 is allowed (and 1 more)"
+    assert checks_told["dies"]["words"] == "exit code 9: it wrote nothing"
+    assert "last line is: begun" in checks_told["hangs"]["words"]
+    assert told["last CUDA error"].startswith("raises: RuntimeError: CUDA error: an illegal memory access")
+    assert "\x1b" not in json.dumps(told, ensure_ascii=False)
+    with zipfile.ZipFile(report.path) as made:
+        assert made.read("fine/trace.json") == b"{}"
+        assert b"Traceback" in made.read("raises/log.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.zip"]
+
+
+def test_without_a_gpu_kernels_are_interpreted_and_the_rest_is_not_run(tmp_path: Path) -> None:
+    report = Report(tmp_path / "r.zip")
+    checks = [environment("without_a_gpu"), planted("fine", "kernels"), planted("dies", "gpu")]
+    run_all(checks, report, Path("/demo"), Told())
+    assert report.outcomes["fine"].rows == [{"demo": "/demo", "interpreted": "1"}]
+    assert (report.outcomes["dies"].state, report.outcomes["dies"].words) == ("not run", "no GPU")
+    assert report.finish() == (
+        "No GPU is used, for no NVIDIA GPU is found: 2 checks passed without one, and 1 were not run. If a GPU should "
+        f"be used here, attach {tmp_path / 'r.zip'} to your report."
+    )
+
+
+def test_where_the_environment_is_not_known_everything_is_tried(tmp_path: Path) -> None:
+    report = Report(tmp_path / "r.zip")
+    run_all([environment("dies"), planted("unavailable", "gpu")], report, Path("/demo"), Told())
+    assert [outcome.state for outcome in report.outcomes.values()] == ["failed", "not run"]
+
+
+@pytest.mark.parametrize(("package", "needs"), [("torch", "gpu"), ("triton", "kernels")])
+def test_a_missing_package_is_the_reason(
+    package: str, needs: gpu_checks.Needs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_report, "find_spec", lambda name: None if name == package else object())
+    report = Report(tmp_path / "r.zip")
+    run_all([planted("dies", needs)], report, Path("/demo"), Told())
+    assert report.outcomes["dies"].words == f"{package} is not installed"
+
+
+def test_what_the_driver_says_and_the_last_error_of_the_engine_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho Xid 79\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    log = tmp_path / "engine.log"
+    log.write_text("begun\nRuntimeError: CUDA error: unspecified launch failure\na reply's business\n")
+    report = Report(tmp_path / "r.zip", log)
+    with zipfile.ZipFile(report.path) as made:
+        assert made.read("nvidia-smi.txt") == b"Xid 79\n"
+        assert made.read("engine.log") == b"begun\nRuntimeError: CUDA error: unspecified launch failure\n"
+    assert "unspecified launch failure" in content(report.path)["last CUDA error"]
+
+
+def test_the_commit_is_that_of_the_checkout(tmp_path: Path) -> None:
+    assert len(commit().partition("-")[0]) == 40
+    assert commit(tmp_path) == ""
+
+
+def test_the_command_shows_a_line_a_check_and_ends_with_a_sentence(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_checks, "CHECKS", (environment("with_a_gpu"), planted("fine")))
+    path = tmp_path / "sent.zip"
+    done = run("doctor", "--gpu", "--report", str(path))
+    assert done.exit_code == 0, done.output
+    *lines, empty, sentence = done.stdout.splitlines()
+    assert [line.split()[:2] for line in lines] == [["passed", "environment"], ["passed", "fine"]]
+    assert (empty, sentence.split(".")[0]) == ("", "All 2 checks passed on RTX 3060")
+    monkeypatch.setattr(gpu_checks, "CHECKS", (planted("wrong"),))
+    done = run("doctor", "--gpu", "--report", str(path), "--json")
+    assert done.exit_code == ExitCode.UNUSABLE
+    told = json.loads(done.stdout)
+    assert (told["report"], told["checks"]["wrong"]["state"]) == (str(path), "wrong")
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(run: Run, tmp_path: Path) -> None:
+    done = run("doctor", "--gpu", "--report", str(tmp_path / "none" / "r.zip"))
+    assert done.exit_code == ExitCode.USAGE
+    assert "cannot be written" in done.stderr
+    for wrong in (("--report", "r.zip"), ("--gpu", "--engine")):
+        assert run("doctor", *wrong).exit_code == ExitCode.USAGE
+
+
+@pytest.mark.slow
+def test_the_whole_command_on_this_machine(run: Run, tmp_path: Path) -> None:
+    done = run("doctor", "--gpu", "--report", str(tmp_path / "r.zip"))
+    assert done.exit_code == 0, done.output
+    told = content(tmp_path / "r.zip")
+    assert {one["state"] for one in told["checks"].values()} <= {"passed", "not run"}

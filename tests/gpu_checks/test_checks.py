@@ -1,0 +1,104 @@
+"""The checks of the GPU path find what is planted, and nothing where nothing is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine.gpu_checks import environment, kernels, quick, rows
+from specchat.engine.gpu_checks.notes import Notes
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+
+Multiply = Callable[..., None]
+
+
+def run(check: Callable[..., None], *arguments: Any) -> Notes:
+    notes = Notes()
+    check(notes, *arguments)
+    return notes
+
+
+def test_all_is_right_under_the_interpreter() -> None:
+    notes = run(kernels.all_kernels)
+    assert notes.wrong == []
+    assert {row["what"] for row in notes.rows} >= {"embed", "norm", "product nf4", "tree attention", "verdict filters"}
+    notes = run(quick.quick)
+    assert notes.wrong == []
+    assert {row["what"] for row in notes.rows} >= {"product dense", "attention", "tree", "captured product"}
+
+
+def test_a_product_that_is_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    multiply = kernels.multiply
+
+    def off(x: Tensor, weight: Any, bias: Any, out: Tensor, count: int) -> None:
+        multiply(x, weight, bias, out, count)
+        out[0, -1, -1] += 0.01
+
+    monkeypatch.setattr(kernels, "multiply", off)
+    assert [words.partition(":")[0] for words in run(kernels.product, "nf4").wrong] == ["product nf4"] * 4
+
+    def lost(*arguments: Any) -> None:
+        arguments[3].fill_(torch.nan)
+
+    monkeypatch.setattr(kernels, "multiply", lost)
+    assert "off by inf" in run(kernels.product, None).wrong[0]
+
+
+def test_a_row_that_knows_its_company_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its last bit, and where there are three tiles or four alone."""
+    multiply = rows.multiply
+
+    def aware(x: Tensor, weight: Any, bias: Any, out: Tensor, count: int) -> None:
+        multiply(x, weight, bias, out, count)
+        if count > 32:
+            out[:, 0, 3] = torch.nextafter(out[:, 0, 3], torch.tensor(torch.inf))
+
+    monkeypatch.setattr(rows, "multiply", aware)
+    assert run(rows.products, None).wrong == [
+        f"product dense: rows [0] of {count} differ from those rows alone" for count in (33, 64)
+    ]
+
+
+def test_a_tree_that_rounds_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = rows.run_attention
+
+    def otherwise(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None) -> Tensor:
+        out = attend(query, keys, values, start, masks)
+        if masks is not None:
+            out[4, 0] = torch.nextafter(out[4, 0], torch.tensor(torch.inf))
+        return out
+
+    monkeypatch.setattr(rows, "run_attention", otherwise)
+    assert run(rows.trees, (200,)).wrong == ["tree after 200 entries: nodes [4] differ from the ends of their chains"]
+
+
+def test_attention_of_another_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = kernels.run_attention
+
+    def blind(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None) -> Tensor:
+        return attend(query, keys, values, start, masks and [mask & ~2 for mask in masks])
+
+    monkeypatch.setattr(kernels, "run_attention", blind)
+    assert [words.partition(":")[0] for words in run(kernels.attend).wrong] == ["tree attention"]
+
+
+@pytest.mark.parametrize("name", ["choose", "commit"])
+def test_a_verdict_that_is_not_the_hosts_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, name, lambda *_: None)
+    if name == "choose":
+        monkeypatch.setattr(kernels, "judge", lambda *_: None)
+    assert len(run(kernels.verdicts).wrong) == len(kernels.SAMPLINGS)
+
+
+def test_entries_that_stay_where_they_were_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "keep", lambda *_: None)
+    assert run(kernels.moved).wrong == ["entries of a path: they are not those of its nodes, in order"]
+
+
+def test_the_environment_says_why_there_is_no_gpu() -> None:
+    (row,) = run(environment.look).rows
+    assert "gpu" not in row
+    assert row["none"]
