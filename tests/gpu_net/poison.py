@@ -16,6 +16,7 @@ from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.verify import Kind, Verifier
 from specchat.engine.options import Acceptance
 
 WALKED = ("specchat.engine.device.", "specchat.engine.kernels.")
@@ -45,6 +46,9 @@ STEP_KEEPS = {
 }
 """Of `DeviceExecutor`: the text so far, the sampler's options, sub-layers left out, and what hangs together how."""
 
+VERIFY_KEEPS = {"_state": ALL, "_drawn": ALL, "tail": ALL, "_on_host": ALL}
+"""Of `Verifier`: what others hold, the end of the text, and reports that the host may not have read yet."""
+
 
 def buffers(holder: object, path: str = "") -> Iterator[tuple[str, Tensor]]:
     """All tensors that `holder` has, by their attributes; not weights, nor what graphs know of others."""
@@ -73,11 +77,18 @@ def spoil(tensor: Tensor) -> None:
 
 @torch.inference_mode()
 def spoil_but(holder: object, keeps: dict[str, slice]) -> None:
-    """Spoil the tensors of `holder` but those parts; what shares their memory keeps it too."""
+    """Spoil the tensors of `holder` but those parts, or those of the objects named; what shares their memory keeps it.
+
+    `whole` is there with a draft vocabulary alone; another name that is not there is an error.
+    """
     found = list(buffers(holder))
-    missing = keeps.keys() - {path for path, _ in found}
-    assert not missing - {"whole"}, f"no longer there: {missing}"
-    kept = [(tensor[keeps[path]], tensor[keeps[path]].clone()) for path, tensor in found if path in keeps]
+    kept, met = [], {"whole"}
+    for path, tensor in found:
+        for name in keeps:
+            if path == name or path.startswith(name + "."):
+                met.add(name)
+                kept.append((tensor[keeps[name]], tensor[keeps[name]].clone()))
+    assert met >= keeps.keys(), f"no longer there: {keeps.keys() - met}"
     for _, tensor in found:
         spoil(tensor)
     for part, before in kept:
@@ -96,7 +107,7 @@ def poisoned() -> Iterator[Counter[str]]:
     """Poison before each; counts the passes, the steps and the prompts' passes."""
     counts = Counter[str]()
     forward, start, place = DeviceDecoder.forward, DeviceExecutor.start, DeviceModel._place
-    write = DeviceModel.write
+    write, verify = DeviceModel.write, Verifier.run
 
     def poisoned_pass(
         model: DeviceDecoder,
@@ -130,12 +141,18 @@ def poisoned() -> Iterator[Counter[str]]:
             kept[..., first:, :] = torch.nan
         write(model, tokens, first)
 
+    def poisoned_verify(verifier: Verifier, rows: int, kind: Kind) -> None:
+        """A plain step may begin before the last one has ended, without a start of its own."""
+        spoil_but(verifier, VERIFY_KEEPS)
+        verify(verifier, rows, kind)
+
     with pytest.MonkeyPatch.context() as patch:
         changed: list[tuple[Any, str, Any]] = [
             (DeviceDecoder, "forward", poisoned_pass),
             (DeviceExecutor, "start", poisoned_step),
             (DeviceModel, "_place", poisoned_tokens),
             (DeviceModel, "write", poisoned_write),
+            (Verifier, "run", poisoned_verify),
         ]
         for owner, name, instead in changed:
             patch.setattr(owner, name, instead)

@@ -1,5 +1,7 @@
 """The kernels under the sanitiser, as they are and with a part left out, which it or a reference has to notice."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from specchat.engine.kernels import (
 )
 from tests.gpu_net.kernel_cases import CASES
 from tests.gpu_net.mutations import Mutation, planted
-from tests.gpu_net.sanitiser import sanitised
+from tests.gpu_net.sanitiser import Findings, sanitised
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here"),
@@ -56,12 +58,27 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
 """What is left out, the case that is run so, and what notices it."""
 
 
+@pytest.fixture(scope="module")
+def seen() -> dict[str, Findings]:
+    """What the sanitiser saw in each case."""
+    findings = {}
+    for name, case in CASES.items():
+        with sanitised() as findings[name]:
+            case()
+    return findings
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_the_sanitiser_finds_nothing_in_a_kernel(name: str) -> None:
-    with sanitised() as found:
-        CASES[name]()
-    assert found.launches
-    assert not found.faults
+def test_the_sanitiser_finds_nothing_in_a_kernel(seen: dict[str, Findings], name: str) -> None:
+    assert seen[name].launches
+    assert not seen[name].faults
+
+
+def test_every_kernel_is_launched(seen: dict[str, Findings]) -> None:
+    files = Path(embed.__file__).parent.glob("*.py")
+    kernels = {name for file in files for name in re.findall(r"\b(_\w+)\[\(", file.read_text(encoding="utf-8"))}
+    assert "_embed" in kernels
+    assert kernels == set[str]().union(*(findings.launches for findings in seen.values()))
 
 
 @pytest.mark.parametrize(
