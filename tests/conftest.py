@@ -21,6 +21,7 @@ LONG = (
     "tests/device/test_heads.py",
     "tests/cpu/test_compiled.py",
     "tests/device/test_trees.py",
+    "tests/gpu_net/test_steps.py",
     "tests/engine/test_check.py",
     "tests/engine/test_demo.py",
     "tests/kernels/test_products.py",

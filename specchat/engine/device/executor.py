@@ -209,7 +209,7 @@ class DeviceExecutor:
             draft_ms=draft_ms,
             verify_ms=verify_ms,
             parents=self._parents,
-            likeliest=report.likeliest,
+            likeliest=report.likeliest if self._kind == "tree" else (),
         )
         self.stops.observe(stepped)
         return stepped

@@ -49,8 +49,11 @@ def _ratio(
     has no siblings, is accepted with probability min(1, p/q), others with p / (1 - p of those refused before). Where
     rounding leaves nothing to sample, it is a sample of p.
     """
-    draft_cut, draft_last = tl.load(draft_kept), tl.load(draft_kept + 1)
-    draft_top, draft_mass = tl.load(draft_norm), tl.load(draft_norm + 1)
+    # Of a draft that is no sample these are the row's own, which one thread of this program is writing meanwhile.
+    draft_cut = tl.load(draft_kept, mask=sampled, other=0)
+    draft_last = tl.load(draft_kept + 1, mask=sampled, other=0)
+    draft_top = tl.load(draft_norm, mask=sampled, other=0.0)
+    draft_mass = tl.load(draft_norm + 1, mask=sampled, other=1.0)
     token = tl.full((), -1, tl.int32)
     turn = tl.full((), 0, tl.int32)
     q = tl.full((), 1.0, tl.float32)

@@ -1,0 +1,65 @@
+"""Reference tests of the kernels, one or two of each, in shapes that leave lanes, rows and splits unused."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specchat.engine.kernels.verify_state import BLOCK
+from specchat.engine.options import Acceptance, Sampling
+from tests.kernels import test_attention, test_growth, test_rowwise, test_trees, test_verify
+from tests.kernels.test_verify import EVERYTHING, SAMPLED, TOP_K, TOP_P
+
+FLOAT, HALF = torch.float32, torch.bfloat16
+THREE_BLOCKS = 2 * BLOCK + 90
+"""Tokens of a vocabulary whose blocks are no power of two."""
+
+
+def filtered() -> None:
+    test_verify.test_filters_keep_what_the_sampler_keeps(TOP_P, THREE_BLOCKS, 3.0, 0.0)
+    test_verify.test_filters_keep_what_the_sampler_keeps(TOP_K, 300, 3.0, 1.0)
+
+
+def judged(acceptance: Acceptance, sampling: Sampling, sampled: bool) -> None:
+    for seed in (3, 8):
+        ours, theirs = test_verify.judged(40, sampling, acceptance, sampled, seed)
+        assert ours == theirs
+
+
+def product(name: str, outputs: int, inputs: int) -> None:
+    products = pytest.importorskip("tests.kernels.test_products")
+    for dtype in (FLOAT, HALF):
+        products.test_is_the_product_of_what_bitsandbytes_unpacks(name, dtype, outputs, inputs)
+
+
+def embedded() -> None:
+    test_rowwise.TestEmbed().test_rows_of_the_table(HALF)
+    test_rowwise.TestEmbed().test_an_id_outside_the_table()
+
+
+def rotated() -> None:
+    test_rowwise.TestRope().test_is_transformers(80, True, FLOAT)
+    test_rowwise.TestRope().test_nothing_is_written_beyond_the_cache(HALF)
+
+
+CASES: dict[str, Callable[[], None]] = {
+    "embed": embedded,
+    "norm": lambda: test_rowwise.TestNorm().test_is_llamas(1000, 5, FLOAT),
+    "rope": rotated,
+    "silu": lambda: test_rowwise.TestSilu().test_is_torchs(172, HALF),
+    "chain": lambda: test_attention.test_a_chain_is_torchs(3, 80, 254, 7, FLOAT),
+    "tree": lambda: test_attention.test_a_tree_is_torchs(7, 16, 250, 7, HALF),
+    "nf4": lambda: product("nf4 64", 130, 192),
+    "nf4 nested": lambda: product("nf4 nested 32", 130, 192),
+    "int8": lambda: product("int8", 96, 200),
+    "dense": lambda: product("dense", 130, 200),
+    "scores": lambda: test_verify.test_scores_are_the_samplers(EVERYTHING, 300),
+    "filters": filtered,
+    "ratio": lambda: judged("ratio", TOP_P, sampled=True),
+    "block": lambda: judged("block", TOP_P, sampled=True),
+    "tree by turns": lambda: test_trees.test_the_ratio_test_of_a_tree_goes_by_turns(replace(SAMPLED, top_k=12), 1),
+    "commit": test_verify.test_commit,
+    "keep": lambda: test_trees.test_the_entries_of_the_path_move_together(None),
+    "growth": lambda: test_growth.check(test_growth.Model(THREE_BLOCKS, 7), SAMPLED, "coupled", 2),
+}

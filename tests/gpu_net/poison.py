@@ -1,0 +1,159 @@
+"""NaN and garbage in whatever a pass or a step of the device path must not depend on, before each of them.
+
+Buffers are found by walking the objects, so a new one is poisoned without being named here. Named is what has to stay.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
+from specchat.engine.device.executor import DeviceExecutor
+from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.verify import Kind, Verifier
+from specchat.engine.options import Acceptance
+
+WALKED = ("specchat.engine.device.", "specchat.engine.kernels.")
+"""Modules whose objects are walked; those of others hold no buffers of a step."""
+ALL, FIRST = slice(None), slice(1)
+
+PASS_KEEPS = {"offsets": ALL, "whole": ALL}
+"""Of `Buffers`: constants, and -inf for tokens outside a draft vocabulary."""
+STEP_KEEPS = {
+    "_flags._flags": ALL,
+    "_state.fed": FIRST,
+    "_state.length": ALL,
+    "_state.reals": ALL,
+    "_state.integers": ALL,
+    "_state.seed": ALL,
+    "_state.in_prompt": ALL,
+    "_state.counts": ALL,
+    "_state.bias": ALL,
+    "_state.eos": ALL,
+    # Those of a chain, which `start` has put there.
+    "_state.parents": ALL,
+    "_state.depth": ALL,
+    "_state.path": ALL,
+    "_verifier.tail": ALL,
+    # Always 0: a level is judged from its first row on.
+    "_trees._growth.step.node": ALL,
+}
+"""Of `DeviceExecutor`: the text so far, the sampler's options, sub-layers left out, and what hangs together how."""
+
+VERIFY_KEEPS = {"_state": ALL, "_drawn": ALL, "tail": ALL, "_on_host": ALL}
+"""Of `Verifier`: what others hold, the end of the text, and reports that the host may not have read yet."""
+
+
+def buffers(holder: object, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """All tensors that `holder` has, by their attributes; not weights, nor what graphs know of others."""
+    if isinstance(holder, Tensor):
+        yield path, holder
+    elif isinstance(holder, DeviceDecoder | Graphs):
+        return
+    elif isinstance(holder, list | tuple):
+        for one in holder:
+            yield from buffers(one, path)
+    elif isinstance(holder, dict):
+        for one in holder.values():
+            yield from buffers(one, path)
+    elif type(holder).__module__.startswith(WALKED) and hasattr(holder, "__dict__"):
+        for name, one in vars(holder).items():
+            yield from buffers(one, f"{path}.{name}" if path else name)
+
+
+def spoil(tensor: Tensor) -> None:
+    """Nothing that may be computed with: no number, no token, no position."""
+    if tensor.is_floating_point():
+        tensor.fill_(torch.nan)
+    else:
+        tensor.fill_(255 if tensor.dtype == torch.uint8 else 123_456_789)
+
+
+@torch.inference_mode()
+def spoil_but(holder: object, keeps: dict[str, slice]) -> None:
+    """Spoil the tensors of `holder` but those parts, or those of the objects named; what shares their memory keeps it.
+
+    `whole` is there with a draft vocabulary alone; another name that is not there is an error.
+    """
+    found = list(buffers(holder))
+    kept, met = [], {"whole"}
+    for path, tensor in found:
+        for name in keeps:
+            if path == name or path.startswith(name + "."):
+                met.add(name)
+                kept.append((tensor[keeps[name]], tensor[keeps[name]].clone()))
+    assert met >= keeps.keys(), f"no longer there: {keeps.keys() - met}"
+    for _, tensor in found:
+        spoil(tensor)
+    for part, before in kept:
+        part.copy_(before)
+
+
+def positions(model: DeviceDecoder) -> Iterator[Tensor]:
+    """What is kept of a text, position by position: [.., positions, values]."""
+    yield from (model.all_keys, model.all_values)
+    if model.states is not None:
+        yield model.states._kept
+
+
+@contextmanager
+def poisoned() -> Iterator[Counter[str]]:
+    """Poison before each; counts the passes, the steps and the prompts' passes."""
+    counts = Counter[str]()
+    forward, start, place = DeviceDecoder.forward, DeviceExecutor.start, DeviceModel._place
+    write, verify = DeviceModel.write, Verifier.run
+
+    def poisoned_pass(
+        model: DeviceDecoder,
+        tokens: Tensor,
+        first: Tensor,
+        rows: int,
+        skip: SkipFlags | None = None,
+        tree: Branches | None = None,
+    ) -> None:
+        counts["passes"] += 1
+        spoil_but(model.buffers, PASS_KEEPS)
+        for kept in positions(model):
+            kept[..., int(first) : int(first) + rows, :] = torch.nan
+        forward(model, tokens, first, rows, skip, tree)
+
+    def poisoned_step(executor: DeviceExecutor, acceptance: Acceptance) -> None:
+        counts["steps"] += 1
+        start(executor, acceptance)
+        spoil_but(executor, STEP_KEEPS)
+        for model in executor._models.values():
+            for kept in positions(model):
+                kept[..., int(executor._state.length) :, :] = torch.nan
+
+    def poisoned_tokens(model: DeviceModel, tokens: Sequence[int], first: int) -> None:
+        spoil_but(model, {"_flags._flags": ALL})
+        place(model, tokens, first)
+
+    def poisoned_write(model: DeviceModel, tokens: Sequence[int], first: int) -> None:
+        counts["writes"] += 1
+        for kept in positions(model.decoder):
+            kept[..., first:, :] = torch.nan
+        write(model, tokens, first)
+
+    def poisoned_verify(verifier: Verifier, rows: int, kind: Kind) -> None:
+        """A plain step may begin before the last one has ended, without a start of its own."""
+        spoil_but(verifier, VERIFY_KEEPS)
+        verify(verifier, rows, kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        changed: list[tuple[Any, str, Any]] = [
+            (DeviceDecoder, "forward", poisoned_pass),
+            (DeviceExecutor, "start", poisoned_step),
+            (DeviceModel, "_place", poisoned_tokens),
+            (DeviceModel, "write", poisoned_write),
+            (Verifier, "run", poisoned_verify),
+        ]
+        for owner, name, instead in changed:
+            patch.setattr(owner, name, instead)
+        yield counts

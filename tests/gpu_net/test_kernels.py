@@ -1,0 +1,109 @@
+"""The kernels under the sanitiser, as they are and with a part left out, which it or a reference has to notice."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from triton.runtime.errors import InterpreterError
+
+from specchat.engine.kernels import (
+    activation,
+    attention,
+    candidates,
+    choose,
+    commit,
+    embed,
+    filters,
+    keep,
+    norm,
+    products,
+    rope,
+    scores,
+    unpack,
+)
+from tests.gpu_net.kernel_cases import CASES
+from tests.gpu_net.mutations import Mutation, planted
+from tests.gpu_net.sanitiser import Findings, sanitised
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+
+SANITISER, REFERENCE = "sanitiser", "reference"
+
+NOTICED: list[tuple[str, Mutation, set[str]]] = [
+    ("filters", Mutation(filters._gather, "barrier", "tl.debug_barrier"), {SANITISER}),
+    ("filters", Mutation(choose._choose, "other", "tl.load(best + place"), {REFERENCE}),
+    ("ratio", Mutation(filters.tokens, "mask", "tl.load(candidates"), {SANITISER}),
+    ("scores", Mutation(scores._process, "mask", "tl.load(counts"), {SANITISER}),
+    ("scores", Mutation(scores._process, "mask", "tl.store(scores"), {SANITISER}),
+    ("growth", Mutation(candidates._gather, "other", "tl.load(scores"), {SANITISER, REFERENCE}),
+    ("growth", Mutation(candidates._append, "other", "tl.load(best +"), {SANITISER, REFERENCE}),
+    ("commit", Mutation(commit._commit, "mask", "tl.store(counts"), {SANITISER, REFERENCE}),
+    ("keep", Mutation(keep._keep, "mask", "tl.store(keys"), {REFERENCE}),
+    ("chain", Mutation(attention._partial, "mask", "tl.load(v_base"), {REFERENCE}),
+    ("chain", Mutation(attention._partial, "mask", "tl.store(mixed_out"), {SANITISER, REFERENCE}),
+    ("chain", Mutation(attention._combine, "other", "tl.load(best_in"), {REFERENCE}),
+    ("nf4", Mutation(unpack.four_bit, "other", "tl.load(scales"), {REFERENCE}),
+    ("dense", Mutation(unpack.plain, "other", "tl.load(weight"), {REFERENCE}),
+    ("dense", Mutation(products._store, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
+    ("norm", Mutation(norm._add_rms_norm, "other", "tl.load(residual"), {REFERENCE}),
+    ("rope", Mutation(rope._rope_and_write, "mask", "tl.store(place"), {SANITISER, REFERENCE}),
+    ("silu", Mutation(activation._silu_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
+    ("embed", Mutation(embed._embed, "mask", "tl.load(table"), {SANITISER, REFERENCE}),
+]
+"""What is left out, the case that is run so, and what notices it."""
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[str, Findings]:
+    """What the sanitiser saw in each case."""
+    findings = {}
+    for name, case in CASES.items():
+        with sanitised() as findings[name]:
+            case()
+    return findings
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_sanitiser_finds_nothing_in_a_kernel(seen: dict[str, Findings], name: str) -> None:
+    assert seen[name].launches
+    assert not seen[name].faults
+
+
+def test_every_kernel_is_launched(seen: dict[str, Findings]) -> None:
+    files = Path(embed.__file__).parent.glob("*.py")
+    kernels = {name for file in files for name in re.findall(r"\b(_\w+)\[\(", file.read_text(encoding="utf-8"))}
+    assert "_embed" in kernels
+    assert kernels == set[str]().union(*(findings.launches for findings in seen.values()))
+
+
+@pytest.mark.parametrize(
+    ("case", "mutation", "by"), NOTICED, ids=[f"{case}: {mutation}" for case, mutation, _ in NOTICED]
+)
+def test_what_is_left_out_is_noticed(case: str, mutation: Mutation, by: set[str]) -> None:
+    noticed = set()
+    with planted(mutation), sanitised() as found:
+        try:
+            CASES[case]()
+        except (AssertionError, InterpreterError):
+            noticed.add(REFERENCE)
+    if found.faults:
+        noticed.add(SANITISER)
+    assert noticed == by, found.faults
+
+
+def test_a_mutation_of_nothing_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="nothing to drop"), planted(Mutation(embed._embed, "barrier", "tl.debug")):
+        pass
+
+
+def test_a_mutation_is_taken_back() -> None:
+    kernel: Any = filters._gather
+    before = kernel.rewrite()
+    with planted(Mutation(kernel, "barrier", "tl.debug_barrier")):
+        assert kernel.rewrite() is not before
+    assert kernel.rewrite() is before

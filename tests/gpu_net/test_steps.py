@@ -1,0 +1,89 @@
+"""Whole replies on the device under the sanitiser and poison: nothing is found, and the tokens are those without."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.stop import Stop
+from specchat.engine.drafters import draft_tree, eagle
+from specchat.engine.heads.families import Found
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.runner import Runner
+from tests.device.conftest import DEVICE, SHAPE, decoder
+from tests.engine.published_heads import HIDDEN, eagle3
+from tests.engine.tiny import VOCAB, checkpoint, perturbed
+from tests.gpu_net.poison import poisoned
+from tests.gpu_net.sanitiser import sanitised
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+
+PROMPT = [72, 101, 108, 108, 111, 32, 72, 101, 108]
+GREEDY = Sampling()
+SAMPLED = Sampling(seed=7, temperature=0.9)
+FILTERED = Sampling(
+    seed=8, temperature=1.1, top_k=30, top_p=0.9, min_p=0.02, repetition_penalty=1.3, logit_bias={5: 2.0}
+)
+Drafting = list[tuple[str, int]]
+"""Strategies and draft lengths, one a step."""
+
+REPLIES: dict[str, tuple[Drafting, Sampling, Acceptance]] = {
+    "greedy": (
+        [("lookup", 3), ("draft", 3), ("draft-tree", 4), ("plain", 0), ("lookahead", 4), ("draft", 1)],
+        GREEDY,
+        "coupled",
+    ),
+    "sampled": ([("draft-tree", 3), ("draft", 3), ("eagle3", 2), ("swift", 2)], SAMPLED, "coupled"),
+    "filters and penalties": ([("draft", 2), ("draft-tree", 3)], FILTERED, "coupled"),
+    "by ratio": ([("draft", 2), ("draft-tree", 3)], SAMPLED, "ratio"),
+    "by blocks": ([("draft", 3), ("draft", 2)], FILTERED, "block"),
+}
+"""Every kind of verify pass, after chains and trees of models, of heads and of copies, and with sub-layers left out."""
+
+
+@pytest.fixture(autouse=True)
+def _never_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts are as long as they may be: random models are sure of nothing."""
+    monkeypatch.setattr(Stop, "ends", lambda *_: False)
+    for module in (draft_tree, eagle):
+        monkeypatch.setattr(module, "LEAST", 0.0)
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """A random target with a draft that often agrees, both on the device, and a head."""
+    root: Path = tmp_path_factory.mktemp("net")
+    target = checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": 4})
+    draft = decoder(perturbed(root / "draft", target, 0.05))
+    found = Found({"eagle3": HeadFiles.open(eagle3(root / "eagle3", few=None))})
+    return device_runner(decoder(target), draft, VOCAB, DEVICE, found=found)
+
+
+def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Acceptance) -> list[Stepped]:
+    """The steps of a reply, without their times."""
+    runner.target.keep(0)
+    runner.target.begin(PROMPT)
+    for drafter in runner.drafters.values():
+        drafter.forget()
+        drafter.begin(PROMPT)
+    reply = runner.reply(sampling, list(PROMPT), ())
+    made = [reply.step(runner.drafters[strategy], length, acceptance) for strategy, length in drafting]
+    reply.close()
+    return [replace(one, draft_ms=0.0, verify_ms=0.0) for one in made]
+
+
+@pytest.mark.parametrize("name", REPLIES)
+def test_a_reply_depends_on_no_order_and_on_no_stale_value(runner: Runner, name: str) -> None:
+    drafting, sampling, acceptance = REPLIES[name]
+    expected = write(runner, drafting, sampling, acceptance)
+    with sanitised() as found, poisoned() as counts:
+        made = write(runner, drafting, sampling, acceptance)
+    assert not found.faults
+    assert made == expected
+    assert all((strategy == "plain") == (not step.drafted) for (strategy, _), step in zip(drafting, made, strict=True))
+    assert len(drafting) <= counts["steps"] < counts["passes"] == found.launches["_embed"]
+    assert counts["writes"]
