@@ -164,7 +164,7 @@ def _head(bases: Bases, folder: Path, dice: random.Random) -> None:
     file = folder / "config.json"
     file.write_text(damaged_json(json.loads(file.read_text()), dice))
     _each(
-        lambda: need(head, HeadFiles.open(folder), bases.decoder.config, CONTEXT),
+        lambda: need(head, HeadFiles.open(folder), bases.decoder.config, CONTEXT, "cpu"),
         lambda: READERS[head](HeadFiles.open(folder), CachedModel(bases.decoder)),
     )
 

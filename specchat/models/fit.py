@@ -69,7 +69,7 @@ def _with_heads(made: Plan, heads: Heads, available: Mapping[Place, int | None],
     """A plan that fits with the heads that do so too, as loading makes it; `otherwise` are further words."""
     place = made.target.place
     without: set[Head] = set()
-    for head, needed in heads.needs(made.target.config, made.context).items():
+    for head, needed in heads.needs(made.target.config, made.context, place).items():
         more = replace(made, besides=made.besides + needed)
         if plan_fits(more, available):
             made = more

@@ -11,6 +11,7 @@ from specchat.engine.heads.mtp_settings import told_of
 from specchat.engine.heads.need import need
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.files import found, read_json, stored_values
+from specchat.engine.model.plan import Place
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import Head
 from specchat.models.about import About
@@ -33,12 +34,12 @@ class Heads:
     missing: tuple[ModelSource, ...] = ()
     size: int = 0
 
-    def needs(self, target: ModelConfig, context: int) -> dict[Head, int]:
-        """Bytes of memory that each takes at most; what has unusable settings is left to loading, which tells."""
+    def needs(self, target: ModelConfig, context: int, place: Place) -> dict[Head, int]:
+        """Bytes of memory that each takes at most there; what has unusable settings is left to loading, which tells."""
         needs: dict[Head, int] = {}
         for head, files in self.here.items():
             with suppress(ModelError):
-                needs[head] = need(head, files, target, context)
+                needs[head] = need(head, files, target, context, place)
         return needs
 
 

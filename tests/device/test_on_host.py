@@ -17,7 +17,7 @@ from specchat.engine.runners.runner import Runner
 from specchat.engine.translation.dictionary import Dictionary
 from specchat.engine.translation.model import translated
 from tests.device.conftest import CONTEXT, DEVICE, Folders, decoder
-from tests.device.test_clock import FakeEvent
+from tests.device.test_clock import THERE, FakeEvent
 from tests.device.test_decoding import PROMPT, SAMPLINGS, write
 from tests.engine.tiny import VOCAB
 
@@ -189,7 +189,8 @@ def test_the_clock_says_when_the_device_is_done(monkeypatch: pytest.MonkeyPatch)
     assert Clock(torch.device("cpu")).passed()
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(FakeEvent, "query", lambda event: event.at > 0, raising=False)
-    clock = Clock(torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "current_stream", "the stream of {}".format)
+    clock = Clock(THERE)
     clock.start()
     clock.drafted()
     assert not clock.passed()

@@ -17,6 +17,7 @@ from specchat.engine.heads import block_tensors, eagle3
 from specchat.engine.heads import dspark as dspark_module
 from specchat.engine.heads.families import Found, read
 from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.need import need
 from specchat.engine.heads.peagle import PEagleHead
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.rows import Linear, Narrow
@@ -137,6 +138,16 @@ def test_a_tree_is_drafted_where_the_states_are(heads: CachedModel[HostModel]) -
         hidden = heads.model.forward([3, 4, 5][: len(paths)], KNOWN + 1, runs=levels.runs(paths))
         logits = heads.model.logits(hidden)
         assert (logits.device, logits.shape) == (THERE, (len(paths), VOCAB))
+
+
+def test_heads_take_no_more_there_than_was_counted(
+    heads: CachedModel[HostModel], folder: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """But for maps of tokens and what is rounded up to whole vectors, which only count in heads this small."""
+    head, _ = WRITE[request.node.callspec.params["heads"]]
+    files, config = HeadFiles.open(tmp_path / "h"), Checkpoint.open(folder).config
+    counted, on_host = (need(head, files, config, Elsewhere.context, place) for place in ("cuda", "cpu"))
+    assert heads.model.memory() < 1.05 * counted < on_host
 
 
 def test_a_narrow_product_is_the_product_of_bfloat16() -> None:

@@ -145,7 +145,7 @@ def test_heads_count_as_memory(head: Head, tiny_pair: PairSpec) -> None:
     pair = replace(tiny_pair, draft=None, heads={head: tiny_pair.heads[head]})
     bare, headed = (load(one, lambda _: None) for one in (replace(pair, heads={}), pair))
     config = Checkpoint.open(Path(pair.target.path or "")).config
-    needed = need(head, HeadFiles.open(Path(pair.heads[head].path or "")), config, 256)
+    needed = need(head, HeadFiles.open(Path(pair.heads[head].path or "")), config, 256, "cpu")
     # Slots for the nodes of a tree and maps of tokens are of a size that only counts here.
     assert 0.8 * needed < headed.info.memory - bare.info.memory < 1.2 * needed
 
@@ -163,11 +163,11 @@ def test_heads_that_do_not_fit_beside_the_models_are_refused(
     kept, with_heads = loading.fitting(found, alone)
     more = with_heads.need(place).total - alone.need(place).total
     assert kept.files.keys() == {"medusa", "eagle"}
-    needed = [need(head, files, alone.target.config, 256) for head, files in found.files.items()]
+    needed = [need(head, files, alone.target.config, 256, place) for head, files in found.files.items()]
     assert more == sum(needed)
-    assert needed[0] == 4 * sum(tensor.numel() for tensor in load_file(folder / MEDUSA).values()) + 4 * 64 * (
-        256 + STASH_ROWS
-    )
+    width = 4 if place == "cpu" else 2
+    values = sum(tensor.numel() for tensor in load_file(folder / MEDUSA).values())
+    assert needed[0] == width * (values + 64 * (256 + STASH_ROWS))
     least, smaller = min(zip(needed, found.files, strict=True))
     for room, left in ((0, set()), (least, {smaller}), (sum(needed), {"medusa", "eagle"})):
         free = int((alone.need(place).total + room) / 0.95) + 1000

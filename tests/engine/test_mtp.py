@@ -132,7 +132,7 @@ def test_the_layer_s_memory_is_counted_apart_from_the_target_s(mimo: PairSpec, l
     change(copied(folder, tmp_path / "bare"), told(num_nextn_predict_layers=0))
     bare = load(replace(mimo, target=on_cpu(tmp_path / "bare")), lambda _: None)
     config = Checkpoint.open(folder).config
-    needed = need("mtp", HeadFiles.open(folder), config, loaded.info.context)
+    needed = need("mtp", HeadFiles.open(folder), config, loaded.info.context, "cpu")
     assert 0.8 * needed < loaded.info.memory - bare.info.memory < 1.2 * needed
 
 

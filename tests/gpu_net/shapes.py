@@ -21,6 +21,8 @@ from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 
 DTYPE = torch.bfloat16
+LAYERS = 5
+"""Layers of a target that are enough for every strategy; the others launch what these launch."""
 
 
 def quantised(outputs: int, inputs: int, quant: Quant | None, device: torch.device) -> Weight:

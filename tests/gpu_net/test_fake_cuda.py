@@ -24,12 +24,10 @@ from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.fake_torch import FakeTorch, fake_torch
-from tests.gpu_net.shapes import pair, prepared
+from tests.gpu_net.shapes import LAYERS, pair, prepared
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is none")
 
-LAYERS = 5
-"""Layers of a target that are enough for every strategy; the others launch what these launch."""
 HOST, FIRST, SECOND = torch.device("cpu"), torch.device("cuda", 0), torch.device("cuda", 1)
 KEPT: list[Tensor] = []
 

@@ -65,9 +65,8 @@ def test_heads_count_where_a_pair_fits(tiny: About, tmp_path: Path) -> None:
     )
     assert tiny.config is not None
     bare = plan(Model(tiny.config, "cpu"), None, 8192).need("cpu").total
-    needs = look_for_heads(spec, tiny, lambda source: about_folder(Path(source.path or ""), "h")).needs(
-        tiny.config, 8192
-    )
+    heads = look_for_heads(spec, tiny, lambda source: about_folder(Path(source.path or ""), "h"))
+    needs, there = (heads.needs(tiny.config, 8192, place) for place in ("cpu", "cuda"))
     medusa_alone = offered(Machine(None, int((bare + needs["medusa"]) / 0.95) + 1000))
     assert needs["medusa"] < needs["eagle3"]
     assert medusa_alone.fit.verdict == "CPU"
@@ -77,7 +76,8 @@ def test_heads_count_where_a_pair_fits(tiny: About, tmp_path: Path) -> None:
     on_gpu = offered(Machine(16 * GIB, 64 * GIB))
     assert (on_gpu.fit.verdict, set(on_gpu.strategies) & {"eagle3", "medusa"}) == ("GPU", {"eagle3", "medusa"})
     bare_there = plan(Model(tiny.config, "cuda"), None, 8192).need("cuda").total
-    small_gpu = offered(Machine(int((bare_there + needs["medusa"]) / 0.95) + 1000, 64 * GIB))
+    assert there["medusa"] < there["eagle3"]
+    small_gpu = offered(Machine(int((bare_there + there["medusa"]) / 0.95) + 1000, 64 * GIB))
     assert small_gpu.fit.verdict == "GPU"
     assert small_gpu.fit.words.endswith("; without eagle3 heads, which do not fit beside it")
     assert set(small_gpu.strategies) & {"eagle3", "medusa"} == {"medusa"}
@@ -87,7 +87,7 @@ def test_a_layer_that_the_target_brings_along_counts_without_being_named(tmp_pat
     target = about_folder(mtp(tmp_path / "mimo"), "mimo")
     assert target.config is not None
     chosen = pair(target.place)
-    needs = look_for_heads(chosen.spec, target, lambda _: None).needs(target.config, 8192)
+    needs = look_for_heads(chosen.spec, target, lambda _: None).needs(target.config, 8192, "cpu")
     bare = plan(Model(target.config, "cpu"), None, 8192).need("cpu").total
 
     def offered(machine: Machine) -> Offer:

@@ -35,10 +35,9 @@ class DFlash2Head(DFlashHead):
 
     def _scored(self, place: int) -> Tensor:
         scores, tokens = self._base[place].topk(self._best)
-        edge = self._after[self._before[place]] * self._projection(self._rows[place : place + 1])[0]
+        edge = self._after[self._before[place]].float() * self._projection(self._rows[place : place + 1])[0]
         whole = torch.full_like(self._base[place], float("-inf"))
-        return whole.index_copy_(0, tokens, scores + self._next[tokens] @ edge)
+        return whole.index_copy_(0, tokens, scores + self._next[tokens].float() @ edge)
 
     def memory(self) -> int:
-        codes = 4 * (self._after.numel() + self._next.numel())
-        return super().memory() + self._projection.memory() + codes
+        return super().memory() + self._projection.memory() + self._after.nbytes + self._next.nbytes

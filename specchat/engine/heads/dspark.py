@@ -64,7 +64,7 @@ class DSparkHead(DFlashHead):
 
     def _scored(self, place: int) -> Tensor:
         h = self._rows[place : place + 1]
-        token = h[:, :0] if self._w1 is None else self._w1[self._before[place]].unsqueeze(0)
+        token = h[:, :0] if self._w1 is None else self._w1[self._before[place]].float().unsqueeze(0)
         if self._chances is not None:
             of = torch.cat([h, token], -1) if self._sees_token else h
             self.chance = float(self._chances(of).sigmoid())
@@ -85,4 +85,4 @@ class DSparkHead(DFlashHead):
 
     def memory(self) -> int:
         products = [one.memory() for one in (self._w2, self._inner, self._chances) if one is not None]
-        return super().memory() + sum(products) + (0 if self._w1 is None else 4 * self._w1.numel())
+        return super().memory() + sum(products) + (0 if self._w1 is None else self._w1.nbytes)

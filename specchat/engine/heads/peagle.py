@@ -41,7 +41,7 @@ class PEagleHead(Eagle3Head):
             if shape not in ((inputs,), (1, inputs), (1, 1, inputs)):
                 raise ModelError(f"{files.folder}: tensor mask_hidden has shape {list(shape)}, not {inputs} values.")
             with torch.inference_mode():
-                self._unknown = self.feature(weights.get("mask_hidden", *shape).view(1, inputs))
+                self._unknown = self.feature(weights.get("mask_hidden", *shape).float().view(1, inputs))
         self._made[:] = self._unknown
         self._guessed = self._unknown
         self.places = 1

@@ -67,8 +67,8 @@ class Embedding:
         """float32 [len(tokens), hidden]."""
         if self._own is None:
             return self._target.embedded(tokens)
-        return embedding(torch.tensor(tokens, device=self._own.device), self._own)
+        return embedding(torch.tensor(tokens, device=self._own.device), self._own).float()
 
     def memory(self) -> int:
         """Bytes held."""
-        return 0 if self._own is None else 4 * self._own.numel()
+        return 0 if self._own is None else self._own.nbytes

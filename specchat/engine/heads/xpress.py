@@ -65,7 +65,7 @@ class XPressHead(DFlashHead):
 
     def _tell(self, row: int, token: int) -> None:
         """The token before a row is known."""
-        self._x[row] = self._without[row] + self._of_token(self._w1[token : token + 1])[0]
+        self._x[row] = self._without[row] + self._of_token(self._w1[token : token + 1].float())[0]
 
     def _scored(self, place: int) -> Tensor:
         row = self._given.first + place
@@ -77,5 +77,5 @@ class XPressHead(DFlashHead):
 
     def memory(self) -> int:
         products = (self._of_row, self._of_block, self._fused, self._of_token, self._gate_up, self._down, self._w2)
-        held = 4 * (self._w1.numel() + self._mixer.numel())
+        held = self._w1.nbytes + self._mixer.nbytes
         return super().memory() + sum(one.memory() for one in products) + held

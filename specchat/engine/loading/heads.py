@@ -44,7 +44,7 @@ def fitting(heads: Found, plan: Plan) -> tuple[Found, Plan]:
     refused: dict[Head, str] = {}
     for head, files in heads.files.items():
         try:
-            needed = need(head, files, plan.target.config, plan.context)
+            needed = need(head, files, plan.target.config, plan.context, place)
         except EngineError as error:
             refused[head] = error.message
             continue

@@ -71,12 +71,13 @@ class Weights:
         return name in self._home
 
     def get(self, name: str, *shape: int) -> Tensor:
-        """Dense tensor `name` as float32 of exactly `shape`.
+        """Dense tensor `name` as float32 of exactly `shape`; on another device a matrix as bfloat16, half the bytes.
 
         Raises:
             ModelError: the tensor is missing, quantised, or has another shape.
         """
-        return self._dense(name, *shape).to(self.device, torch.float32)
+        matrix = len(shape) == 2 and self.device.type != "cpu"
+        return self._dense(name, *shape).to(torch.bfloat16 if matrix else torch.float32).to(self.device)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of tensor `name`; empty where there is none."""

@@ -1,0 +1,160 @@
+"""Addresses of launches at shapes that no memory is there for: programs at the grid's corners run in the interpreter.
+
+A pointer has the number of its argument in its upper bits and its place in that in the lower ones. What is read is the
+largest that may stand there (`worst.py`), so that places are the farthest that there are.
+"""
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+from tests.gpu_net.runtime import Launch
+
+SHIFT = np.uint64(46)
+MIDDLE = 1 << 45
+"""The place of an argument's first byte, so that places before it are told from those of another argument."""
+PLACES = np.uint64((1 << 46) - 1)
+SOURCES = ("/engine/kernels/", "/gpu_net/test_")
+"""Parts of the paths of files with kernels."""
+Value = Callable[[Launch, str], float]
+"""(launch, name of an argument) -> what its elements are."""
+
+
+@dataclass
+class Addresses:
+    """What is found at the launches of one look, each fault once for a kernel and argument."""
+
+    value: Value
+    faults: set[str] = field(default_factory=set)
+    looked_at: int = 0
+    _launch: Launch | None = None
+    _names: list[str] = field(default_factory=list)
+    _sizes: list[int] = field(default_factory=list)
+
+    def run(self, launch: Launch) -> None:
+        """Run the programs at the corners of a launch's grid."""
+        executor = launch.executor
+        self._launch, self._names, self._sizes = launch, [], []
+        arguments = {name: self._argument(executor, name, value) for name, value in launch.arguments.items()}
+        scope = interpreter._patch_lang(executor.fn)
+        try:
+            interpreter.interpreter_builder.set_grid_dim(*launch.grid)
+            for corner in sorted({(0, 0, 0), tuple(size - 1 for size in launch.grid)}):
+                interpreter.interpreter_builder.set_grid_idx(*corner)
+                executor.fn(**arguments)
+                self.looked_at += 1
+        finally:
+            scope.restore()
+
+    def _argument(self, executor: Any, name: str, value: Any) -> Any:
+        if name in executor.constexprs:
+            return value
+        if not isinstance(value, Tensor):
+            return interpreter._implicit_cvt(value)
+        last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))
+        self._names.append(name)
+        self._sizes.append((last + 1) * value.element_size())
+        made = interpreter._implicit_cvt(torch.empty(1, dtype=value.dtype))
+        made.handle.data = np.array([(len(self._names) << int(SHIFT)) + MIDDLE], np.uint64)
+        return made
+
+    def note(self, words: str) -> None:
+        frames = [f for f in traceback.extract_stack() if any(part in f.filename for part in SOURCES)]
+        at = f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno})" if frames else ""
+        assert self._launch is not None
+        self.faults.add(f"{self._launch.name}: {words}{at}")
+
+    def looked(self, pointers: NDArray[np.uint64], mask: Any, size: int) -> str:
+        """Look at an access of `size` bytes at each pointer; the name of the argument that they go to."""
+        chosen = pointers[np.broadcast_to(mask, pointers.shape).astype(bool)]
+        numbers = (chosen >> SHIFT).astype(np.int64) - 1
+        places = (chosen & PLACES).astype(np.int64) - MIDDLE
+        name = ""
+        for number in np.unique(numbers):
+            if not 0 <= number < len(self._names):
+                self.note("a pointer to nothing that it was given")
+                continue
+            name, mine = self._names[number], places[numbers == number]
+            if mine.min() < 0 or mine.max() + size > self._sizes[number]:
+                self.note(f"out of the bounds of {name}, at byte {mine.min()} to {mine.max()} of {self._sizes[number]}")
+            if (mine % size).any():
+                self.note(f"not aligned in {name}")
+        return name
+
+    def load(self, pointers: Any, mask: Any, other: Any, *_: object) -> Any:
+        kind = pointers.get_element_ty()
+        dtype = np.dtype(interpreter._get_np_dtype(kind))
+        name = self.looked(pointers.data, mask.data, dtype.itemsize)
+        assert self._launch is not None
+        worst = self.value(self._launch, name) if name else 0
+        if dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            worst = min(max(int(worst), limits.min), limits.max)
+        data = np.full(pointers.data.shape, worst, dtype)
+        if other is not None:
+            data = np.where(np.broadcast_to(mask.data, data.shape).astype(bool), data, other.data.astype(dtype))
+        return TensorHandle(data, kind)
+
+    def store(self, pointers: Any, value: Any, mask: Any, *_: object) -> None:
+        self.looked(pointers.data, mask.data, value.data.dtype.itemsize)
+
+
+def checked_int32(found: Addresses, operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Integer arithmetic of the interpreter's that says where 32 bits do not hold what comes out."""
+
+    def computed(_: object, left: Any, right: Any) -> Any:
+        with np.errstate(over="ignore"):
+            made = operation(left.data, right.data)
+        if made.dtype == np.int32:
+            wide = operation(left.data.astype(np.int64), right.data.astype(np.int64))
+            if (wide != made).any():
+                found.note(f"int32 wraps at {wide.flat[np.abs(wide).argmax()]}")
+        return TensorHandle(made, left.dtype.scalar)
+
+    return computed
+
+
+@contextmanager
+def looking(found: Addresses) -> Iterator[None]:
+    """Let the interpreter look at addresses instead of memory."""
+    methods = {
+        "create_masked_load": lambda _, *args: found.load(*args),
+        "create_masked_store": lambda _, *args: found.store(*args),
+        "create_dot": lambda _, __, ___, total, *____: TensorHandle(np.zeros_like(total.data), total.dtype.scalar),
+        "create_mul": checked_int32(found, np.multiply),
+        "create_add": checked_int32(found, np.add),
+        "create_sub": checked_int32(found, np.subtract),
+    }
+    with ExitStack() as stack:
+        for name, method in methods.items():
+            stack.enter_context(patch.object(InterpreterBuilder, name, method))
+        yield
+
+
+def distinct(launches: Iterable[Launch]) -> list[Launch]:
+    """Launches that differ in what addresses come from."""
+
+    def key(value: object) -> object:
+        return (tuple(value.shape), value.stride(), value.dtype) if isinstance(value, Tensor) else value
+
+    found = {repr((one.name, one.grid, [(k, key(v)) for k, v in one.arguments.items()])): one for one in launches}
+    return list(found.values())
+
+
+def look(launches: Iterable[Launch], value: Value) -> Addresses:
+    """Look at the addresses of all launches that differ."""
+    found = Addresses(value)
+    with looking(found), np.errstate(all="ignore"):
+        for launch in distinct(launches):
+            found.run(launch)
+    return found

@@ -1,0 +1,137 @@
+"""Where the launches of large pairs read and write: within what they are given, and by numbers that 32 bits hold."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specchat.bench.published import PUBLISHED, Shapes
+from specchat.engine.device.executor import DeviceExecutor
+from specchat.engine.device.graphs import current
+from specchat.engine.kernels.keep import keep
+from tests.device.conftest import ON_GPU
+from tests.gpu_net.addresses import look
+from tests.gpu_net.fake_torch import fake_torch
+from tests.gpu_net.runtime import Launch
+from tests.gpu_net.shapes import LAYERS, pair, prepared
+from tests.gpu_net.worst import worst
+
+pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is none")
+
+THERE = torch.device("cuda", 0)
+SEVENTY = replace(
+    PUBLISHED["llama-3.1-8b"].target, hidden=8192, intermediate=28672, layers=80, heads=64, context=131072
+)
+"""Llama-3.1-70B."""
+LARGE = {
+    "8B at 8,192 tokens": (PUBLISHED["llama-3.1-8b"], 8192),
+    "70B at 131,072 tokens": (Shapes("70b", "70B", "1B", SEVENTY, PUBLISHED["llama-3.1-8b"].draft), 131072),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_all_launches_of_a_large_pair_stay_in_bounds(name: str) -> None:
+    shapes, context = LARGE[name]
+    with fake_torch() as fake:
+        runner = prepared(pair(shapes.cut(LAYERS), context, THERE))
+        # The one kernel that sees the caches of all layers.
+        executor = runner.executor
+        assert isinstance(executor, DeviceExecutor)
+        target = executor._models["target"]
+        cache = torch.empty(shapes.target.layers, *target.all_keys.shape[1:], dtype=torch.bfloat16, device=THERE)
+        with current(THERE):
+            keep(cache, cache, executor._state, None)
+        assert not fake.runtime.problems
+    found = look(fake.launches, worst)
+    assert not found.faults
+    assert found.looked_at > 300
+
+
+# Planted faults
+
+
+@triton.jit
+def _copy(source: tl.tensor, to: tl.tensor, size: int, shift: int, BLOCK: tl.constexpr) -> None:
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(to + i, tl.load(source + i + shift, mask=i < size), mask=i < size)
+
+
+@triton.jit
+def _unmasked(source: tl.tensor, to: tl.tensor, size: int, BLOCK: tl.constexpr) -> None:
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(to + i, tl.load(source + i, mask=i < size))
+
+
+@triton.jit
+def _gathered(source: tl.tensor, to: tl.tensor, size: int) -> None:
+    tl.store(to, tl.load(source + tl.load(size)))
+
+
+@triton.jit
+def _in_pairs(source: tl.tensor, to: tl.tensor, shift: int) -> None:
+    pairs = (source + shift).to(tl.pointer_type(tl.int64))
+    tl.store(to, tl.load(pairs).to(tl.int32))
+
+
+@triton.jit
+def _from_a_number(to: tl.tensor, number: int) -> None:
+    tl.store(to, tl.load(tl.cast(number, tl.int64).to(tl.pointer_type(tl.int32))))
+
+
+@triton.jit
+def _row(source: tl.tensor, to: tl.tensor, row: int, stride: int) -> None:
+    tl.store(to, tl.load(source + row * stride))
+
+
+@triton.jit
+def _row_in_64_bits(source: tl.tensor, to: tl.tensor, row: int, stride: int) -> None:
+    tl.store(to, tl.load(source + tl.cast(row, tl.int64) * stride))
+
+
+def many(size: int) -> Tensor:
+    return torch.empty(size, dtype=torch.int32, device=THERE)
+
+
+PLANTED: dict[str, tuple[Callable[[], object], str]] = {
+    "an element too far": (lambda: _copy[(4,)](many(64), many(64), 64, 1, BLOCK=16), "out of the bounds of source"),
+    "an element before": (lambda: _copy[(4,)](many(64), many(64), 64, -1, BLOCK=16), "out of the bounds of source"),
+    "a result that is too short": (lambda: _copy[(4,)](many(64), many(63), 64, 0, BLOCK=16), "out of the bounds of to"),
+    "a mask that is missing": (lambda: _unmasked[(4,)](many(60), many(60), 60, BLOCK=16), "out of the bounds of to"),
+    "a place that is read": (lambda: _gathered[(1,)](many(9), many(1), many(1)), "out of the bounds of source"),
+    "half a pair": (lambda: _in_pairs[(1,)](many(64), many(1), 1), "not aligned in source"),
+    "a pointer from nowhere": (lambda: _from_a_number[(1,)](many(1), 4096), "a pointer to nothing"),
+    "32 bits": (lambda: _row[(1,)](many(1 << 33), many(1), 1 << 17, 1 << 15), "int32 wraps"),
+}
+SOUND: dict[str, Callable[[], object]] = {
+    "a mask": lambda: _copy[(4,)](many(60), many(60), 60, 0, BLOCK=16),
+    "a pair": lambda: _in_pairs[(1,)](many(64), many(1), 2),
+    "64 bits": lambda: _row_in_64_bits[(1,)](many(1 << 33), many(1), 1 << 17, 1 << 15),
+}
+
+
+def nine(launch: Launch, name: str) -> float:
+    del launch, name
+    return 9
+
+
+def launched(launch: Callable[[], object]) -> set[str]:
+    """The faults of what a function launches."""
+    with fake_torch() as fake:
+        launch()
+    assert len(fake.launches) == 1
+    return look(fake.launches, nine).faults
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_a_planted_fault_is_found(fault: str) -> None:
+    launch, words = PLANTED[fault]
+    assert any(words in one for one in launched(launch))
+
+
+@pytest.mark.parametrize("launch", SOUND.values(), ids=SOUND.keys())
+def test_a_sound_kernel_has_no_fault(launch: Callable[[], object]) -> None:
+    assert launched(launch) == set()
