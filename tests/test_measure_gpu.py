@@ -1,4 +1,4 @@
-"""The first hour on a GPU, without one: how it goes on, where it stops, and what its own checks compare."""
+"""The developer's hour on a GPU, without one: how it goes on, and what its own checks compare."""
 
 import json
 from dataclasses import replace
@@ -10,9 +10,9 @@ import torch
 from click.testing import CliRunner
 
 from measure.gpu import __main__ as command
-from measure.gpu import faults, kernels, sessions, steps
+from measure.gpu import faults, sessions, steps
 from measure.gpu.parts import PARTS
-from measure.gpu.record import LIMIT_S, Part, Record, run_all
+from measure.gpu.record import LIMIT_S, OtherCommit, Part, Record, run_all
 from measure.gpu.tables import write
 from specchat.bench.published import PUBLISHED
 from specchat.engine.model import gpu
@@ -30,15 +30,20 @@ BAD = script("bad", "print('before'); print('wrong: ' + chr(27) + '[31mrows diff
 LAST = script("last", "print('last')")
 
 
-def record(root: Path, *parts: Part) -> Record:
-    return Record(root, parts, VERSIONS)
+def record(root: Path, *parts: Part, commit: str = "c0ffee") -> Record:
+    return Record(root, parts, VERSIONS, commit)
 
 
-def test_it_stops_at_the_first_wrong_result_and_goes_on_there(tmp_path: Path) -> None:
+def test_all_parts_run_and_what_did_not_pass_runs_again(tmp_path: Path) -> None:
     said: list[str] = []
     first = record(tmp_path, GOOD, BAD, LAST)
-    assert run_all(first, said.append) is BAD
-    assert {name: outcome.state for name, outcome in first.outcomes.items()} == {"good": "passed", "bad": "failed"}
+    run_all(first, said.append)
+    assert {name: outcome.state for name, outcome in first.outcomes.items()} == {
+        "good": "passed",
+        "bad": "failed",
+        "last": "passed",
+    }
+    assert first.bad() == [BAD]
     trouble = first.trouble(BAD)
     for needed in (
         "-c",
@@ -52,8 +57,8 @@ def test_it_stops_at_the_first_wrong_result_and_goes_on_there(tmp_path: Path) ->
 
     mended = replace(BAD, command=LAST.command)
     again = record(tmp_path, GOOD, mended, LAST)
-    assert again.left() == [mended, LAST]
-    assert run_all(again, said.append) is None
+    assert again.left() == [mended]
+    run_all(again, said.append)
     assert (tmp_path / "good" / "ran").read_text() == "x", "what passed was run again"
     assert not record(tmp_path, GOOD, mended, LAST).left()
     assert {p["state"] for p in json.loads((tmp_path / "summary.json").read_text())["parts"].values()} == {"passed"}
@@ -71,20 +76,28 @@ def test_a_part_that_takes_too_long_is_ended_with_all_it_started_and_left_to_do(
     source += "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
     slow = script("slow", source)
     one = record(tmp_path, slow, LAST)
-    assert run_all(one, lambda _: None, limit_s=2.0) is slow
+    run_all(one, lambda _: None, limit_s=2.0)
     assert one.outcomes["slow"].state == "out of time"
     assert "begun" in one.trouble(slow)
-    assert one.left() == [slow, LAST]
+    assert one.left() == [slow]
     assert LIMIT_S <= 540
 
 
-def test_a_part_whose_program_is_missing_is_left_out(tmp_path: Path) -> None:
-    one = record(tmp_path, script("profile", "", needs="no-such-program"), LAST)
-    assert run_all(one, lambda _: None) is None
+def test_a_part_whose_program_is_missing_is_skipped_and_still_to_do(tmp_path: Path) -> None:
+    skipped = script("profile", "", needs="no-such-program")
+    one = record(tmp_path, skipped, LAST)
+    run_all(one, lambda _: None)
     assert one.outcomes["profile"].tail == "no-such-program is not on PATH"
-    assert not one.left()
+    assert (one.left(), one.bad()) == ([skipped], [])
     missing = Part("missing", "runs nothing", ("/no/such/program",))
     assert record(tmp_path, missing).run(missing).state == "failed"
+
+
+def test_results_of_another_commit_are_not_gone_on_with(tmp_path: Path) -> None:
+    record(tmp_path, GOOD).run(GOOD)
+    assert "- commit: c0ffee" in (tmp_path / "summary.md").read_text()
+    with pytest.raises(OtherCommit, match="c0ffee"):
+        record(tmp_path, GOOD, commit="decaf")
 
 
 def test_parts_get_their_folders_and_a_fresh_one_is_emptied(tmp_path: Path) -> None:
@@ -111,13 +124,13 @@ def test_the_summary_holds_parts_and_their_tables(tmp_path: Path) -> None:
 def test_the_parts_can_be_run() -> None:
     """No GPU has seen them: at least what they name is there."""
     assert len({part.name for part in PARTS}) == len(PARTS)
-    checks = {"kernels": kernels.CHECKS, "steps": steps.CHECKS, "sessions": sessions.CHECKS, "faults": faults.CHECKS}
+    checks = {"steps": steps.CHECKS, "sessions": sessions.CHECKS, "faults": faults.CHECKS}
     for part in PARTS:
         words = list(part.command)
         for path in (word for word in words if word.startswith("tests/")):
             assert (ROOT / path).exists(), path
         module = next((word.removeprefix("measure.gpu.") for word in words if word.startswith("measure.gpu.")), None)
-        if module not in (None, "machine"):
+        if module is not None:
             assert words[words.index(f"measure.gpu.{module}") + 1] in checks[module], part
 
 
@@ -155,10 +168,14 @@ def test_the_command_runs_lists_and_names_parts(tmp_path: Path, monkeypatch: pyt
         return done.exit_code, done.output
 
     code, output = run()
-    assert (code, "exit code 4" in output) == (1, True)
-    assert [line.split()[1] for line in run("--list")[1].splitlines()] == ["passed", "failed", "to"]
-    assert run("--part", "last") == (0, "last: passed\n")
+    assert (code, "exit code 4" in output, "Not passed: bad" in output) == (1, True, True)
+    assert [line.split()[1] for line in run("--list")[1].splitlines()] == ["passed", "failed", "passed"]
+    code, output = run("--part", "last")
+    assert (output.splitlines()[0], "exit code 4" in output) == ("last: passed", False)
     assert run("--part", "bad")[0] == 1
+    monkeypatch.setattr(command, "commit", lambda: "decaf")
+    code, output = run()
+    assert (code, "and this is decaf. Name a new folder." in output) == (3, True)
     code, output = run("--part", "none")
     assert code == 2
     assert "there is no part 'none'" in output
@@ -174,7 +191,6 @@ def tiny() -> steps.Setting:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
-@pytest.mark.slow
 class TestChecksUnderTheInterpreter:
     """Against what they are to find, wrong results among them."""
 
@@ -183,14 +199,6 @@ class TestChecksUnderTheInterpreter:
         from tests.kernels.interpreter import complete
 
         complete()
-
-    def test_a_product_and_an_attention(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        host = torch.device("cpu")
-        assert [row["rows"] for row in kernels.product(host, 64, 128)] == [1, 16, 64]
-        assert [row["rows"] for row in kernels.attend(host, 20, 2, 1, 16)] == [1, 16, 64]
-        monkeypatch.setattr(kernels, "PRODUCT", -1.0)
-        with pytest.raises(AssertionError, match="1 rows"):
-            kernels.product(host, 64, 128)
 
     def test_texts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(steps, "LENGTHS", (2,))
@@ -221,6 +229,16 @@ def test_fuzzed_replies_are_compared_with_plain_ones(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sessions, "finished", spoilt)
     with pytest.raises(AssertionError, match="another text than the plain one"):
         sessions.fuzz("cpu", rounds=4, tokens=24)
+
+
+def test_the_demo_is_asked_where_it_runs() -> None:
+    if isinstance(gpu.find_gpu(), gpu.Gpu):
+        pytest.skip("there is a GPU")
+    assert faults.where_the_demo_runs().startswith("cpu")
+
+
+def test_two_engines_write_the_same() -> None:
+    assert faults.second()[0]["engines"] == 2
 
 
 def test_faults_are_found(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The first hour on a GPU: what must be right before anything is timed, then the times. `python -m measure.gpu`."""
+"""The developer's hour on a GPU: tests, sanitizers, sizes to tune, faults. `python -m measure.gpu`."""

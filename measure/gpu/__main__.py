@@ -1,29 +1,32 @@
-"""The first hour on a GPU as one command, in parts of at most nine minutes.
+"""The developer's hour on a GPU as one command, in parts of at most nine minutes.
 
     python -m measure.gpu --out FOLDER [--list] [--part NAME]
 
-Runs the parts in order, each in a process of its own, and stops at the first that does not pass, with what is needed to
-mend it. Run again it goes on there. FOLDER gets `summary.md`, `summary.json`, and a folder a part with its output,
-tables and profiles.
+Begins with the checks of `specchat doctor --gpu`; then come the tests that a GPU alone runs, sanitizers, sizes to tune,
+and faults. Each part has a process of its own and runs whatever failed before. Run again it goes on with what did not
+pass; a folder holds the results of one commit. FOLDER gets `summary.md`, `summary.json`, and a folder a part with its
+output, tables and profiles.
 """
 
-import json
-import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import click
 
 from measure.gpu.parts import PARTS
-from measure.gpu.record import Part, Record, run_all
+from measure.gpu.record import OtherCommit, Outcome, Part, Record, run_all
 from specchat.cli.exit_codes import ExitCode
+from specchat.config.paths import demo_model
+from specchat.doctor.gpu_checks import ENVIRONMENT
+from specchat.doctor.gpu_report import Report, Told
+from specchat.doctor.gpu_report import run_all as run_checks
+from specchat.doctor.versions import commit
 
-MACHINE = (sys.executable, "-m", "measure.gpu.machine")
 
-
-class NoGpu(click.ClickException):
-    """There is none that can be used, with the reason."""
+class Unusable(click.ClickException):
+    """There is no GPU that can be used, or the folder is another commit's."""
 
     exit_code = ExitCode.UNUSABLE
 
@@ -32,15 +35,24 @@ def machine() -> dict[str, str]:
     """The versions and the GPU at hand.
 
     Raises:
-        NoGpu: there is none.
+        Unusable: there is none.
     """
-    # Not in this process: a CUDA context would stay there, beside those of the parts.
-    asked = subprocess.run(MACHINE, capture_output=True, text=True, check=False)
-    lines = asked.stdout.strip().splitlines()
-    found: dict[str, str] = json.loads(lines[-1]) if lines else {"none": asked.stderr.strip()[-300:]}
-    if "none" in found:
-        raise NoGpu(f"The parts need a CUDA GPU: {found['none']}.")
-    return found
+    with tempfile.TemporaryDirectory() as folder:
+        report = Report(Path(folder, "environment.zip"))
+        run_checks((ENVIRONMENT,), report, demo_model("target").parent, Told())
+    if report.gpu is None:
+        words = report.without or report.outcomes[ENVIRONMENT.name].words
+        raise Unusable(f"The parts need a CUDA GPU: {words}.")
+    about = report.summary()
+    packages: dict[str, str | None] = about["packages"]
+    return {"GPU": report.gpu, "system": about["system"], **{name: found or "none" for name, found in packages.items()}}
+
+
+def _record(out: Path, versions: dict[str, str]) -> Record:
+    try:
+        return Record(out, PARTS, versions, commit())
+    except OtherCommit as other:
+        raise Unusable(f"{out} holds results of {other}, and this is {commit()}. Name a new folder.") from None
 
 
 def _part(_: click.Context, __: click.Parameter, name: str | None) -> Part | None:
@@ -61,24 +73,25 @@ def _part(_: click.Context, __: click.Parameter, name: str | None) -> Part | Non
 def main(out: Path | None, listing: bool, part: Any) -> None:
     """Run what is left of the first hour on a GPU."""
     if listing:
-        kept = Record(out, PARTS, {}).outcomes if out is not None and out.exists() else {}
+        kept: dict[str, Outcome] = _record(out, {}).outcomes if out is not None and out.exists() else {}
         for each in PARTS:
             state = kept[each.name].state if each.name in kept else "to do"
             click.echo(f"{each.name:24} {state:12} {each.about}")
         return
     if out is None:
         raise click.UsageError("--out FOLDER is missing.")
-    record = Record(out, PARTS, machine())
+    record = _record(out, machine())
     if part is not None:
-        stopped = part if record.run(part).state not in ("passed", "skipped") else None
+        record.run(part)
         click.echo(f"{part.name}: {record.outcomes[part.name].state}")
     else:
-        stopped = run_all(record, click.echo)
-    if stopped is not None:
-        click.echo("\n" + record.trouble(stopped), err=True)
+        run_all(record, click.echo)
+    for wrong in record.bad() if part is None else [one for one in record.bad() if one == part]:
+        click.echo("\n" + record.trouble(wrong), err=True)
+    left = [one.name for one in record.left()]
+    click.echo(f"Not passed: {', '.join(left)}" if left else f"All parts have passed: {out / 'summary.md'}")
+    if record.bad():
         sys.exit(ExitCode.ERROR)
-    if not record.left():
-        click.echo(f"All parts have passed: {out / 'summary.md'}")
 
 
 if __name__ == "__main__":

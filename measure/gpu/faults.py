@@ -88,7 +88,6 @@ def no_compiler() -> list[dict[str, Any]]:
 
 def full() -> list[dict[str, Any]]:
     """Another program has all but a little of the GPU: the demo pair runs on the CPU and says why."""
-    target = demo_model("target")
     source = (
         "import torch; free, _ = torch.cuda.mem_get_info(); "
         f"ballast = torch.empty(free - {LEFT}, dtype=torch.uint8, device='cuda'); print('full', flush=True); input()"
@@ -97,18 +96,24 @@ def full() -> list[dict[str, Any]]:
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline().strip() == "full", "the GPU could not be filled"
-        asked = (
-            "from specchat.engine.api import ModelSource, PairSpec; from specchat.engine.loading import load; "
-            f"info = load(PairSpec('p', 'P', ModelSource(path={str(target)!r})), lambda _: None).info; "
-            "print(info.device, '|', info.note)"
-        )
-        done = python(asked)
+        told = where_the_demo_runs()
     finally:
         holder.kill()
         holder.wait()
+    assert told.startswith("cpu"), f"it did not go to the CPU: {told}"
+    return [{"on a full GPU": told}]
+
+
+def where_the_demo_runs() -> str:
+    """The device of the demo's target, loaded in a process of its own, and the note on it."""
+    source = (
+        "from specchat.engine.loading import load; from specchat.engine.pair import ModelSource, PairSpec; "
+        f"info = load(PairSpec('p', 'P', ModelSource(path={str(demo_model('target'))!r})), lambda _: None).info; "
+        "print(info.device, '|', info.note)"
+    )
+    done = python(source)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.startswith("cpu"), f"it did not go to the CPU: {done.stdout}"
-    return [{"on a full GPU": done.stdout.strip()}]
+    return done.stdout.strip()
 
 
 def second() -> list[dict[str, Any]]:

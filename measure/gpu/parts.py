@@ -33,11 +33,8 @@ def _shapes(name: str, about: str, fresh: str = "", *arguments: str) -> Part:
 
 
 PARTS = (
-    Part("nvidia-smi", "the GPU as its driver tells it", ("nvidia-smi", "-q")),
-    Part("versions", "programs, and what Triton builds with", (PYTHON, "-m", "measure.gpu.machine")),
+    Part("checks", "the checks that users run", (*SPECCHAT, "doctor", "--gpu", "--report", "{out}/specchat-gpu.zip")),
     Part("doctor", "what works on this machine", (*SPECCHAT, "doctor", "--engine")),
-    _ours("product", "one NF4 product against torch, with registers and spills", "kernels", "product"),
-    _ours("attention", "one attention against torch, with registers and spills", "kernels", "attention"),
     _shapes("shapes-cold", "two layers of Qwen3-8B, nothing compiled", "triton-cold", "--layers", "2"),
     _shapes("shapes-warm", "the same again, all compiled", "", "--layers", "2"),
     *(
@@ -45,8 +42,7 @@ PARTS = (
         for name in ("products", "attention", "verify")
     ),
     _tests("tests-kernels", "other tests of kernels, not interpreted", "-m", "not slow and not gpu", "tests/kernels"),
-    _sanitized("memcheck"),
-    _sanitized("racecheck"),
+    *(_sanitized(tool) for tool in ("memcheck", "racecheck", "initcheck", "synccheck")),
     _tests("tests-device", "tests of the device's step, not interpreted", "-m", "not slow and not gpu", "tests/device"),
     *(
         _tests(f"tests-replies-{dtype}", f"every draft writes the plain text in {dtype}", "tests/device/test_gpu.py",

@@ -1,28 +1,26 @@
 """Runs parts one after the other, each in a process of its own, and keeps in a folder how far that is.
 
-A part that passed is not run again; the first that does not pass ends the run, with what is needed to mend it.
+A part that passed is not run again. All others are, whatever failed before them.
 """
 
 import json
 import os
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from time import perf_counter
 from typing import Literal
 
-from specchat.clean import clean
+from specchat.doctor import child
 
 LIMIT_S = 540.0
 """Nine minutes: machines are lent for ten at a time."""
 TAIL = 40
 """Lines of a part's output that are shown and kept where it fails."""
 State = Literal["passed", "failed", "out of time", "skipped"]
+BAD: tuple[State, ...] = ("failed", "out of time")
 
 
 @dataclass(frozen=True)
@@ -51,25 +49,39 @@ class Outcome:
     tail: str = ""
 
 
+class OtherCommit(Exception):
+    """The folder holds results of another commit, which is named."""
+
+
 class Record:
     """What was run in `root`, and how it ended."""
 
-    def __init__(self, root: Path, parts: Sequence[Part], versions: Mapping[str, str]) -> None:
-        """`versions` of this run: programs and hardware by name, told wherever something is wrong."""
-        self.root, self.parts, self.versions = root, parts, versions
+    def __init__(self, root: Path, parts: Sequence[Part], versions: Mapping[str, str], commit: str) -> None:
+        """`versions` of this run: programs and hardware by name, told wherever something is wrong.
+
+        Raises:
+            OtherCommit: the results in `root` are of another `commit`.
+        """
+        self.root, self.parts, self.versions, self.commit = root, parts, versions, commit
         root.mkdir(parents=True, exist_ok=True)
         self._file = root / "summary.json"
         self.outcomes: dict[str, Outcome] = {}
         if self._file.exists():
-            kept = json.loads(self._file.read_text(encoding="utf-8"))["parts"]
-            self.outcomes = {name: Outcome(**outcome) for name, outcome in kept.items()}
+            kept = json.loads(self._file.read_text(encoding="utf-8"))
+            if kept.get("commit") != commit:
+                raise OtherCommit(kept.get("commit") or "an unknown one")
+            self.outcomes = {name: Outcome(**outcome) for name, outcome in kept["parts"].items()}
 
     def left(self) -> list[Part]:
         """Parts that are still to pass, in order."""
-        done = ("passed", "skipped")
-        return [
-            part for part in self.parts if part.name not in self.outcomes or self.outcomes[part.name].state not in done
-        ]
+        return [part for part in self.parts if self._state(part) != "passed"]
+
+    def bad(self) -> list[Part]:
+        """Parts that ran and did not pass, in order."""
+        return [part for part in self.parts if self._state(part) in BAD]
+
+    def _state(self, part: Part) -> State | None:
+        return self.outcomes[part.name].state if part.name in self.outcomes else None
 
     def run(self, part: Part, limit_s: float = LIMIT_S) -> Outcome:
         """Run one part, whatever became of it before, and keep how it ended."""
@@ -100,6 +112,7 @@ class Record:
 
     def _write(self) -> None:
         kept = {
+            "commit": self.commit,
             "versions": dict(self.versions),
             "parts": {p.name: asdict(self.outcomes[p.name]) for p in self.parts if p.name in self.outcomes},
         }
@@ -110,7 +123,8 @@ class Record:
 
     def table(self) -> str:
         """Versions and parts in Markdown, with the tables that parts left in their folders."""
-        lines = ["# The first hour on a GPU", "", *(f"- {n}: {v}" for n, v in self.versions.items()), ""]
+        about = {"commit": self.commit, **self.versions}
+        lines = ["# The developer's hour on a GPU", "", *(f"- {name}: {value}" for name, value in about.items()), ""]
         lines += ["| part | | s | |", "|---|---|---|---|"]
         for part in self.parts:
             outcome = self.outcomes.get(part.name)
@@ -122,15 +136,12 @@ class Record:
         return "\n".join(lines) + "\n"
 
 
-def run_all(record: Record, say: Callable[[str], None], limit_s: float = LIMIT_S) -> Part | None:
-    """Run what is left until something does not pass; gives that part, None where all passed."""
+def run_all(record: Record, say: Callable[[str], None], limit_s: float = LIMIT_S) -> None:
+    """Run what is left, whatever does not pass."""
     for part in record.left():
         say(f"{part.name}: {part.about}")
         outcome = record.run(part, limit_s)
         say(f"  {outcome.state}, {outcome.seconds:.0f} s" + (f": {outcome.tail}" if outcome.state == "skipped" else ""))
-        if outcome.state not in ("passed", "skipped"):
-            return part
-    return None
 
 
 def _filled(word: str, places: Mapping[str, str]) -> str:
@@ -140,24 +151,11 @@ def _filled(word: str, places: Mapping[str, str]) -> str:
 
 
 def _ran(command: list[str], environment: Mapping[str, str], log: Path, limit_s: float) -> Outcome:
-    started = perf_counter()
     told = shlex.join(command)
-    with log.open("wb") as output:
-        try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment,
-                start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            return Outcome("failed", told, tail=str(error))
-        try:
-            code: int | None = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    lines = clean(log.read_text(encoding="utf-8", errors="replace")).rstrip().splitlines()
-    state: State = "out of time" if code is None else "failed" if code else "passed"
-    return Outcome(state, told, perf_counter() - started, code, "\n".join(lines[-TAIL:]) if state != "passed" else "")
+    try:
+        ended = child.run(command, environment, log, limit_s)
+    except OSError as error:
+        return Outcome("failed", told, tail=str(error))
+    state: State = "out of time" if ended.code is None else "failed" if ended.code else "passed"
+    tail = "\n".join(ended.output.splitlines()[-TAIL:])
+    return Outcome(state, told, ended.seconds, ended.code, tail if state != "passed" else "")
