@@ -10,8 +10,6 @@ import pytest
 
 from specchat.engine.api import Cancel, Change, Changed, Event, Finished, Generate, Started, Step
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.decoding.meter import Meter
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.drafters import trials
 from specchat.engine.drafters.auto import AutoDrafter
@@ -365,18 +363,6 @@ def test_pieces_sources_and_figures_agree(session: Session) -> None:
     assert last.stats.mean_acceptance_length == 1 + sum(s.accepted for s in steps) / len(steps)
     assert last.stats.draft_acceptance_rate == sum(s.accepted for s in steps) / sum(s.drafted for s in steps)
     assert last.stats.tested_acceptance_rate == sum(s.accepted for s in steps) / sum(s.tested for s in steps)
-
-
-def test_speed_is_that_of_the_clock_though_steps_overlap() -> None:
-    """The second step ran, for 2 ms, while the host was busy with the first."""
-    meter = Meter(prompt_tokens=5, reused_tokens=0)
-    one = Stepped((1,), (), (), 0, (), 1.0, 1.0)
-    others = []
-    for elapsed in (5.0, 5.5, 9.0, 12.0):
-        others.append(meter.other_ms(one, elapsed))
-        meter.tally.add(Step(1, (), 0, 0, 0, 1, 1.0, 1.0, others[-1], 6, "plain"))
-    assert others == [3.0, 0.0, 0.0, 1.0]
-    assert meter.stats().tokens_per_second == 1e3 * 4 / 12.0
 
 
 def shown(events: list[Event]) -> str:
