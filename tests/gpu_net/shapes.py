@@ -76,8 +76,9 @@ def prepared(runner: Runner) -> Runner:
     executor = runner.executor
     assert isinstance(executor, DeviceExecutor)
     verifier = executor._verifier
-    verifier._on_host[2] = 1
-    verifier._on_host[verifier._state.result.numel()] = VERIFY_ROWS - 1
+    for told in verifier._on_host:
+        told[2] = 1
+        told[verifier._state.result.numel()] = VERIFY_ROWS - 1
     assert isinstance(runner.target.model, DeviceModel)
     prepare(executor, cast("CachedModel[DeviceModel]", runner.target), runner.drafters, lambda _: None)
     return runner
