@@ -17,7 +17,8 @@ THREE_BLOCKS = 2 * BLOCK + 90
 
 
 def filtered() -> None:
-    test_verify.test_filters_keep_what_the_sampler_keeps(TOP_P, THREE_BLOCKS, 3.0, 0.0)
+    for sampling in (TOP_P, replace(TOP_P, top_k=40)):
+        test_verify.test_filters_keep_what_the_sampler_keeps(sampling, THREE_BLOCKS, 3.0, 0.0)
     test_verify.test_filters_keep_what_the_sampler_keeps(TOP_K, 300, 3.0, 1.0)
 
 

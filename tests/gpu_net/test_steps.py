@@ -1,7 +1,6 @@
 """Whole replies on the device under the sanitiser and poison: nothing is found, and the tokens are those without."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from tests.device.conftest import DEVICE, SHAPE, decoder
+from tests.device.test_draft_vocabulary import few_on_device
 from tests.engine.published_heads import HIDDEN, eagle3
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.poison import poisoned
@@ -31,16 +31,17 @@ FILTERED = Sampling(
 Drafting = list[tuple[str, int]]
 """Strategies and draft lengths, one a step."""
 
-REPLIES: dict[str, tuple[Drafting, Sampling, Acceptance]] = {
+REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
     "greedy": (
+        "plain_pair",
         [("lookup", 3), ("draft", 3), ("draft-tree", 4), ("plain", 0), ("lookahead", 4), ("draft", 1)],
         GREEDY,
         "coupled",
     ),
-    "sampled": ([("draft-tree", 3), ("draft", 3), ("eagle3", 2), ("swift", 2)], SAMPLED, "coupled"),
-    "filters and penalties": ([("draft", 2), ("draft-tree", 3)], FILTERED, "coupled"),
-    "by ratio": ([("draft", 2), ("draft-tree", 3)], SAMPLED, "ratio"),
-    "by blocks": ([("draft", 3), ("draft", 2)], FILTERED, "block"),
+    "sampled": ("plain_pair", [("draft-tree", 3), ("draft", 3), ("eagle3", 2), ("swift", 2)], SAMPLED, "coupled"),
+    "filters and penalties": ("small_pair", [("draft", 2), ("draft-tree", 3)], FILTERED, "coupled"),
+    "by ratio": ("small_pair", [("draft", 2), ("draft-tree", 3)], SAMPLED, "ratio"),
+    "by blocks": ("small_pair", [("draft", 3), ("draft", 2)], FILTERED, "block"),
 }
 """Every kind of verify pass, after chains and trees of models, of heads and of copies, and with sub-layers left out."""
 
@@ -54,13 +55,23 @@ def _never_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+def plain_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """A random target with a draft that often agrees, both on the device, and a head."""
-    root: Path = tmp_path_factory.mktemp("net")
+    root = tmp_path_factory.mktemp("plain")
     target = checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": 4})
     draft = decoder(perturbed(root / "draft", target, 0.05))
     found = Found({"eagle3": HeadFiles.open(eagle3(root / "eagle3", few=None))})
     return device_runner(decoder(target), draft, VOCAB, DEVICE, found=found)
+
+
+@pytest.fixture(scope="module")
+def small_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """As large pairs are run: bfloat16, quantised, and a draft with half of the tokens."""
+    root = tmp_path_factory.mktemp("small")
+    folder = checkpoint(root / "target", **SHAPE | {"num_hidden_layers": 1})
+    target = decoder(folder, torch.bfloat16, "nf4")
+    draft = few_on_device(perturbed(root / "draft", folder, 0.05), torch.bfloat16, "int8", "int8")
+    return device_runner(target, draft, VOCAB, DEVICE)
 
 
 def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Acceptance) -> list[Stepped]:
@@ -77,8 +88,9 @@ def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Ac
 
 
 @pytest.mark.parametrize("name", REPLIES)
-def test_a_reply_depends_on_no_order_and_on_no_stale_value(runner: Runner, name: str) -> None:
-    drafting, sampling, acceptance = REPLIES[name]
+def test_a_reply_depends_on_no_order_and_on_no_stale_value(request: pytest.FixtureRequest, name: str) -> None:
+    pair, drafting, sampling, acceptance = REPLIES[name]
+    runner = request.getfixturevalue(pair)
     expected = write(runner, drafting, sampling, acceptance)
     with sanitised() as found, poisoned() as counts:
         made = write(runner, drafting, sampling, acceptance)
