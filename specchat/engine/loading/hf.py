@@ -15,6 +15,7 @@ from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import Proof, prove
 from specchat.engine.hub import locate
 from specchat.engine.loading.drafting import dictionary_of, noted, words_of
+from specchat.engine.model.accelerator import find_accelerator, kind
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import Gpu, find_gpu
@@ -30,6 +31,9 @@ from specchat.engine.translation.model import translated
 
 SPARE = 1 << 30
 """Bytes that are left for caches and for what a pass takes."""
+
+UNKNOWN = 1 << 50
+"""Bytes that are free where nobody tells."""
 
 Progress = Callable[[Loading], None]
 
@@ -48,12 +52,12 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         dictionary = dictionary_of(pair, tokenizer, small.tokenizer())
     for source, found in ((pair.target, files), (pair.draft, small)):
         if source is not None and isinstance(found, HfFiles):
-            found.check("cpu" if source.device == "cpu" or not torch.cuda.is_available() else "cuda", source.quant)
+            found.check("cpu" if source.device == "cpu" else kind() or "cpu", source.quant)
     make_room()
     place, note = _placed(pair, files, small)
     context = files.context(pair.context)
     progress(Loading(f"reading {pair.target.short}", 0.1))
-    target = HfModel(files.read(place, pair.target.quant), context, pair.target.label)
+    target = HfModel(files.read(_device(place), pair.target.quant), context, pair.target.label)
     draft = None
     if pair.draft is not None and small is not None:
         progress(Loading(f"reading {pair.draft.short}", 0.5))
@@ -105,8 +109,8 @@ def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place
     if isinstance(small, Checkpoint) and (place == "cpu" or source.device == "cpu"):
         return host_model(small, context, small.kept(source.quant), drafting=True)
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
-    device = place if source.device == "auto" else source.device
-    draft = HfModel(files.read(device, source.quant), files.context(context), source.label)
+    chosen: Place = place if source.device == "auto" else source.device
+    draft = HfModel(files.read(_device(chosen), source.quant), files.context(context), source.label)
     if unfit := prove(draft).unfit:
         raise ModelError(f"{source.label} cannot draft: {unfit}. Leave the draft out, or take another.")
     return draft
@@ -151,13 +155,23 @@ def _placed(pair: PairSpec, files: HfFiles, small: HfFiles | Checkpoint | None) 
 
 
 def _gpu() -> Gpu | str:
-    """The GPU, or why there is none; what Triton needs is not needed."""
-    return find_gpu(triton=True, start=lambda: None, wanting=lambda: "")
+    """The GPU, or why there is none; neither Triton nor a card that it compiles for is needed."""
+    found = find_gpu(triton=True, start=lambda: None, wanting=lambda: "")
+    if isinstance(found, Gpu):
+        return found
+    other = find_accelerator()
+    # What torch does not tell is not held against it.
+    return found if isinstance(other, str) else Gpu(other.name, UNKNOWN if other.free is None else other.free)
+
+
+def _device(place: Place) -> str:
+    """The device that torch knows."""
+    return "cpu" if place == "cpu" else kind() or "cuda"
 
 
 def _device_name(place: Place) -> str:
     if place == "cuda":
-        return torch.cuda.get_device_name()
+        return torch.cuda.get_device_name() if kind() == "cuda" else _device(place)
     threads = torch.get_num_threads()
     return f"cpu, {threads} thread{'s' * (threads != 1)}"
 
