@@ -115,6 +115,7 @@ def specchat(
     with suppress(ConfigError):  # told by whoever needs the folders
         os.environ.setdefault("NUMBA_CACHE_DIR", str(user_paths().compiled))
         os.environ.setdefault("SPECCHAT_LEARNT_FILE", str(user_paths().learnt))
+        os.environ.setdefault("SPECCHAT_GPU_FILE", str(user_paths().gpu))
     if ctx.invoked_subcommand is not None:
         return
     if plain:

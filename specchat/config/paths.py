@@ -60,6 +60,11 @@ class Paths:
         return self.cache / "learnt.json"
 
     @property
+    def gpu(self) -> Path:
+        """How the checks of the GPU ended."""
+        return self.data / "gpu.json"
+
+    @property
     def chats(self) -> Path:
         return self.data / "chats.db"
 

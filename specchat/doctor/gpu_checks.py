@@ -28,7 +28,7 @@ CHECKS = (
     _check(
         "compile", "all kernels of the demo pair: registers, stack, spills", "compiling:compile_demo", "triton", 480
     ),
-    _check("quick", "what goes before a first load", "quick:quick", "kernels", 240),
+    _check("quick", "what goes before a first load", "quick:anew", "kernels", 240),
     _check("kernels", "every kernel against its reference", "kernels:all_kernels", "kernels", 240),
     _check("rows", "a row alone has the bits that it has in company", "rows:alone", "kernels", 240),
     _check("trees", "a tree's nodes have the bits of chains", "rows:trees", "kernels", 240),

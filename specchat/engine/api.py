@@ -16,11 +16,13 @@ FinishReason = Literal["stop", "length", "context", "cancelled"]
 class Load:
     """Load a pair in the place of the one before, which is kept where files are missing or do not fit together.
 
-    `failed` says how the GPU failed while a worker before loaded the pair: this one is to load it on the CPU.
+    `failed` says how the GPU failed while a worker before loaded the pair: this one is to load it on the CPU, or as it
+    finds right where that is `remembered`.
     """
 
     pair: PairSpec
     failed: str = ""
+    remembered: bool = False
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ class EngineClient:
             event = Failed(self._replies[0] if self._replies else None, "died", self._obituary(process))
             self._forget()
         elif isinstance(event, LoadAgain):
-            event = self._loading_again(event.failed)
+            event = self._loading_again(event)
         elif isinstance(event, Failed) and event.kind == "died":  # it says why it ends
             self._forget()
         elif isinstance(event, Loaded) or (isinstance(event, Failed) and event.id is None):
@@ -189,18 +189,18 @@ class EngineClient:
             self._replies.remove(event.id)
         return event
 
-    def _loading_again(self, failed: str) -> Event:
-        """Let a fresh worker load on the CPU what this one lost its GPU over, and do all that was asked since."""
+    def _loading_again(self, lost: LoadAgain) -> Event:
+        """Let a fresh worker load otherwise what this one lost its GPU over, and do all that was asked since."""
         first, *others = self._unloaded
         assert isinstance(first, Load)
         self._process = None
         self.start()
         if self._process is None:
             return self._own.get_nowait()
-        self._unloaded[0] = again = replace(first, failed=failed)
+        self._unloaded[0] = again = replace(first, failed=lost.failed, remembered=lost.remembered)
         for request in (again, *others):
             self._process.send(request)
-        return Loading("the GPU failed; going to the CPU", 0.1)
+        return Loading(f"the GPU failed; {'trying another way' if lost.remembered else 'going to the CPU'}", 0.1)
 
     def _obituary(self, process: _Process) -> str:
         code = process.popen.returncode

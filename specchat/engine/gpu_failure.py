@@ -19,9 +19,13 @@ EXIT_CODE = 70
 
 @dataclass(frozen=True)
 class LoadAgain:
-    """From a worker that lost its GPU while it loaded and ends now, to the client: let a fresh one load on the CPU."""
+    """From a worker that lost its GPU while it loaded and ends now, to the client: let a fresh one load.
+
+    `remembered`: the fresh one knows and takes the next best way; otherwise it is to load on the CPU.
+    """
 
     failed: str
+    remembered: bool = False
 
 
 class GpuLost(EngineError):
@@ -38,6 +42,12 @@ def without_gpu(pair: PairSpec) -> PairSpec:
     """`pair` with all its models on the CPU."""
     draft = pair.draft and replace(pair.draft, device="cpu")
     return replace(pair, target=replace(pair.target, device="cpu"), draft=draft)
+
+
+REPORT = 'Run "specchat doctor --gpu" and send the file that it writes.'
+"""What to do after a fault."""
+AGAIN = f"Started again, the engine runs the pair another way. {REPORT}"
+"""What follows a failure that is remembered."""
 
 
 def is_one(error: Exception) -> bool:

@@ -4,7 +4,7 @@ Cancel and Change reach the running reply between steps; everything else waits i
 is answered after it. What is to be remembered of saved chats is taken in while nothing else is asked for. When the app
 goes away, or says Shutdown, the process ends at once, in the middle of a step if need be: nothing it holds needs
 saving. After an error of the GPU it says so and ends, for a process has no use of a GPU any more that failed it once;
-the next process has. Where that happens while a pair is loaded that may run on the CPU, the client lets the next
+the next process has. Where that happens while a pair is loaded that may run elsewhere, the client lets the next
 process load it there.
 """
 
@@ -46,6 +46,7 @@ from specchat.engine.api import (
 from specchat.engine.control import Control
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError, ErrorKind
+from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.remembering import Remembering
 
@@ -183,7 +184,7 @@ class Worker:
                 case Count():
                     self._emit(self._loaded().count(request))
         except gpu_failure.GpuLost as error:
-            self._emit(gpu_failure.LoadAgain(error.failed))
+            self._emit(gpu_failure.LoadAgain(error.failed, GpuRecord.failed(error.failed)))
             os._exit(gpu_failure.EXIT_CODE)
         except EngineError as error:
             self._emit(Failed(reply, error.kind, error.message))
@@ -193,7 +194,10 @@ class Worker:
             if gpu_failure.is_one(error):
                 # A count belongs to no reply, and nobody who asked for one looks out for a death.
                 written = request.id if isinstance(request, Generate) else None
-                self._emit(Failed(written, "died", gpu_failure.told(error, request, self._log)))
+                words = gpu_failure.told(error, request, self._log)
+                if GpuRecord.failed(gpu_failure.first_line(error)):
+                    words = f"{words} {gpu_failure.AGAIN}"
+                self._emit(Failed(written, "died", words))
                 os._exit(gpu_failure.EXIT_CODE)
             self._emit(Failed(reply, *self._explained(error, request)))
 
@@ -201,7 +205,7 @@ class Worker:
         """Load a pair unless it is loaded; the one before is kept where files are missing or do not fit together."""
         pair = request.pair
         if self._session is None or pair != self._pair:
-            wanted = gpu_failure.without_gpu(pair) if request.failed else pair
+            wanted = gpu_failure.without_gpu(pair) if request.failed and not request.remembered else pair
             session = self._find_loader()(wanted, self._emit, self._make_room)
             if request.failed:
                 session.info = replace(session.info, note=f"the GPU failed: {request.failed}")

@@ -13,6 +13,7 @@ from specchat.engine.control import Control
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.errors import ContextError, ModelError
 from specchat.engine.gpu_failure import GpuLost
+from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.options import Message
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.remembering import Remembering
@@ -119,9 +120,10 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
     if pair.id == "gpu":
         raise RuntimeError("Triton Error [CUDA]: an illegal instruction was encountered")
-    if pair.id == "gpu or cpu" and pair.target.device != "cpu":
+    GpuRecord.use(card := GpuRecord.of("a card"))
+    if pair.id == "gpu or cpu" and pair.target.device != "cpu" and not card.wrong("kernels"):
         raise GpuLost(pair, "CUDA error: an illegal memory access was encountered")
     if pair.name == "slow":
         print("loading")
         time.sleep(3600)
-    return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}"))
+    return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", device=pair.target.device))

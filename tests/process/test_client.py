@@ -25,6 +25,8 @@ from specchat.engine.api import (
     Step,
 )
 from specchat.engine.client import EngineClient
+from specchat.engine.gpu_failure import AGAIN
+from specchat.engine.gpu_record import VARIABLE, GpuRecord
 from specchat.engine.options import Message, Speculation
 from specchat.engine.pair import PairSpec
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
@@ -223,6 +225,29 @@ def test_a_pair_that_loses_the_gpu_is_loaded_on_the_cpu_by_a_fresh_engine(loaded
     *_, last = until(loaded, lambda event: isinstance(event, Loaded))
     assert isinstance(last, Loaded)
     assert last.info.note == ""
+
+
+def test_a_gpu_that_is_known_to_fail_is_left_to_the_loader_of_a_fresh_engine(
+    tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At load, and after a reply lost it."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "data" / "gpu.json"))
+    engine = EngineClient(log, SCRIPTED)
+    engine.start()
+    try:
+        engine.send(Load(replace(PAIR, id="gpu or cpu")))
+        events = until(engine, lambda event: isinstance(event, Loaded))
+        assert Loading("the GPU failed; trying another way", 0.1) in events
+        assert isinstance(events[-1], Loaded)
+        assert events[-1].info.device == "auto", "the loader was to choose"
+        (tmp_path / "data" / "gpu.json").unlink()
+        engine.send(ask("gpu later", 3))
+        *_, failed = engine.events(PATIENCE_S)
+        assert isinstance(failed, Failed)
+        assert failed.message.endswith(f"see {log}. {AGAIN}")
+        assert GpuRecord.of("a card").wrong("kernels") == "CUDA error: an illegal memory access was encountered"
+    finally:
+        engine.close()
 
 
 def test_another_pair_asked_for_meanwhile_is_loaded_as_asked(loaded: EngineClient) -> None:

@@ -32,8 +32,6 @@ APART: Mapping[Quant | None, tuple[float, float]] = {None: (0.03, 0.3), "nf4": (
 
 Weights are rounded to bfloat16 before they are quantised on a GPU: some get another of the 16 values.
 """
-GRAPHS_MIB = 512
-"""What capturing may take of a GPU beside the pair."""
 
 
 def decoder(folder: Path, quant: Quant | None, device: torch.device, context: int = CONTEXT) -> DeviceDecoder:
@@ -193,19 +191,17 @@ def memory(notes: Notes) -> None:
     """Bytes in use before a load, after it, after all captures, and after unloading."""
     device = place.gpu()
 
-    def used(when: str) -> int:
+    def used(when: str) -> None:
         torch.cuda.synchronize()
         free, total = torch.cuda.mem_get_info()
         notes.row(when=when, used=total - free, torch=torch.cuda.memory_allocated(), kept=torch.cuda.memory_reserved())
-        return total - free
 
     torch.zeros(1, device=device)
     used("before")
     pair = runner(notes.demo, "nf4", captured=True)
-    loaded = used("loaded")
-    pair.prepare(lambda part: print(part))
-    captured = used("captured")
-    notes.expect(captured - loaded <= GRAPHS_MIB << 20, f"capturing takes {(captured - loaded) >> 20} MiB")
+    used("loaded")
+    pair.prepare(print)
+    used("captured")
     write(pair, "draft", 5, Sampling())
     used("after a reply")
     del pair

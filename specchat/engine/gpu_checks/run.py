@@ -8,10 +8,12 @@ from pathlib import Path
 
 from specchat.engine.gpu_checks.codes import UNAVAILABLE, WRONG
 from specchat.engine.gpu_checks.notes import Check, Notes, Unavailable
+from specchat.engine.gpu_failure import first_line, is_one
+from specchat.engine.gpu_record import GpuRecord
 
 
 def main(named: str, out: str, demo: str) -> int:
-    """Run the check "module:function" and return this process's exit code.
+    """Run the check "module:function" and return this process's exit code. Loads will know what is wrong with a GPU.
 
     The folder `out` gets figures and what is wrong as they come; `demo` has the embedded models. Where the check cannot
     run here, the last line of the output says why.
@@ -24,13 +26,24 @@ def main(named: str, out: str, demo: str) -> int:
     module, _, function = named.partition(":")
     check: Check = getattr(import_module(module), function)
     notes = Notes(Path(out), Path(demo))
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_grad_enabled(False)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_grad_enabled(False)
+        if torch.cuda.is_available():
+            from specchat.engine.gpu_checks.card import record
+
+            GpuRecord.use(record())
     try:
         check(notes)
     except Unavailable as reason:
         print(reason)
         return UNAVAILABLE
+    except Exception as error:
+        if is_one(error):
+            GpuRecord.failed(first_line(error))
+        raise
     for words in notes.wrong:
         print(f"wrong: {words}")
-    return WRONG if notes.wrong else 0
+    if notes.wrong:
+        GpuRecord.failed(notes.wrong[0])
+        return WRONG
+    return 0

@@ -169,7 +169,7 @@ class HfFiles:
         Raises:
             ModelError: weights are missing or damaged.
         """
-        options: dict[str, Any] = {"dtype": "auto" if device.startswith("cuda") or self.quantised else torch.float32}
+        options: dict[str, Any] = {"dtype": "auto" if device != "cpu" or self.quantised else torch.float32}
         if quant in QUANT_BITS:
             options["quantization_config"] = _bitsandbytes(quant)
         placed = self.quantised or quant in QUANT_BITS

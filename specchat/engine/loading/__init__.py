@@ -7,6 +7,9 @@ from importlib import import_module
 from specchat.engine.api import Loading
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
+from specchat.engine.gpu_record import GpuRecord
+from specchat.engine.loading.next_best import instead
+from specchat.engine.loading.unfit import KernelsUnfit
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
 
@@ -14,7 +17,8 @@ from specchat.engine.session import Session
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] = lambda: None) -> Session:
     """Load a pair and measure it.
 
-    What our own decoder does not run goes to transformers, which the pair's info tells.
+    What our own decoder does not run goes to transformers, which the pair's info tells; so does what its kernels cannot
+    run on a GPU that is there, and to the CPU where transformers cannot either.
     `make_room` is called once all files are there and fit together, before they are read into memory.
 
     Raises:
@@ -22,12 +26,15 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     """
     if pair.backend not in BACKENDS:
         raise ModelError(f'{pair.id}: there is no backend "{pair.backend}" ({", ".join(BACKENDS)}).')
+    GpuRecord.use(None)
     try:
         return _loaded(pair.backend, pair, progress, make_room)
     except ForeignModel as foreign:
         if pair.backend != DEFAULT_BACKEND:
             raise
         note = f"transformers runs this pair: {foreign.reason}"
+    except KernelsUnfit as unfit:
+        return instead(pair, unfit, lambda other: _loaded(other.backend, other, progress, make_room))
     session = _loaded(HF_BACKEND, pair, progress, make_room)
     session.info = replace(session.info, note="; ".join(part for part in (note, session.info.note) if part))
     return session

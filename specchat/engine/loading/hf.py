@@ -15,6 +15,7 @@ from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import Proof, prove
 from specchat.engine.hub import locate
 from specchat.engine.loading.drafting import dictionary_of, noted, words_of
+from specchat.engine.model.accelerator import find_accelerator, kind
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
@@ -30,6 +31,9 @@ from specchat.engine.translation.model import translated
 
 SPARE = 1 << 30
 """Bytes that are left for caches and for what a pass takes."""
+
+UNKNOWN = 1 << 50
+"""Bytes that are free where nobody tells."""
 
 Progress = Callable[[Loading], None]
 
@@ -48,7 +52,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         dictionary = dictionary_of(pair, tokenizer, small.tokenizer())
     for source, found in ((pair.target, files), (pair.draft, small)):
         if source is not None and isinstance(found, HfFiles):
-            found.check("cpu" if source.device == "cpu" or not torch.cuda.is_available() else "cuda", source.quant)
+            found.check("cpu" if source.device == "cpu" else kind() or "cpu", source.quant)
     make_room()
     place, note = _placed(pair, files, small)
     context = files.context(pair.context)
@@ -151,18 +155,26 @@ def _placed(pair: PairSpec, files: HfFiles, small: HfFiles | Checkpoint | None) 
 
 
 def _gpu() -> Gpu | str:
-    """The GPU, or why there is none; what Triton needs is not needed."""
-    return find_gpu(triton=True, start=lambda: None, wanting=lambda: "")
+    """The GPU, or why there is none; neither Triton nor a card that it compiles for is needed."""
+    found = find_gpu(triton=True, start=lambda: None, wanting=lambda: "")
+    if isinstance(found, Gpu):
+        return found
+    other = find_accelerator()
+    # What torch does not tell is not held against it.
+    return found if isinstance(other, str) else Gpu(other.name, UNKNOWN if other.free is None else other.free)
 
 
 def _device(place: Place) -> str:
     """The device that torch knows."""
-    return str(CHOSEN.device) if place == "cuda" else "cpu"
+    if place == "cpu":
+        return place
+    other = kind() or "cuda"
+    return str(CHOSEN.device) if other == "cuda" else other
 
 
 def _device_name(place: Place) -> str:
     if place == "cuda":
-        return torch.cuda.get_device_name(CHOSEN.device)
+        return torch.cuda.get_device_name(CHOSEN.device) if kind() == "cuda" else _device(place)
     threads = torch.get_num_threads()
     return f"cpu, {threads} thread{'s' * (threads != 1)}"
 

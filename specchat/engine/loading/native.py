@@ -7,16 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
+import torch
+
 from specchat.engine.api import Loading
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError
+from specchat.engine.gpu_checks import card
 from specchat.engine.gpu_failure import GpuLost, first_line, is_one
+from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.hub import locate
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import dictionary_of, noted, on_the_host, unrestricted, words_of
-from specchat.engine.model import draft_vocabulary
+from specchat.engine.loading.unfit import KernelsUnfit
+from specchat.engine.model import devices, draft_vocabulary
+from specchat.engine.model.accelerator import Accelerator, find_accelerator
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.devices import place
+from specchat.engine.model.devices import Machine, place
+from specchat.engine.model.gpu import Gpu
 from specchat.engine.model.plan import Plan, context_of, shortened
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.out_of_memory import ran_out
@@ -60,11 +67,15 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     show(f"reading {pair.target.short}", 0.1)
     context = context_of(target.config, pair.context)
     threads = CORES if compiled.expected() else 0
-    placement = place(pair, target, draft, context, threads=threads)
+    machine = devices.this_machine(pair)
+    _check_gpu_there(pair, machine)
+    placement = place(pair, target, draft, context, machine, threads)
+    if placement.plan.target.place == "cuda" and torch.cuda.is_available():
+        _check_kernels(pair, lambda part: show(f"preparing the GPU: {part}", 0.1))
     with telling(placement.plan):
         if any(model.compiled for model in placement.plan.models):
             if compiled.unavailable():
-                placement = place(pair, target, draft, context)
+                placement = place(pair, target, draft, context, machine)
             compiled.unavailable(compiled.CHOICE)  # made here rather than in the first reply
     show(f"reading {pair.target.short}", 0.1)
 
@@ -96,8 +107,45 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         first = first_line(error)
         if is_one(error):
             raise GpuLost(pair, first) from None
+    if torch.cuda.is_available():
+        raise KernelsUnfit(f"the GPU failed ({first})", fault=True)
     show("the GPU failed; going to the CPU", 0.1)
     return loaded(placement.otherwise, f"the GPU failed: {first}")
+
+
+def _check_gpu_there(pair: PairSpec, machine: Machine) -> None:
+    """Leave a GPU that the kernels cannot run on to transformers.
+
+    Raises:
+        KernelsUnfit: torch has one for a pair that may run there.
+    """
+    if pair.target.device == "cpu" or isinstance(machine.gpu, Gpu):
+        return
+    found = find_accelerator()
+    if isinstance(found, Accelerator):
+        ours = found.kind == "cuda" and torch.version.hip is None
+        raise KernelsUnfit(machine.gpu if ours else "specchat's own kernels are for NVIDIA GPUs", fault=False)
+
+
+def _check_kernels(pair: PairSpec, told: Callable[[str], None]) -> None:
+    """Try the kernels on the GPU, or remember how that ended.
+
+    Raises:
+        KernelsUnfit: something is wrong with them.
+        GpuLost: the GPU failed.
+    """
+    from specchat.engine.gpu_checks import remembered  # and Triton with it
+
+    GpuRecord.use(card.record())
+    try:
+        wrong = remembered.wrong(told)
+    except Exception as error:
+        if pair.target.device == "cuda":
+            raise
+        logging.getLogger(__name__).info("the GPU failed its checks", exc_info=True)
+        raise GpuLost(pair, first_line(error)) from None
+    if wrong:
+        raise KernelsUnfit(f"the GPU failed its checks ({wrong})", fault=True)
 
 
 def _restricted(

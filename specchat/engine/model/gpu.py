@@ -1,5 +1,6 @@
 """The GPU that the kernels can run on, or a sentence why there is none."""
 
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ PATIENCE_S = 5.0
 MIB = 1 << 20
 LASTING = ("illegal memory access", "launch failure", "device-side assert", "misaligned address", "illegal instruction")
 """Words of errors after which a process can use its GPU no more."""
+GONE = ("GPU is lost", "fallen off the bus", "device is lost", "uncorrectable ECC")
+"""Words of errors that another process does not get rid of."""
+NONE_SEEN = ("No CUDA GPUs", "no CUDA-capable device", "invalid device ordinal")
+"""Words of errors of a driver that shows none."""
 
 
 class Properties(Protocol):
@@ -114,7 +119,7 @@ def find_gpu(
     try:
         start()
     except Exception as error:
-        return f"Triton does not start: {wanting() or _first(str(error))}"
+        return f"Triton does not start: {wanting() or first_words(str(error))}"
     chosen.index = index
     return Gpu(found.name, left, found.multi_processor_count, index)
 
@@ -136,16 +141,30 @@ def _roomiest(cuda: Cuda, free: Callable[[], Mapping[str, int]]) -> int:
 def _no_cuda(words: str, built_for: str) -> str:
     if "too old" in words:
         return f"the NVIDIA driver is too old for this torch, which is built for CUDA {built_for} (update the driver)"
-    if "no NVIDIA driver" in words or "No CUDA GPUs" in words:
+    if "no NVIDIA driver" in words:
         return "no NVIDIA GPU is found"
+    if any(saying in words for saying in NONE_SEEN):
+        return _hidden(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if "out of memory" in words:
         return "the GPU has no memory left even to start CUDA (end other programs that use it)"
     if "busy or unavailable" in words:
         return "the GPU is in use by another program that does not share it"
+    if any(saying in words for saying in GONE):
+        return f"the GPU does not answer any more: {first_words(words)} (restart the machine)"
     if any(saying in words for saying in LASTING):
-        return f"the GPU failed before and needs a new engine: {_first(words)} (start specchat again)"
-    return f"CUDA does not start: {_first(words)}"
+        return f"the GPU failed before and needs a new engine: {first_words(words)} (start specchat again)"
+    return f"CUDA does not start: {first_words(words)}"
 
 
-def _first(words: str) -> str:
+def _hidden(visible: str | None) -> str:
+    """Why CUDA sees no GPU where there is a driver, by what CUDA_VISIBLE_DEVICES says."""
+    if visible is None:
+        return "no NVIDIA GPU is found"
+    if visible in ("", "-1"):
+        return f'CUDA_VISIBLE_DEVICES is "{visible}", which hides every GPU (unset it)'
+    return f'CUDA_VISIBLE_DEVICES is "{first_words(visible)}", and no GPU is called so ("nvidia-smi -L" lists them)'
+
+
+def first_words(words: str) -> str:
+    """The first line of an error, as the end of a clause."""
     return (words.strip().splitlines() or ["no reason given"])[0][:200].rstrip(".")

@@ -1,0 +1,25 @@
+"""What the GPU of this process is known by. Without Triton, which may be what is missing."""
+
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from specchat.engine.gpu_record import GpuRecord
+
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+@cache
+def record() -> GpuRecord:
+    """Its record; asked before anything can fail there."""
+    # Windows below WSL2 shows its driver to CUDA alone.
+    known = [torch.cuda.get_device_name(), str(getattr(torch._C, "_cuda_getDriverVersion", int)())]
+    with suppress(OSError):
+        known.append(DRIVER.read_text(encoding="utf-8").splitlines()[0])
+    for package in ("torch", "triton", "specchat"):
+        with suppress(PackageNotFoundError):
+            known.append(f"{package} {version(package)}")
+    return GpuRecord.of("\n".join(known))

@@ -1,0 +1,47 @@
+"""The quick part of the checks, once for each card, driver and version: how it ended is remembered."""
+
+import logging
+from collections.abc import Callable
+
+import torch
+
+from specchat.engine.device.compile import compile_all, rehearsed
+from specchat.engine.gpu_checks import card, quick
+from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_failure import first_line, is_one
+from specchat.engine.out_of_memory import ran_out
+
+
+def wrong(told: Callable[[str], None]) -> str:
+    """What is wrong with the kernels on this GPU, in words; "" where nothing is.
+
+    Raises:
+        Exception: an error after which this process can use the GPU no more.
+    """
+    known = card.record().wrong("kernels")
+    if known is not None:
+        return known
+    told("checking the kernels")
+    notes = Notes()
+    try:
+        with torch.no_grad():
+            _compile_ahead(told)
+            quick.quick(notes)
+            torch.cuda.synchronize()
+    except Exception as error:
+        if is_one(error):
+            raise
+        logging.getLogger(__name__).warning("the GPU could not be checked", exc_info=True)
+        # Memory that ran out says nothing of kernels, and is told by what is loaded next.
+        return "" if ran_out(error) else first_line(error)
+    words = notes.wrong[0] if notes.wrong else ""
+    card.record().keep("kernels", words)
+    return words
+
+
+def _compile_ahead(told: Callable[[str], None]) -> None:
+    """Compile at a time what the quick part launches; without, each kernel would be compiled at its first launch."""
+    try:
+        compile_all(rehearsed(lambda: quick.kernels(Notes())), told)
+    except Exception:
+        logging.getLogger(__name__).warning("kernels will be compiled one after the other", exc_info=True)

@@ -1,0 +1,67 @@
+"""What runs a pair whose GPU the kernels cannot use: transformers on that GPU, else the CPU. Each is said."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from specchat.engine.backends import HF_BACKEND
+from specchat.engine.errors import EngineError
+from specchat.engine.gpu_checks import card
+from specchat.engine.gpu_failure import REPORT, GpuLost, first_line, is_one, without_gpu
+from specchat.engine.gpu_record import GpuRecord
+from specchat.engine.loading.unfit import KernelsUnfit
+from specchat.engine.model.accelerator import find_accelerator
+from specchat.engine.pair import PairSpec
+from specchat.engine.session import Session
+
+
+def instead(pair: PairSpec, unfit: KernelsUnfit, loaded: Callable[[PairSpec], Session]) -> Session:
+    """Load `pair` in the next best way; `loaded` loads one by its own backend.
+
+    Raises:
+        EngineError: the pair asks for the GPU, and transformers cannot run it there either; or it fits nowhere.
+        GpuLost: the GPU failed, and this process can use it no more.
+    """
+    reason, failed = unfit.reason, _failed_before()
+    if not failed:
+        found = find_accelerator()
+        if isinstance(found, str):
+            failed = found
+        else:
+            GpuRecord.use(card.record() if found.kind == "cuda" else None, "transformers")
+            try:
+                session = loaded(replace(pair, backend=HF_BACKEND, target=replace(pair.target, device="cuda")))
+            except Exception as error:
+                if is_one(error) and pair.target.device == "auto":
+                    raise GpuLost(pair, first_line(error)) from None
+                logging.getLogger(__name__).info("transformers cannot run the pair on the GPU", exc_info=True)
+                failed = error.message if isinstance(error, EngineError) else first_line(error)
+            else:
+                return _telling(session, f"{reason}, so transformers runs {pair.id} on {found.name}.", unfit.fault)
+    failed = failed.rstrip(".")
+    if pair.target.device == "cuda":
+        raise EngineError(
+            "config",
+            f'{pair.target.label} asks for device = "cuda": {reason}, and transformers cannot run it there ({failed}). '
+            'Say device = "auto" or "cpu".',
+        )
+    GpuRecord.use(None)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    session = loaded(without_gpu(pair))
+    words = f"{reason}, and transformers cannot run {pair.id} there ({failed}), so it runs on the CPU."
+    return _telling(session, words, unfit.fault)
+
+
+def _failed_before() -> str:
+    """How transformers failed on this GPU before, in words; "" where it did not."""
+    if not torch.cuda.is_available():
+        return ""
+    return card.record().wrong("transformers") or ""
+
+
+def _telling(session: Session, words: str, fault: bool) -> Session:
+    session.warn(words[0].upper() + words[1:], REPORT if fault else "")
+    return session

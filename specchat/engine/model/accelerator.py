@@ -1,0 +1,57 @@
+"""The GPU that transformers can run on where the kernels cannot: any that this torch has, or why there is none."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from specchat.engine.model.gpu import first_words
+
+Kind = Literal["cuda", "xpu", "mps"]
+"""Names of torch: "cuda" is also AMD's (ROCm), "xpu" Intel's, "mps" Apple's."""
+KINDS: tuple[Kind, ...] = ("cuda", "xpu", "mps")
+NAMES: dict[Kind, str] = {"cuda": "the GPU", "xpu": "the Intel GPU", "mps": "the Apple GPU"}
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A GPU that multiplied; `free` bytes are left, None where torch does not tell."""
+
+    kind: Kind
+    name: str
+    free: int | None
+
+
+def find_accelerator(of: Any = torch) -> Accelerator | str:
+    """The one that torch sees, where it multiplies, or why it does not, in words; `of` stands for torch."""
+    found = kind(of)
+    if found is None:
+        return "torch sees no GPU"
+    try:
+        # A card may be there and too old for every kernel of this torch.
+        one = of.ones(8, 8, device=found)
+        if float((one @ one).sum()) != 512:
+            return f"{NAMES[found]} multiplies wrongly"
+        return Accelerator(found, _name(of, found), _free(of, found))
+    except (RuntimeError, AssertionError) as error:
+        return f"{NAMES[found]} fails: {first_words(str(error))}"
+
+
+def kind(of: Any = torch) -> Kind | None:
+    """The first kind that torch sees."""
+    for name in KINDS:
+        runtime = of.backends.mps if name == "mps" else getattr(of, name, None)
+        if runtime is not None and runtime.is_available():
+            return name
+    return None
+
+
+def _name(of: Any, kind: Kind) -> str:
+    return "Apple GPU" if kind == "mps" else str(getattr(of, kind).get_device_name())
+
+
+def _free(of: Any, kind: Kind) -> int | None:
+    if kind == "mps":
+        return int(of.mps.recommended_max_memory() - of.mps.driver_allocated_memory())
+    asked = getattr(getattr(of, kind), "mem_get_info", None)
+    return None if asked is None else int(asked()[0])

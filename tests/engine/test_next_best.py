@@ -1,0 +1,281 @@
+"""Where the kernels cannot run on a GPU: transformers on it, else the CPU, each with its sentence."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.gpu_checks import card, quick
+from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_failure import REPORT, GpuLost, without_gpu
+from specchat.engine.gpu_record import VARIABLE, GpuRecord
+from specchat.engine.loading import hf, load, native, next_best
+from specchat.engine.model import devices
+from specchat.engine.model.accelerator import Accelerator, find_accelerator, kind
+from specchat.engine.model.devices import Machine
+from specchat.engine.model.gpu import Gpu
+from specchat.engine.model.plan import GIB
+from specchat.engine.pair import Device, ModelSource, PairSpec
+from specchat.engine.session import Session
+from tests.engine.tiny import checkpoint
+
+OLD = "the GPU (Tesla T4) has compute capability 7.5, and 8.0 or newer is needed"
+ILLEGAL = RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+ROOMY = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)
+
+
+def fake_torch(only: str, product: Callable[[], float] = lambda: 512.0) -> Any:
+    """A torch with one kind of GPU, or with none."""
+
+    class Ones:
+        def __matmul__(self, other: object) -> Any:
+            del other
+            return SimpleNamespace(sum=product)
+
+    def runtime(name: str) -> Any:
+        return SimpleNamespace(
+            is_available=lambda: name == only,
+            get_device_name=lambda: f"a {name} card",
+            mem_get_info=lambda: (3 * GIB, 4 * GIB),
+            recommended_max_memory=lambda: 5 * GIB,
+            driver_allocated_memory=lambda: GIB,
+        )
+
+    mps = runtime("mps")
+
+    def ones(*_: int, device: str) -> Ones:
+        assert device == only
+        return Ones()
+
+    backends = SimpleNamespace(mps=mps)
+    return SimpleNamespace(cuda=runtime("cuda"), xpu=runtime("xpu"), mps=mps, backends=backends, ones=ones)
+
+
+def test_any_gpu_that_multiplies_is_found() -> None:
+    assert find_accelerator(fake_torch("cuda")) == Accelerator("cuda", "a cuda card", 3 * GIB)
+    assert find_accelerator(fake_torch("xpu")) == Accelerator("xpu", "a xpu card", 3 * GIB)
+    assert find_accelerator(fake_torch("mps")) == Accelerator("mps", "Apple GPU", 4 * GIB)
+    assert find_accelerator(fake_torch("none")) == "torch sees no GPU"
+    assert kind(fake_torch("none")) is None
+
+
+def test_a_gpu_that_does_not_multiply_is_none() -> None:
+    def too_old() -> float:
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nmore")
+
+    words = "the GPU fails: CUDA error: no kernel image is available for execution on the device"
+    assert find_accelerator(fake_torch("cuda", too_old)) == words
+    assert find_accelerator(fake_torch("mps", lambda: 0.0)) == "the Apple GPU multiplies wrongly"
+
+
+@dataclass
+class Transformers:
+    """Stands for the backend of transformers; a pair it loads really runs on the CPU."""
+
+    error: Exception | None = None
+    pairs: list[PairSpec] = field(default_factory=list)
+
+    def __call__(self, pair: PairSpec, progress: Any, make_room: Any) -> Session:
+        self.pairs.append(pair)
+        if self.error is not None:
+            raise self.error
+        session = native.load(without_gpu(pair), progress, make_room)
+        session.info = replace(session.info, device="transformers, Tesla T4, float16")
+        return session
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> PairSpec:
+    return PairSpec("p", "P", ModelSource(path=str(checkpoint(tmp_path / "m"))))
+
+
+def on(device: Device, pair: PairSpec) -> PairSpec:
+    return replace(pair, target=replace(pair.target, device=device))
+
+
+@pytest.fixture
+def transformers(monkeypatch: pytest.MonkeyPatch) -> Transformers:
+    """With a GPU that torch has and the kernels cannot use."""
+    made, found = Transformers(), Accelerator("cuda", "Tesla T4", 12 * GIB)
+    monkeypatch.setattr(hf, "load", made)
+    for module in (native, next_best):
+        monkeypatch.setattr(module, "find_accelerator", lambda: found)
+    monkeypatch.setattr(card, "record", lambda: GpuRecord.of("T4"))
+    monkeypatch.setattr(devices, "this_machine", machine(Machine(OLD, 64 * GIB)))
+    return made
+
+
+def machine(there: Machine) -> Callable[[PairSpec], Machine]:
+    """Which a pair for the CPU alone does not ask."""
+    return lambda pair: Machine("it was not asked for", there.free) if pair.target.device == "cpu" else there
+
+
+def loaded(pair: PairSpec) -> Session:
+    return load(pair, lambda _: None)
+
+
+def test_an_old_card_runs_by_transformers_and_says_so(transformers: Transformers, pair: PairSpec) -> None:
+    for asked in (pair, on("cuda", pair)):
+        info = loaded(asked).info
+        assert info.device == "transformers, Tesla T4, float16"
+        assert info.warning == f"T{OLD[1:]}, so transformers runs p on Tesla T4."
+    assert {(made.backend, made.target.device) for made in transformers.pairs} == {("hf", "cuda")}
+    assert loaded(on("cpu", pair)).info.warning == ""
+    assert len(transformers.pairs) == 2, "a pair for the CPU went to the GPU"
+
+
+def test_other_makers_cards_run_by_transformers(
+    transformers: Transformers, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (native, next_best):
+        monkeypatch.setattr(module, "find_accelerator", lambda: Accelerator("mps", "Apple GPU", None))
+    told = "Specchat's own kernels are for NVIDIA GPUs, so transformers runs p on Apple GPU."
+    assert loaded(pair).info.warning == told
+    assert len(transformers.pairs) == 1
+
+
+def test_where_transformers_cannot_either_it_is_the_cpu_with_both_reasons(
+    transformers: Transformers, pair: PairSpec
+) -> None:
+    transformers.error = ModelError("It does not fit.")
+    info = loaded(pair).info
+    assert info.device.startswith("cpu")
+    assert info.warning == f"T{OLD[1:]}, and transformers cannot run p there (It does not fit), so it runs on the CPU."
+    with pytest.raises(
+        EngineError, match=r'asks for device = "cuda": the GPU .Tesla T4.* Say device = "auto" or "cpu"'
+    ):
+        loaded(on("cuda", pair))
+
+
+@dataclass
+class Gpus:
+    """A GPU that the kernels could run on; `check` stands for the quick part of the checks."""
+
+    transformers: Transformers
+    check: Callable[[Notes], None]
+    checked: int = 0
+
+    def quick(self, notes: Notes) -> None:
+        self.checked += 1
+        self.check(notes)
+
+
+@pytest.fixture
+def gpus(transformers: Transformers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
+    made = Gpus(transformers, lambda notes: notes.expect(False, "a row differs"))
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "data" / "gpu.json"))
+    monkeypatch.setattr(devices, "this_machine", machine(ROOMY))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(quick, "quick", made.quick)
+    return made
+
+
+def test_kernels_that_fail_their_checks_are_not_used_and_not_checked_again(
+    gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = f"The GPU failed its checks (a row differs), so transformers runs p on Tesla T4. {REPORT}"
+    for _ in range(2):
+        assert loaded(pair).info.warning == told
+    assert gpus.checked == 1
+    monkeypatch.setattr(card, "record", lambda: GpuRecord.of("T4 with another driver"))
+    assert loaded(pair).info.warning == told
+    assert gpus.checked == 2
+
+
+def test_kernels_that_pass_are_used_and_remembered(gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.check = lambda _: None
+    runs: list[str] = []
+
+    def run(*arguments: Any) -> Any:
+        runs.append(arguments[3].target.place)
+        raise ModelError("The weights are damaged.")
+
+    monkeypatch.setattr(native, "load_runner", run)
+    for _ in range(2):
+        with pytest.raises(ModelError, match="damaged"):
+            loaded(pair)
+    assert (runs, gpus.checked) == (["cuda", "cuda"], 1)
+    assert gpus.transformers.pairs == []
+
+
+def test_checks_that_cannot_be_made_are_made_again(gpus: Gpus, pair: PairSpec) -> None:
+    def fails(_: Notes) -> None:
+        raise RuntimeError("PassManager::run failed\nmore")
+
+    gpus.check = fails
+    for _ in range(2):
+        assert "failed its checks (PassManager::run failed), so transformers" in loaded(pair).info.warning
+    assert gpus.checked == 2
+
+
+def test_a_gpu_that_fails_each_way_ends_on_the_cpu(gpus: Gpus, pair: PairSpec) -> None:
+    """Each time in a fresh process, which knows what the ones before found."""
+
+    def fails(_: Notes) -> None:
+        raise ILLEGAL
+
+    gpus.check = fails
+    with pytest.raises(GpuLost) as lost:
+        loaded(pair)
+    assert GpuRecord.failed(lost.value.failed), "the next process would not know"
+    gpus.transformers.error = ILLEGAL
+    with pytest.raises(GpuLost) as lost:
+        loaded(pair)
+    assert GpuRecord.failed(lost.value.failed)
+    info = loaded(pair).info
+    assert info.device.startswith("cpu")
+    assert info.warning.startswith("The GPU failed its checks (CUDA error: an illegal memory access was encountered), ")
+    assert info.warning.endswith(f"so it runs on the CPU. {REPORT}")
+    assert (gpus.checked, len(gpus.transformers.pairs)) == (1, 1)
+    assert not GpuRecord.failed("on the CPU there is none"), "a card was blamed for what a processor did"
+
+
+def test_a_card_that_the_doctor_finds_right_is_used_again(gpus: Gpus) -> None:
+    record = GpuRecord.of("T4")
+    record.keep("kernels", "wrong")
+    record.keep("transformers", "wrong")
+    GpuRecord.use(record)
+    quick.anew(Notes())
+    assert record.wrong("kernels") == "wrong", "it went wrong again"
+    gpus.check = lambda _: None
+    quick.anew(Notes())
+    assert [record.wrong("kernels"), record.wrong("transformers")] == ["", ""]
+
+
+def test_a_pair_whose_loading_fails_goes_to_transformers(
+    gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus.check = lambda _: None
+    real = native.load_runner
+
+    def run(pair: PairSpec, target: Any, draft: Any, plan: Any, *others: Any) -> Any:
+        if plan.target.place == "cuda":
+            raise RuntimeError("out of resource: shared memory")
+        return real(pair, target, draft, plan, *others)
+
+    monkeypatch.setattr(native, "load_runner", run)
+    told = "The GPU failed (out of resource: shared memory), so transformers runs p on Tesla T4."
+    assert loaded(pair).info.warning == f"{told} {REPORT}"
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"version": 2, "cards": {}}', '{"version": 1, "cards": {"a": 3}}'])
+def test_a_damaged_record_is_as_good_as_none(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "gpu.json"
+    path.write_text(content)
+    record = GpuRecord(path, "card")
+    assert record.wrong("kernels") is None
+    record.keep("kernels", "bad \x1b[31m words " + "x" * 900)
+    kept = record.wrong("kernels")
+    assert kept is not None
+    assert "\x1b" not in kept
+    assert GpuRecord(None, "card").wrong("kernels") is None
+    unwritable = GpuRecord(path / "below", "card")
+    unwritable.keep("kernels", "wrong")
+    assert unwritable.wrong("kernels") is None
