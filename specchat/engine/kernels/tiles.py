@@ -40,13 +40,15 @@ class Tiling:
     warps: int
 
 
-def stages(tiles: int) -> int:
+def stages(tiles: int, chained: bool = False) -> int:
     """Pipeline stages of a program that multiplies by `tiles` tiles of rows: how far ahead it loads, not what it adds.
 
     With four tiles three stages take the shared memory of a whole multiprocessor of sm_86 and 89; with two a second
-    program fits beside the first.
+    program fits beside the first. Where loads are `chained`, the address of one being the value of another, each link
+    takes its share of the stages.
     """
-    return 3 if tiles < 4 else 2
+    ahead = 2 if tiles < 4 else 1
+    return 1 + ahead * (2 if chained else 1)
 
 
 def tiling(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS) -> Tiling:
