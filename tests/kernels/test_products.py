@@ -10,7 +10,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.kernels import products
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.kernels.tiles import MOST_SPLITS, stages, tiling
+from specchat.engine.kernels.tiles import MOST_SPLITS, RESIDENT, stages, tiling
 from specchat.engine.model.quantise import quantise
 from tests.kernels import compiled
 
@@ -153,6 +153,14 @@ def test_no_multiprocessor_has_twice_the_work_of_another(processors: int, splits
     assert tiling(151_936, 4096, 16, processors).splits == 1
 
 
+def test_what_is_left_for_a_last_wave_counts_as_much_as_two_programs() -> None:
+    """Llama-3.1-8B on 128 multiprocessors: 384 programs for q/k/v, three on each, are there at a time."""
+    assert (tiling(6144, 4096, 4, 128).splits * 96, RESIDENT[4] * 128) == (384, 384)
+    # Seven on each would be two waves of three and one alone; the sums of eight splits are read for nothing.
+    assert tiling(4096, 14336, 4, 82).splits == 2
+    assert tiling(128_256, 4096, 16, 132).splits == 1
+
+
 def test_four_tiles_of_rows_leave_shared_memory_for_a_second_program() -> None:
     assert [stages(tiles) for tiles in (1, 2, 4)] == [3, 3, 2]
 
@@ -217,6 +225,19 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         assert report.wavefronts <= wavefronts, report
         assert report.barriers <= barriers, report
         assert report.tensor_cores == compiled.BFLOAT16_MMA, report
+
+
+@compiled.ARCHITECTURES
+def test_as_many_programs_fit_a_multiprocessor_as_the_cut_counts_on(architectures: tuple[int, ...]) -> None:
+    """Of its shared memory every block takes 1 KiB more than it asks for; registers are given out by eight."""
+    for report in compiled.reports(CASES, architectures):
+        if report.name.endswith(", 16 rows"):
+            programs = RESIDENT[next(bits for kind, bits in BITS.items() if report.name.startswith(kind))]
+            assert programs * (report.shared + 1024) <= compiled.SHARED_LIMIT[report.architecture] + 1024, report
+            assert programs * report.threads * -(-report.registers // 8) * 8 <= 65_536, report
+
+
+BITS = {"nf4": 4, "int8": 8, "bf16": 16}
 
 
 @compiled.ARCHITECTURES
