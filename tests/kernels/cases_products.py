@@ -31,6 +31,7 @@ def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bo
         ),
     }  # fmt: skip
 
+    whole = outputs % cut.outputs == 0 and inputs % cut.inputs == 0
     span = triton.cdiv(triton.cdiv(inputs, cut.inputs), cut.splits) * cut.inputs
     constants = {
         "BITS": bits,
@@ -40,7 +41,7 @@ def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bo
         "BN": cut.outputs,
         "BK": cut.inputs,
         "SPLIT": span,
-        "WHOLE": outputs % cut.outputs == 0 and inputs % cut.inputs == 0,
+        "WHOLE": whole,
         "TYPE": tl.bfloat16,
         **{n: None for n, kind in signature.items() if kind == "constexpr" and n.islower()},
     }
@@ -53,18 +54,17 @@ def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bo
         constants,
         tuple(aligned),
         cut.warps,
-        stages(tiles),
+        stages(tiles, chained=nested and whole),
         weights=cut.outputs * cut.inputs,
         options={"enable_fp_fusion": False},
     )
 
 
 CASES = [
-    case("nf4 nested, 16 rows", 6144, 4096, 4, 1, nested=True),
+    *(case(f"nf4 nested, {16 * tiles} rows", 6144, 4096, 4, tiles, nested=True) for tiles in (1, 2, 4)),
     case("nf4, 16 rows", 4096, 12288, 4, 1),
     case("nf4, block 32, 16 rows", 4096, 4096, 4, 1, block=32),
-    case("nf4 nested, 64 rows", 24576, 4096, 4, 4, nested=True),
-    case("int8, 16 rows", 4096, 4096, 8, 1),
+    *(case(f"int8, {16 * tiles} rows", 4096, 4096, 8, tiles) for tiles in (1, 2, 4)),
     case("bf16 head, 16 rows", 151936, 4096, 16, 1),
-    case("bf16, 64 rows", 4096, 4096, 16, 4),
+    *(case(f"bf16, {16 * tiles} rows", 4096, 4096, 16, tiles) for tiles in (2, 4)),
 ]

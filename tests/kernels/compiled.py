@@ -5,6 +5,7 @@ module's `CASES` (a list of `Case`) and prints one JSON object a case and archit
 """
 
 import contextlib
+import functools
 import importlib
 import io
 import json
@@ -13,12 +14,15 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.kernels import ptx
 
 ARCHITECTURES = pytest.mark.parametrize(
     "architectures", [(80, 90, 120), pytest.param((86, 89), marks=pytest.mark.slow)]
@@ -30,6 +34,9 @@ NEWEST = pytest.mark.parametrize("architectures", [(120,), pytest.param((80, 86,
 
 BFLOAT16_MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 """The tensor cores' product of bfloat16, in PTX."""
+
+FLOAT = frozenset(("FADD", "FFMA", "FMUL", "HFMA2", "HMMA", "MUFU"))
+"""Operations of SASS that round: in another number of them, two programs do not round alike."""
 
 SHARED_LIMIT = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 """Bytes of shared memory that one block may use."""
@@ -59,8 +66,9 @@ class Case:
 class Report:
     """What the compiler made of a case for one architecture.
 
-    `loop` is the longest loop in SASS instructions, 0 for a case without weights; `tensor_cores` are the PTX
-    instructions for them.
+    `loop` is the longest loop in SASS instructions, `operations` which of them compute with floats, and how many;
+    `wavefronts` and `barriers` are those of one pass of it, `chains` the order in which its products are added, as
+    `ptx.Loop` has them. `tensor_cores` are the PTX instructions for products, `operands` the layouts of their operands.
     """
 
     name: str
@@ -74,6 +82,11 @@ class Report:
     loop: int
     instructions_a_weight: float
     tensor_cores: str
+    operands: list[str]
+    operations: dict[str, int]
+    wavefronts: int
+    barriers: int
+    chains: list[str]
 
 
 def compile_case(case: Case, architecture: int) -> Report:
@@ -99,8 +112,9 @@ def compile_case(case: Case, architecture: int) -> Report:
         cubin = Path(folder, "k.cubin")
         cubin.write_bytes(made.asm["cubin"])
         usage = _tool("cuobjdump", "-res-usage", str(cubin))
-        loop = longest_loop(_tool("cuobjdump", "-sass", str(cubin))) if case.weights else 0
-    threads = 32 * case.num_warps
+        sass = longest_loop(_tool("cuobjdump", "-sass", str(cubin)))
+    threads, loop = 32 * case.num_warps, len(sass)
+    inner = ptx.loop(made.asm["ptx"], threads)
     return Report(
         name=case.name,
         architecture=architecture,
@@ -113,20 +127,35 @@ def compile_case(case: Case, architecture: int) -> Report:
         loop=loop,
         instructions_a_weight=round(loop * threads / case.weights, 2) if case.weights else 0.0,
         tensor_cores=" ".join(sorted(set(re.findall(r"\b(?:wg|tcgen05\.)?mma\.\S+", made.asm["ptx"])))),
+        operands=operands(made.asm["ttgir"]),
+        operations=dict(sorted(Counter(kind for line in sass if (kind := _kind(line)) in FLOAT).items())),
+        wavefronts=inner.wavefronts(),
+        barriers=inner.barriers(),
+        chains=inner.chains(),
     )
 
 
-def longest_loop(sass: str) -> int:
-    """Instructions between the farthest-reaching backward branch and its target; 0 without a loop."""
+def longest_loop(sass: str) -> list[str]:
+    """The instructions between the farthest-reaching backward branch and its target; none without a loop."""
     code = re.findall(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", sass, re.MULTILINE)
-    addresses = [int(address, 16) for address, _ in code]
-    longest = 0
-    for here, (_, text) in zip(addresses, code, strict=True):
+    longest = list[str]()
+    for here, text in code:
         if "BRA" in text and (found := re.search(r"0x([0-9a-f]+)", text)):
-            start = int(found[1], 16)
-            if start < here:
-                longest = max(longest, sum(start <= a <= here for a in addresses))
+            inside = [line for address, line in code if int(found[1], 16) <= int(address, 16) <= int(here, 16)]
+            longest = max(longest, inside, key=len)
     return longest
+
+
+def operands(ttgir: str) -> list[str]:
+    """The layouts of both operands of each product and of its sum, without the names that a program gives them."""
+    layouts = dict(re.findall(r"^(#\w+) = (#ttg\.\S.*)$", ttgir, re.MULTILINE))
+    products = re.findall(r"\btt\.dot [^:]*: (.*?)(?: loc\(|$)", ttgir, re.MULTILINE)
+    return sorted({re.sub(r"#mma\d*", lambda name: layouts[name[0]], product) for product in products})
+
+
+def _kind(instruction: str) -> str:
+    """The operation of an instruction in SASS, without its predicate and its variants."""
+    return re.sub(r"^@!?U?P\w+\s+", "", instruction).split()[0].partition(".")[0]
 
 
 def _tool(name: str, *arguments: str) -> str:
@@ -144,6 +173,7 @@ def _number(pattern: str, text: str) -> int:
     return int(found[1])
 
 
+@functools.cache
 def reports(module: str, architectures: tuple[int, ...]) -> list[Report]:
     """Compile every case of `module` in a fresh process without the interpreter."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}

@@ -244,19 +244,47 @@ def test_qwen3_8b_on_the_device(start: int) -> None:
         assert torch.equal(together[[node]], chain.run(start + len(paths[node]) - 1, 1, first=node))
 
 
+CASES = "tests.kernels.cases_attention"
+
+
 @compiled.ARCHITECTURES
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
+    """Registers, shared memory, instructions a number; of a pass of the loop: cycles of shared memory, barriers."""
     ceilings = {
-        "chain, 128 a head": (128, 38_912, 2.9),
-        "tree, 128 a head": (160, 38_912, 3.6),
-        "chain, 80 a head": (128, 38_912, 4.8),
-        "combine a chain": (88, 0, 0.0),
-        "combine a tree": (88, 0, 0.0),
+        "chain, 128 a head": (128, 38_912, 2.9, 768, 9),
+        "tree, 128 a head": (160, 38_912, 3.6, 928, 10),
+        "chain, 80 a head": (128, 38_912, 4.8, 768, 9),
+        "combine a chain": (88, 0, 0.0, 0, 0),
+        "combine a tree": (88, 0, 0.0, 0, 0),
     }
-    found = compiled.reports("tests.kernels.cases_attention", architectures)
+    found = compiled.reports(CASES, architectures)
     assert {r.name for r in found} == set(ceilings)
     for report in found:
-        registers, shared, instructions = ceilings[report.name]
+        registers, shared, instructions, wavefronts, barriers = ceilings[report.name]
         compiled.check_limits(report, registers, shared)
         assert report.instructions_a_weight <= instructions, report
+        assert report.wavefronts <= wavefronts, report
+        assert report.barriers <= barriers, report
         assert report.tensor_cores == ("" if report.name.startswith("combine") else compiled.BFLOAT16_MMA), report
+
+
+@compiled.ARCHITECTURES
+def test_trees_are_computed_as_chains_are(architectures: tuple[int, ...]) -> None:
+    """The same operands of `mma` in the same order, and as many operations that round: none is fused in one alone."""
+    found = {(r.name, r.architecture): r for r in compiled.reports(CASES, architectures)}
+    for architecture in architectures:
+        for chain, tree in (("chain, 128 a head", "tree, 128 a head"), ("combine a chain", "combine a tree")):
+            one, other = found[chain, architecture], found[tree, architecture]
+            assert one.operations, "nothing rounds: nothing was compared"
+            assert _as_computed(one) == _as_computed(other)
+
+
+def test_programs_that_fuse_otherwise_are_told_apart() -> None:
+    ours = {r.name: r for r in compiled.reports(CASES, (80, 90, 120)) if r.architecture == 120}
+    planted = {r.name: r for r in compiled.reports("tests.kernels.cases_planted", (120,))}
+    for tree in ("tree, 128 a head", "combine a tree"):
+        assert _as_computed(planted[f"{tree}: not fused"]) != _as_computed(ours[tree])
+
+
+def _as_computed(report: compiled.Report) -> tuple[object, ...]:
+    return report.operations, report.tensor_cores, report.operands, report.chains

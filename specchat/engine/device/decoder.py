@@ -137,7 +137,7 @@ class DeviceDecoder:
         partials = self.buffers.logits
         multiply(self.buffers.x[first:], self.weights.head, None, partials, rows)
         for part in partials[1:]:
-            partials[0].add_(part)
+            partials[0, :rows].add_(part[:rows])
         whole, tokens = self.buffers.whole, self.weights.tokens
         if whole is None or tokens is None:
             return partials[0]

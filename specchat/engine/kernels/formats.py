@@ -23,8 +23,8 @@ class FourBit:
     """NF4 or FP4: weight[n, k] = code[nibble] * scale of its block of `block` consecutive inputs.
 
     `packed` uint8 [outputs, inputs / 2], the high nibble being the even input; `code` float32 [16]; `scales` float32
-    [outputs, inputs / block], or uint8 of that shape, starting at a multiple of 4 bytes, where `nested` says how to
-    read them.
+    [outputs, inputs / block], or uint8 of that shape where `nested` says how to read them. `packed` and `scales` start
+    at multiples of 4 bytes.
     """
 
     packed: Tensor

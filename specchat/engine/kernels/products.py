@@ -62,22 +62,29 @@ def _multiply(
     acc2 = tl.zeros((ROWS, BN), tl.float32)
     acc3 = tl.zeros((ROWS, BN), tl.float32)
     if BITS == 4:
-        table = tl.load(code + tl.arange(0, 16))
-    for k in range(first, last, BK):
-        if BITS == 4:
-            w = unpack.four_bit(
-                weight, scales, nested_code, nested_absmax, nested_offset, table, n, k, outputs, inputs,
-                BN, BK, BLOCK, WHOLE, TYPE,
-            )  # fmt: skip
-        else:
-            w = unpack.plain(weight, n, k, outputs, inputs, BK, WHOLE, TYPE)
-        w = tl.trans(w)
-        acc0 = tl.dot(_rows(x, row, rows, k, inputs, BK, WHOLE), w, acc0, input_precision="ieee")
-        if TILES > 1:
-            acc1 = tl.dot(_rows(x, row + ROWS, rows, k, inputs, BK, WHOLE), w, acc1, input_precision="ieee")
-        if TILES > 2:
-            acc2 = tl.dot(_rows(x, row + 2 * ROWS, rows, k, inputs, BK, WHOLE), w, acc2, input_precision="ieee")
-            acc3 = tl.dot(_rows(x, row + 3 * ROWS, rows, k, inputs, BK, WHOLE), w, acc3, input_precision="ieee")
+        table = unpack.numbers(code)
+    STEP: tl.constexpr = 64 if BITS == 4 and BK > 64 else BK
+    TOGETHER: tl.constexpr = BITS == 4 and WHOLE and nested_code is not None
+    for block in range(first, last, BK):
+        if TOGETHER:
+            scale_bytes = unpack.quantised_scales(scales, n, block, inputs, BLOCK)
+        for part in tl.static_range(BK // STEP):
+            k = block + part * STEP
+            if BITS == 4:
+                w = unpack.four_bit(
+                    weight, scales, scale_bytes >> (8 * (part * STEP // BLOCK)) if TOGETHER else None,
+                    nested_code, nested_absmax, nested_offset, code, table, n, k, outputs, inputs,
+                    BN, STEP, BLOCK, WHOLE, TYPE,
+                )  # fmt: skip
+            else:
+                w = unpack.plain(weight, n, k, outputs, inputs, STEP, WHOLE, TYPE)
+            w = tl.trans(w)
+            acc0 = tl.dot(_rows(x, row, rows, k, inputs, STEP, WHOLE), w, acc0, input_precision="ieee")
+            if TILES > 1:
+                acc1 = tl.dot(_rows(x, row + ROWS, rows, k, inputs, STEP, WHOLE), w, acc1, input_precision="ieee")
+            if TILES > 2:
+                acc2 = tl.dot(_rows(x, row + 2 * ROWS, rows, k, inputs, STEP, WHOLE), w, acc2, input_precision="ieee")
+                acc3 = tl.dot(_rows(x, row + 3 * ROWS, rows, k, inputs, STEP, WHOLE), w, acc3, input_precision="ieee")
     out += split * stride_split
     factor = tl.full((BN,), 1.0, tl.float32)
     if BITS == 8:
@@ -162,6 +169,7 @@ def multiply(
         )
     span = triton.cdiv(triton.cdiv(inputs, cut.inputs), cut.splits) * cut.inputs
     values, scales, nested, code, block, bits = _parts(weight)
+    whole = outputs % cut.outputs == 0 and inputs % cut.inputs == 0
     tiles = 1 if rows <= ROWS else 2 if rows <= 2 * ROWS else 4
     _multiply[(triton.cdiv(outputs, cut.outputs), cut.splits)](
         x,
@@ -185,10 +193,10 @@ def multiply(
         BN=cut.outputs,
         BK=cut.inputs,
         SPLIT=span,
-        WHOLE=outputs % cut.outputs == 0 and inputs % cut.inputs == 0,
+        WHOLE=whole,
         TYPE=TYPES[x.dtype],
         num_warps=cut.warps,
-        num_stages=stages(tiles),
+        num_stages=stages(tiles, chained=nested is not None and whole),
         enable_fp_fusion=False,
     )
 

@@ -25,9 +25,15 @@ PROCESSORS = 128
 """Multiprocessors of a GPU that is not known: those of an RTX 4090."""
 TOGETHER = 2
 """Programs that a multiprocessor needs at a time to hide that each waits for memory."""
+RESIDENT = {4: 3, 8: 4, 16: 4, 32: 4}
+"""Programs, by bits a value, for which a multiprocessor has room at a time where it has least: 100 KiB of shared memory
+on sm_86, 89 and 120."""
 MOST_SPLITS = 8
 OVERHEAD = 2
 """What a split costs beside its BK blocks, in blocks: to start, to write its sums and to have them read."""
+
+WORTH = 0.95
+"""What more splits must at least bring the slowest multiprocessor's time down to: their sums are read once more."""
 
 
 @dataclass(frozen=True)
@@ -40,28 +46,36 @@ class Tiling:
     warps: int
 
 
-def stages(tiles: int) -> int:
+def stages(tiles: int, chained: bool = False) -> int:
     """Pipeline stages of a program that multiplies by `tiles` tiles of rows: how far ahead it loads, not what it adds.
 
     With four tiles three stages take the shared memory of a whole multiprocessor of sm_86 and 89; with two a second
-    program fits beside the first.
+    program fits beside the first. Where loads are `chained`, the address of one being the value of another, each link
+    takes its share of the stages.
     """
-    return 3 if tiles < 4 else 2
+    ahead = 2 if tiles < 4 else 1
+    return 1 + ahead * (2 if chained else 1)
 
 
 def tiling(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS) -> Tiling:
     """The cut for a weight of this shape with `bits` a value, on a GPU with so many multiprocessors.
 
     Of 1, 2, 4 and MOST_SPLITS splits it takes those with which the multiprocessor that has the most programs,
-    ceil(programs / processors), is done first; fewer than TOGETHER take as long as TOGETHER.
+    ceil(programs / processors), is done first, and fewer where that gains next to nothing. RESIDENT programs run at a
+    time, what is left comes after them; fewer than TOGETHER take as long as TOGETHER.
     """
     bn = 64 if outputs >= 64 else 32
     bk = min({4: 128, 8: 128, 16: 64, 32: 32}[bits], max(32, 1 << (inputs - 1).bit_length()))
     tiles, blocks = -(-outputs // bn), -(-inputs // bk)
 
     def slowest(splits: int) -> int:
-        return max(TOGETHER, -(-tiles * splits // processors)) * (-(-blocks // splits) + OVERHEAD)
+        waves, rest = divmod(-(-tiles * splits // processors), RESIDENT[bits])
+        programs = waves * RESIDENT[bits] + (max(TOGETHER, rest) if rest else 0)
+        return programs * (-(-blocks // splits) + OVERHEAD)
 
-    none_empty = [n for n in (1, 2, 4, MOST_SPLITS) if (n - 1) * -(-blocks // n) < blocks]
-    splits = min(none_empty, key=slowest)
+    splits = 1
+    for more in (2, 4, MOST_SPLITS):
+        none_empty = (more - 1) * -(-blocks // more) < blocks
+        if none_empty and slowest(more) < WORTH * slowest(splits):
+            splits = more
     return Tiling(bn, bk, splits, warps=4)

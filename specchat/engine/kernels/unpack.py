@@ -2,16 +2,22 @@
 
 import triton
 import triton.language as tl
+from triton import knobs
+
+INTERPRETED = tl.constexpr(knobs.runtime.interpret)
+"""Whether kernels are interpreted, which cannot be done with assembly."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def four_bit(
     packed: tl.tensor,
     scales: tl.tensor,
+    scale_bytes: tl.tensor,
     nested_code: tl.tensor,
     nested_absmax: tl.tensor,
     nested_offset: tl.tensor,
-    table: tl.tensor,
+    code: tl.tensor,
+    table: tl.tuple,
     n: tl.tensor,
     k: tl.tensor,
     outputs: tl.tensor,
@@ -24,56 +30,159 @@ def four_bit(
 ) -> tl.tensor:
     """TYPE [BN, BK]: code[nibble] * scale, a float32 product rounded once; zero beyond the matrix.
 
-    `n` int32 [BN] are outputs, `k` the first input, a multiple of BLOCK; `table` float32 [16].
+    `n` int32 [BN] are outputs, `k` the first input, a multiple of BLOCK; `table` is of `numbers(code)`; `scale_bytes`
+    uint32 [BN], or None, the quantised scales of the inputs from `k` on, the first in the lowest byte.
     """
-    half = k // 2 + tl.arange(0, BK // 2)
+    word = k // 8 + tl.arange(0, BK // 8)
     block = k // BLOCK + tl.arange(0, BK // BLOCK)
     where = n[:, None] * (inputs // BLOCK) + block[None, :]
+    inside = (n < outputs)[:, None] & (block < inputs // BLOCK)[None, :]
+    eights = packed.to(tl.pointer_type(tl.uint32))
     if WHOLE:
         # Rows start at whole blocks of BK, which the compiler cannot know: told, it copies 16 bytes at a time.
-        width = tl.multiple_of(inputs // 2, BK // 2)
-        pairs = tl.load(packed + n[:, None] * width + half[None, :], eviction_policy="evict_first")
-        scale = _scales(scales, n, k, inputs, where, BK, BLOCK)
+        width = tl.multiple_of(inputs // 8, BK // 8)
+        words = tl.load(eights + n[:, None] * width + word[None, :], eviction_policy="evict_first")
     else:
-        place = n[:, None] * (inputs // 2) + half[None, :]
-        there = (n < outputs)[:, None]
-        pairs = tl.load(packed + place, mask=there & (half < inputs // 2)[None, :], other=0)
-        scale = tl.load(scales + where, mask=there & (block < inputs // BLOCK)[None, :], other=0)
+        there = (n < outputs)[:, None] & (word < inputs // 8)[None, :]
+        words = tl.load(eights + n[:, None] * (inputs // 8) + word[None, :], mask=there, other=0)
+    if scale_bytes is not None:
+        scale = (scale_bytes[:, None] >> (8 * tl.arange(0, BK // BLOCK))[None, :]) & 255
+    elif WHOLE:
+        scale = tl.load(scales + where)
+    else:
+        scale = tl.load(scales + where, mask=inside, other=0)
     if nested_code is not None:
         # Two roundings, as bitsandbytes makes them: the launch forbids to fuse them.
-        group = where >> 8
         if WHOLE:
-            absmax, offset = tl.load(nested_absmax + group), tl.load(nested_offset + n)
+            absmax, offset = tl.load(nested_absmax + (where >> 8)), tl.load(nested_offset + n)
         else:
-            absmax = tl.load(nested_absmax + group, mask=there & (block < inputs // BLOCK)[None, :], other=0.0)
+            absmax = tl.load(nested_absmax + (where >> 8), mask=inside, other=0.0)
             offset = tl.load(nested_offset + n, mask=n < outputs, other=0.0)
         scale = tl.load(nested_code + scale.to(tl.int32)) * absmax + offset[:, None]
         if not WHOLE:
-            scale = tl.where(there & (block < inputs // BLOCK)[None, :], scale, 0.0)
-    pairs = pairs.to(tl.int32)
-    # The high nibble is the even input.
-    nibbles = tl.reshape(tl.join(pairs >> 4, pairs & 15), (BN * BK,))
-    values = tl.reshape(tl.gather(table, nibbles, 0), (BN, BK // BLOCK, BLOCK))
-    return tl.reshape((values * scale[:, :, None]).to(TYPE), (BN, BK))
+            scale = tl.where(inside, scale, 0.0)
+    words = tl.reshape(words, (BN, BK // BLOCK, BLOCK // 8))
+    if TYPE == tl.float32:  # noqa: SIM300
+        values = _by_address(words, scale[:, :, None], code)
+    else:
+        values = _by_bytes(words, scale[:, :, None], table, TYPE)
+    return _as_it_is(tl.reshape(values, (BN, BK)))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _scales(
-    scales: tl.tensor, n: tl.tensor, k: tl.tensor, inputs: tl.tensor, where: tl.tensor,
-    BK: tl.constexpr, BLOCK: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    """The scales [BN, BK / BLOCK] at `where`; those of one byte are loaded together, as one number a row.
+def quantised_scales(
+    scales: tl.tensor, n: tl.tensor, k: tl.tensor, inputs: tl.tensor, BLOCK: tl.constexpr
+) -> tl.tensor:
+    """uint32 [BN]: the scales uint8 from that of input `k` on, the first in the lowest byte, as far as a word reaches.
 
-    Loads of single bytes would let the compiler lay the whole tile out for them, and cost it `ldmatrix`.
+    Words are copied to shared memory ahead, as single bytes cannot be.
     """
-    count: tl.constexpr = BK // BLOCK
-    if (scales.dtype.element_ty == tl.uint8) & (count > 1):
-        together = scales.to(tl.pointer_type(tl.uint16 if count == 2 else tl.uint32))
-        row = tl.load(together + n * (inputs // BK) + k // BK).to(tl.int32, bitcast=count > 2)
-        found = ((row[:, None] >> (8 * tl.arange(0, count))[None, :]) & 255).to(tl.uint8)
+    byte = n * (inputs // BLOCK) + k // BLOCK
+    return tl.load(scales.to(tl.pointer_type(tl.uint32)) + (byte >> 2)) >> (8 * (byte & 3)).to(tl.uint32)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _by_address(words: tl.tensor, scale: tl.tensor, code: tl.tensor) -> tl.tensor:
+    """code[nibble] * scale float32 [..., 8] of each of the `words`: what `_by_bytes` rounds, plainly."""
+    # The high nibble of a byte is the even input.
+    place = 4 * (tl.arange(0, 8) ^ 1)
+    return tl.load(code + ((tl.expand_dims(words, 3) >> place) & 15).to(tl.int32)) * tl.expand_dims(scale, 3)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def numbers(code: tl.tensor) -> tl.tuple:
+    """The 16 float32 of a code table, in registers: a load within a loop would be copied to shared memory each time."""
+    return (
+        tl.load(code), tl.load(code + 1), tl.load(code + 2), tl.load(code + 3),
+        tl.load(code + 4), tl.load(code + 5), tl.load(code + 6), tl.load(code + 7),
+        tl.load(code + 8), tl.load(code + 9), tl.load(code + 10), tl.load(code + 11),
+        tl.load(code + 12), tl.load(code + 13), tl.load(code + 14), tl.load(code + 15),
+    )  # fmt: skip
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _by_bytes(words: tl.tensor, scale: tl.tensor, table: tl.tuple, TYPE: tl.constexpr) -> tl.tensor:
+    """code[nibble] * scale TYPE [..., 8] of each of the `words`, without a table in memory.
+
+    The 16 products of a block's scale, rounded, stay in eight registers: their low bytes in four, their high bytes in
+    four. A nibble's three low bits pick a byte of two registers, its high bit one of the two picked.
+    """
+    p0, p1 = _pair(table[0] * scale, table[1] * scale, TYPE), _pair(table[2] * scale, table[3] * scale, TYPE)
+    p2, p3 = _pair(table[4] * scale, table[5] * scale, TYPE), _pair(table[6] * scale, table[7] * scale, TYPE)
+    p4, p5 = _pair(table[8] * scale, table[9] * scale, TYPE), _pair(table[10] * scale, table[11] * scale, TYPE)
+    p6, p7 = _pair(table[12] * scale, table[13] * scale, TYPE), _pair(table[14] * scale, table[15] * scale, TYPE)
+    low0, low1, low2, low3 = _even(p0, p1), _even(p2, p3), _even(p4, p5), _even(p6, p7)
+    high0, high1, high2, high3 = _odd(p0, p1), _odd(p2, p3), _odd(p4, p5), _odd(p6, p7)
+    three = words & 0x77777777
+    fourth = ((words >> 1) & 0x44444444) | 0x32103210
+    a, b = _four(low0, low1, low2, low3, high0, high1, high2, high3, three, fourth)
+    c, d = _four(low0, low1, low2, low3, high0, high1, high2, high3, three >> 16, fourth >> 16)
+    pairs = tl.join(tl.join(a, c), tl.join(b, d))
+    even, odd = (pairs & 0xFFFF).to(tl.uint16), (pairs >> 16).to(tl.uint16)
+    return tl.join(even.to(TYPE, bitcast=True), odd.to(TYPE, bitcast=True))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _four(
+    low0: tl.tensor, low1: tl.tensor, low2: tl.tensor, low3: tl.tensor,
+    high0: tl.tensor, high1: tl.tensor, high2: tl.tensor, high3: tl.tensor,
+    three: tl.tensor, fourth: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
+    """Two pairs of values, of the four nibbles at the bottom of a word, in the order of their inputs."""
+    low = _bytes(_bytes(low0, low1, three), _bytes(low2, low3, three), fourth)
+    high = _bytes(_bytes(high0, high1, three), _bytes(high2, high3, three), fourth)
+    # The high nibble of a byte is the even input.
+    return _bytes(low, high, 0x4051), _bytes(low, high, 0x6273)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _even(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    return _bytes(low, high, 0x6420)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _odd(low: tl.tensor, high: tl.tensor) -> tl.tensor:
+    return _bytes(low, high, 0x7531)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _pair(low: tl.tensor, high: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
+    """uint32: float32 `low` in the low half and `high` in the high one, each rounded to TYPE."""
+    if INTERPRETED:
+        low, high = low.to(TYPE).to(tl.uint16, bitcast=True), high.to(TYPE).to(tl.uint16, bitcast=True)
+        both = low.to(tl.uint32) | (high.to(tl.uint32) << 16)
+    elif TYPE == tl.bfloat16:  # noqa: SIM300
+        both = tl.inline_asm_elementwise("cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], tl.uint32, True, 1)
     else:
-        found = tl.load(scales + where)
+        both = tl.inline_asm_elementwise("cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f", [low, high], tl.uint32, True, 1)
+    return both
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _bytes(low: tl.tensor, high: tl.tensor, selector: tl.tensor) -> tl.tensor:
+    """uint32 of four of the eight bytes of `low` and `high`, each named by a nibble of `selector` from 0 to 7."""
+    if INTERPRETED:
+        both = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
+        found = (both >> (8 * (selector & 7))) & 255
+        for i in tl.static_range(1, 4):
+            found |= ((both >> (8 * ((selector >> (4 * i)) & 7))) & 255) << (8 * i)
+        found = found.to(tl.uint32)
+    else:
+        found = tl.inline_asm_elementwise(
+            "prmt.b32 $0, $1, $2, $3;", "=r,r,r,r", [low, high, selector], tl.uint32, True, 1
+        )
     return found
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _as_it_is(values: tl.tensor) -> tl.tensor:
+    """The `values`, behind what the compiler does not look through.
+
+    It would see loads of 4 bytes and a join, and take operands for `mma` in an order for which there is no `ldmatrix`.
+    """
+    if not INTERPRETED:
+        values = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [values], values.dtype, False, 2)
+    return values
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -1,0 +1,19 @@
+"""Programs that do not round as those beside them: what compares programs has to tell them apart."""
+
+from dataclasses import replace
+
+from tests.kernels.cases_attention import CASES as ATTENTION
+from tests.kernels.cases_products import case
+
+WIDE = case("bf16, 32 rows", 4096, 4096, 16, 2)
+BY_BYTES = case("int8, 32 rows", 4096, 4096, 8, 2)
+
+CASES = [
+    replace(WIDE, name="bf16, 32 rows: shorter blocks", constants={**WIDE.constants, "BK": 32}),
+    replace(BY_BYTES, name="int8, 32 rows: more warps", num_warps=8),
+    *(
+        replace(case, name=f"{case.name}: not fused", options={"enable_fp_fusion": False})
+        for case in ATTENTION
+        if case.name in ("tree, 128 a head", "combine a tree")
+    ),
+]

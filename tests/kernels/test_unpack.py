@@ -1,0 +1,70 @@
+"""4-bit weights unpacked by bytes of registers: bit for bit the numbers of the table times the scale, rounded."""
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+from specchat.engine.kernels import unpack
+
+pytest.importorskip("bitsandbytes.functional")
+from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+
+GPU = torch.cuda.is_available()
+DEVICE = "cuda" if GPU else "cpu"
+ROWS, INPUTS = 32, 512
+"""Every byte there is, in each row."""
+
+
+@triton.jit
+def _unpacked(packed, scales, code, out, BN: tl.constexpr, BK: tl.constexpr, BLOCK: tl.constexpr, TYPE: tl.constexpr):
+    n, k = tl.arange(0, BN), tl.program_id(0) * BK
+    table = unpack.numbers(code)
+    w = unpack.four_bit(
+        packed, scales, None, None, None, None, code, table, n, k, BN, BK * tl.num_programs(0),
+        BN, BK, BLOCK, True, TYPE,
+    )  # fmt: skip
+    tl.store(out + n[:, None] * BK * tl.num_programs(0) + k + tl.arange(0, BK)[None, :], w)
+
+
+def unpacked(packed: torch.Tensor, scales: torch.Tensor, code: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    out = torch.empty(ROWS, INPUTS, device=DEVICE, dtype=dtype)
+    kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}[dtype]
+    _unpacked[(INPUTS // 64,)](packed, scales, code, out, ROWS, 64, 64, kind, enable_fp_fusion=False)
+    return out
+
+
+@pytest.mark.parametrize("quant", ["nf4", "fp4"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_all_codes_are_bitsandbytes(quant: str, dtype: torch.dtype) -> None:
+    """All bytes, by scales whose products round up, down, and to numbers that float16 has no room for."""
+    packed = torch.arange(256, dtype=torch.uint8, device=DEVICE).repeat(ROWS, 1)
+    scales = torch.rand(ROWS, INPUTS // 64, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    scales[:4] *= torch.tensor([[1e-6], [1e-3], [1e3], [1e5]], device=DEVICE)
+    _, state = quantize_4bit(torch.zeros(ROWS, INPUTS, device=DEVICE, dtype=dtype), blocksize=64, quant_type=quant)
+    state.absmax = scales.flatten()
+    expected = dequantize_4bit(packed.view(-1, 1), state).view(torch.int16)
+    ours = unpacked(packed, scales, state.code, dtype)
+    assert torch.equal(ours.view(torch.int16), expected)
+    if not GPU:
+        # What no GPU computes: by the address in the table, in float32.
+        assert torch.equal(unpacked(packed, scales, state.code, torch.float32).to(dtype).view(torch.int16), expected)
+
+
+@triton.jit
+def _picked(low, high, selector, out, SIZE: tl.constexpr):
+    i = tl.arange(0, SIZE)
+    tl.store(out + i, unpack._bytes(tl.load(low + i), tl.load(high + i), tl.load(selector + i)))
+
+
+def test_bytes_are_picked_as_the_instruction_does() -> None:
+    """`prmt` of the PTX manual, 9.7.8.7: the value's nibbles from the lowest on pick bytes of {high, low}."""
+    draw = np.random.default_rng(0)
+    low, high = (draw.integers(0, 2**32, 256, dtype=np.uint32) for _ in range(2))
+    selector = draw.integers(0, 2**32, 256, dtype=np.uint32) & np.uint32(0x77777777)
+    out = torch.empty(256, dtype=torch.uint32, device=DEVICE)
+    _picked[(1,)](*(torch.from_numpy(x).to(DEVICE) for x in (low, high, selector)), out, 256)
+    eight = np.concatenate([low[:, None], high[:, None]], 1).view(np.uint8)
+    nibbles = selector[:, None] >> np.arange(0, 16, 4, dtype=np.uint32) & 7
+    assert np.array_equal(out.cpu().numpy(), np.take_along_axis(eight, nibbles, 1).view(np.uint32)[:, 0])
