@@ -71,8 +71,8 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
         findings += _engine(pair, paths)
     usable = all(finding.status != "problem" for finding in findings)
     if as_json:
-        told_all = {"usable": usable, "findings": [asdict(finding) for finding in findings]}
-        Output().write(json.dumps(told_all, indent=2) + "\n")
+        found = {"usable": usable, "findings": [asdict(finding) for finding in findings]}
+        Output().write(json.dumps(found, indent=2) + "\n")
     else:
         Output().write(_as_text(findings, usable))
     if not usable:
@@ -123,7 +123,7 @@ def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":
 def _gpu(path: Path, as_json: bool) -> None:
     from specchat.config.paths import demo_model, user_paths
     from specchat.doctor.gpu_checks import CHECKS
-    from specchat.doctor.gpu_report import Report, Told, run_all
+    from specchat.doctor.gpu_report import Listener, Report, run_all
 
     try:
         report = Report(path.absolute(), user_paths().engine_log)
@@ -142,7 +142,7 @@ def _gpu(path: Path, as_json: bool) -> None:
             output.write(_line(check, outcome))
 
     try:
-        run_all(CHECKS, report, demo_model("target").parent, Told(begins, ended))
+        run_all(CHECKS, report, demo_model("target").parent, Listener(begins, ended))
     finally:
         progress.clear()
     sentence = report.finish()

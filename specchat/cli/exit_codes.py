@@ -25,7 +25,8 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.OK: "done; also when the reader of the output closed it early",
     ExitCode.ERROR: "an error that specchat did not expect; the message names the file with the details",
     ExitCode.USAGE: "an option, argument, input, output or strategy that cannot be used",
-    ExitCode.UNUSABLE: "a configuration file, the chats' database, a pair or a model that cannot be used",
+    ExitCode.UNUSABLE: "a configuration file, the chats' database, a pair or a model that cannot be used; "
+    "doctor --gpu: a check went wrong",
     ExitCode.CONTEXT: "the prompt does not fit the model's context",
     ExitCode.DIED: "the engine process ended by itself",
     ExitCode.DIFFERENT: "check, bench: a reply differed from plain decoding, or `ratio` or `block` from its law",

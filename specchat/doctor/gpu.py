@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from pathlib import Path
 
 from specchat.clean import one_line
 from specchat.doctor.finding import Finding, note, ok
@@ -11,12 +12,17 @@ from specchat.engine.model import toolchain
 
 QUERY = ("--query-gpu=name,memory.total,memory.free,driver_version,compute_cap,uuid", "--format=csv,noheader")
 PATIENCE_S = 5.0
+DRIVER = Path("/proc/driver/nvidia/version")
+"""Also there in a container, which may lack nvidia-smi."""
 OLDEST = 8.0
 """Compute capability of Ampere."""
 
 
-def gpus() -> list[Finding]:
+def gpus(driver: Path = DRIVER) -> list[Finding]:
+    """As nvidia-smi tells them; `driver` is there where the system has one."""
     program = shutil.which("nvidia-smi")
+    if program is None and driver.exists():
+        return [note("gpu", 'no nvidia-smi on PATH, but an NVIDIA driver: "specchat doctor --gpu" looks by torch.')]
     if program is None:
         return [ok("gpu", "none found (no nvidia-smi on PATH): pairs run on the CPU")]
     try:
@@ -35,7 +41,7 @@ def gpus() -> list[Finding]:
 def _builds() -> Finding:
     """Whether Triton can build its driver module, which it does before its first launch."""
     if missing := toolchain.lacking():
-        return note("gpu tools", f"{missing}: Triton builds its driver with it, and pairs run on the CPU until then.")
+        return note("gpu tools", f"{missing}: Triton builds its driver with it; until then transformers runs pairs.")
     return ok("gpu tools", f"{toolchain.compiler()}, {toolchain.header()}")
 
 
@@ -50,7 +56,7 @@ def _gpu(line: str) -> list[Finding]:
     except ValueError:
         old = False
     if old:
-        return [note("gpu", f"{shown}: older than Ampere, so pairs run on the CPU.")]
+        return [note("gpu", f"{shown}: older than Ampere, so transformers runs pairs on it.")]
     if (installed("torch") or "").endswith("+cpu"):
         return [note("gpu", f"{shown}; but the installed torch is built for the CPU only.")]
     return [ok("gpu", shown), _use(uuid)]

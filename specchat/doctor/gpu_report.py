@@ -153,24 +153,24 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Told:
-    """Who is told of progress: of a check that `begins`, the number of it first, and of one that `ended`."""
+class Listener:
+    """Follows progress: `begins` gets a check and, first, its number, `ended` a check and how it ended."""
 
     begins: Callable[[int, GpuCheck], None] = lambda *_: None
     ended: Callable[[GpuCheck, Outcome], None] = lambda *_: None
 
 
-def run_all(checks: Sequence[GpuCheck], report: Report, demo: Path, told: Told) -> None:
+def run_all(checks: Sequence[GpuCheck], report: Report, demo: Path, listener: Listener) -> None:
     """Run every check, whatever became of those before; `demo` is the folder of the embedded models."""
     with tempfile.TemporaryDirectory(prefix="specchat-gpu-") as folder:
         for number, check in enumerate(checks):
-            told.begins(number, check)
+            listener.begins(number, check)
             if reason := _lacking(check, report):
                 outcome = Outcome("not run", words=reason)
             else:
                 outcome = _outcome(check, demo, Path(folder), interpreted=bool(report.without))
             report.add(check.name, outcome)
-            told.ended(check, outcome)
+            listener.ended(check, outcome)
 
 
 def _lacking(check: GpuCheck, report: Report) -> str:

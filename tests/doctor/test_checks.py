@@ -132,6 +132,14 @@ def test_gpus_as_the_driver_tells_them(tmp_path: Path, monkeypatch: pytest.Monke
     assert "unexpected: hello" in odd.text
 
 
+def test_a_driver_without_nvidia_smi_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (none,) = gpu.gpus(tmp_path / "none")
+    assert (none.status, "pairs run on the CPU" in none.text) == ("ok", True)
+    (hidden,) = gpu.gpus(tmp_path)
+    assert (hidden.status, "specchat doctor --gpu" in hidden.text) == ("note", True)
+
+
 @pytest.mark.parametrize(
     ("missing", "status", "words"), [("", "ok", "Python.h"), ("no C compiler is found (x)", "note", "no C compiler")]
 )

@@ -12,7 +12,7 @@ import pytest
 from specchat.cli.exit_codes import ExitCode
 from specchat.doctor import gpu_checks, gpu_report
 from specchat.doctor.gpu_checks import CHECKS, GpuCheck
-from specchat.doctor.gpu_report import Outcome, Report, Told, run_all
+from specchat.doctor.gpu_report import Listener, Outcome, Report, run_all
 from specchat.doctor.versions import commit
 from tests.cli.conftest import Run, home, run
 
@@ -53,7 +53,7 @@ def test_all_run_whatever_failed_before_and_each_is_in_the_report_at_once(tmp_pa
     hanging = planted("hangs", limit_s=5.0)
     checks = [environment("with_a_gpu"), planted("raises"), planted("dies"), hanging, planted("wrong"), planted("fine"),
               planted("unavailable", "gpu")]  # fmt: skip
-    run_all(checks, report, Path("/demo"), Told(ended=ended))
+    run_all(checks, report, Path("/demo"), Listener(ended=ended))
     assert states == {
         "environment": "passed", "raises": "failed", "dies": "failed", "hangs": "out of time", "wrong": "wrong",
         "fine": "passed", "unavailable": "not run",
@@ -79,7 +79,7 @@ def test_all_run_whatever_failed_before_and_each_is_in_the_report_at_once(tmp_pa
 def test_without_a_gpu_kernels_are_interpreted_and_the_rest_is_not_run(tmp_path: Path) -> None:
     report = Report(tmp_path / "r.zip")
     checks = [environment("without_a_gpu"), planted("fine", "kernels"), planted("dies", "gpu")]
-    run_all(checks, report, Path("/demo"), Told())
+    run_all(checks, report, Path("/demo"), Listener())
     assert report.outcomes["fine"].rows == [{"demo": "/demo", "interpreted": "1"}]
     assert (report.outcomes["dies"].state, report.outcomes["dies"].words) == ("not run", "no GPU")
     assert report.finish() == (
@@ -90,7 +90,7 @@ def test_without_a_gpu_kernels_are_interpreted_and_the_rest_is_not_run(tmp_path:
 
 def test_where_the_environment_is_not_known_everything_is_tried(tmp_path: Path) -> None:
     report = Report(tmp_path / "r.zip")
-    run_all([environment("dies"), planted("unavailable", "gpu")], report, Path("/demo"), Told())
+    run_all([environment("dies"), planted("unavailable", "gpu")], report, Path("/demo"), Listener())
     assert [outcome.state for outcome in report.outcomes.values()] == ["failed", "not run"]
 
 
@@ -100,7 +100,7 @@ def test_a_missing_package_is_the_reason(
 ) -> None:
     monkeypatch.setattr(gpu_report, "find_spec", lambda name: None if name == package else object())
     report = Report(tmp_path / "r.zip")
-    run_all([planted("dies", needs)], report, Path("/demo"), Told())
+    run_all([planted("dies", needs)], report, Path("/demo"), Listener())
     assert report.outcomes["dies"].words == f"{package} is not installed"
 
 

@@ -279,3 +279,16 @@ def test_a_damaged_record_is_as_good_as_none(content: str, tmp_path: Path) -> No
     unwritable = GpuRecord(path / "below", "card")
     unwritable.keep("kernels", "wrong")
     assert unwritable.wrong("kernels") is None
+
+
+def test_transformers_itself_runs_a_pair_there(pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU of another maker, for which main memory stands."""
+    found = Accelerator("xpu", "Intel Arc", None)
+    for module in (native, next_best, hf):
+        monkeypatch.setattr(module, "find_accelerator", lambda: found)
+    monkeypatch.setattr(hf, "kind", lambda: "cpu")
+    monkeypatch.setattr(devices, "this_machine", machine(Machine("this torch is built without CUDA", 64 * GIB)))
+    info = loaded(replace(pair, draft=pair.target)).info
+    assert info.device == "transformers, cpu, float32"
+    assert info.warning == "Specchat's own kernels are for NVIDIA GPUs, so transformers runs p on Intel Arc."
+    assert info.strategy("draft").available

@@ -26,6 +26,8 @@ MIDDLE = 1 << 45
 PLACES = np.uint64((1 << 46) - 1)
 SOURCES = ("/engine/kernels/", "/gpu_net/test_")
 """Parts of the paths of files with kernels."""
+ROWS = "rows"
+"""The argument by which kernels leave out rows."""
 Value = Callable[[Launch, str], float]
 """(launch, name of an argument) -> what its elements are."""
 
@@ -142,12 +144,14 @@ def looking(found: Addresses) -> Iterator[None]:
 
 
 def distinct(launches: Iterable[Launch]) -> list[Launch]:
-    """Launches that differ in what addresses come from."""
+    """Launches that differ in what addresses come from; of those that differ in their rows alone, that of the most."""
 
     def key(value: object) -> object:
         return (tuple(value.shape), value.stride(), value.dtype) if isinstance(value, Tensor) else value
 
-    found = {repr((one.name, one.grid, [(k, key(v)) for k, v in one.arguments.items()])): one for one in launches}
+    found: dict[str, Launch] = {}
+    for one in sorted(launches, key=lambda launch: int(launch.arguments.get(ROWS, 0))):
+        found[repr((one.name, one.grid, [(k, key(v)) for k, v in one.arguments.items() if k != ROWS]))] = one
     return list(found.values())
 
 

@@ -126,4 +126,5 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     if pair.name == "slow":
         print("loading")
         time.sleep(3600)
-    return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", device=pair.target.device))
+    where = pair.target.device if pair.id == "gpu or cpu" else fake.INFO.device
+    return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", device=where))

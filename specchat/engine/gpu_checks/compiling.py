@@ -19,6 +19,7 @@ from specchat.engine.device.rehearsal import HOST
 from specchat.engine.gpu_checks.demo import decoder
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels.products import as_with, processors
+from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.pair import Quant
 from specchat.engine.runners.device import rehearse
 
@@ -31,7 +32,7 @@ SHARED = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 
 def compile_demo(notes: Notes) -> None:
     """Each form of a kernel that the pair launches in bfloat16 and with NF4 weights; one of each without a GPU."""
-    there = torch.cuda.is_available()
+    there = isinstance(find_gpu(), Gpu)
     target = driver.active.get_current_target() if there else STAND_IN
     if not there:
         driver.set_active(Absent(target))

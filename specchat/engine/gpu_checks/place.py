@@ -1,30 +1,37 @@
 """Where a check computes: on the GPU, or in main memory under the interpreter."""
 
+import os
+
 import torch
 from torch import Tensor
 
 from specchat.engine.gpu_checks.notes import Unavailable
 
 
+def on_gpu() -> bool:
+    """Whether kernels run on a GPU; a card that they cannot run on may be there, too."""
+    return torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1"
+
+
 def device() -> torch.device:
-    """The GPU, or main memory where there is none."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The GPU, or main memory where kernels are interpreted."""
+    return torch.device("cuda" if on_gpu() else "cpu")
 
 
 def gpu() -> torch.device:
     """The GPU.
 
     Raises:
-        Unavailable: torch sees none.
+        Unavailable: kernels run on none.
     """
-    if not torch.cuda.is_available():
+    if not on_gpu():
         raise Unavailable("no GPU")
     return torch.device("cuda")
 
 
 def dtype() -> torch.dtype:
     """The precision that pairs compute in here; the interpreter is quick and exact in float32 alone."""
-    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return torch.bfloat16 if on_gpu() else torch.float32
 
 
 def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:

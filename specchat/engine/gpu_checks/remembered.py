@@ -12,7 +12,7 @@ from specchat.engine.gpu_failure import first_line, is_one
 from specchat.engine.out_of_memory import ran_out
 
 
-def wrong(told: Callable[[str], None]) -> str:
+def wrong(notify: Callable[[str], None]) -> str:
     """What is wrong with the kernels on this GPU, in words; "" where nothing is.
 
     Raises:
@@ -21,27 +21,27 @@ def wrong(told: Callable[[str], None]) -> str:
     known = card.record().wrong("kernels")
     if known is not None:
         return known
-    told("checking the kernels")
+    notify("checking the kernels")
     notes = Notes()
     try:
         with torch.no_grad():
-            _compile_ahead(told)
+            _compile_ahead(notify)
             quick.quick(notes)
             torch.cuda.synchronize()
     except Exception as error:
         if is_one(error):
             raise
         logging.getLogger(__name__).warning("the GPU could not be checked", exc_info=True)
-        # Memory that ran out says nothing of kernels, and is told by what is loaded next.
+        # Memory that ran out says nothing of kernels, and is notify by what is loaded next.
         return "" if ran_out(error) else first_line(error)
     words = notes.wrong[0] if notes.wrong else ""
     card.record().keep("kernels", words)
     return words
 
 
-def _compile_ahead(told: Callable[[str], None]) -> None:
+def _compile_ahead(notify: Callable[[str], None]) -> None:
     """Compile at a time what the quick part launches; without, each kernel would be compiled at its first launch."""
     try:
-        compile_all(rehearsed(lambda: quick.kernels(Notes())), told)
+        compile_all(rehearsed(lambda: quick.kernels(Notes())), notify)
     except Exception:
         logging.getLogger(__name__).warning("kernels will be compiled one after the other", exc_info=True)

@@ -28,10 +28,10 @@ def main(named: str, out: str, demo: str) -> int:
     notes = Notes(Path(out), Path(demo))
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_grad_enabled(False)
-        if torch.cuda.is_available():
-            from specchat.engine.gpu_checks.card import record
+        from specchat.engine.gpu_checks import card, place
 
-            GpuRecord.use(record())
+        if place.on_gpu():
+            GpuRecord.use(card.record())
     try:
         check(notes)
     except Unavailable as reason:

@@ -127,7 +127,7 @@ def _check_gpu_there(pair: PairSpec, machine: Machine) -> None:
         raise KernelsUnfit(machine.gpu if ours else "specchat's own kernels are for NVIDIA GPUs", fault=False)
 
 
-def _check_kernels(pair: PairSpec, told: Callable[[str], None]) -> None:
+def _check_kernels(pair: PairSpec, notify: Callable[[str], None]) -> None:
     """Try the kernels on the GPU, or remember how that ended.
 
     Raises:
@@ -138,7 +138,7 @@ def _check_kernels(pair: PairSpec, told: Callable[[str], None]) -> None:
 
     GpuRecord.use(card.record())
     try:
-        wrong = remembered.wrong(told)
+        wrong = remembered.wrong(notify)
     except Exception as error:
         if pair.target.device == "cuda":
             raise

@@ -39,7 +39,7 @@ def instead(pair: PairSpec, unfit: KernelsUnfit, loaded: Callable[[PairSpec], Se
                 logging.getLogger(__name__).info("transformers cannot run the pair on the GPU", exc_info=True)
                 failed = error.message if isinstance(error, EngineError) else first_line(error)
             else:
-                return _telling(session, f"{reason}, so transformers runs {pair.id} on {found.name}.", unfit.fault)
+                return _warned(session, f"{reason}, so transformers runs {pair.id} on {found.name}.", unfit.fault)
     failed = failed.rstrip(".")
     if pair.target.device == "cuda":
         raise EngineError(
@@ -52,7 +52,7 @@ def instead(pair: PairSpec, unfit: KernelsUnfit, loaded: Callable[[PairSpec], Se
         torch.cuda.empty_cache()
     session = loaded(without_gpu(pair))
     words = f"{reason}, and transformers cannot run {pair.id} there ({failed}), so it runs on the CPU."
-    return _telling(session, words, unfit.fault)
+    return _warned(session, words, unfit.fault)
 
 
 def _failed_before() -> str:
@@ -62,6 +62,6 @@ def _failed_before() -> str:
     return card.record().wrong("transformers") or ""
 
 
-def _telling(session: Session, words: str, fault: bool) -> Session:
+def _warned(session: Session, words: str, fault: bool) -> Session:
     session.warn(words[0].upper() + words[1:], REPORT if fault else "")
     return session
