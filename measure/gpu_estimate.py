@@ -20,7 +20,7 @@ SUM_BYTES = 2 * 4
 SMALL, SMALL_US = 197, 4.1
 """Launches of a step that wait for the one before rather than for memory, and what each takes."""
 HOST_MS = 0.15
-"""Between steps: the report's way to the host, and Python."""
+"""Between steps that draft: the report's way to the host, and Python. A plain one is started before."""
 OF_BANDWIDTH = 0.95
 PASS_CYCLES = {4: 536, 16: 256}
 """Of the busiest pipe in one pass of a product's loop: shared memory for NF4 nested, tensor cores for 16 bits."""
@@ -54,7 +54,8 @@ def step_ms(card: Card, rows: int, busy: float) -> float:
     """A verify pass of `rows` tokens, a pipe being `busy` for that part of the time at best."""
     layer = sum(product_ms(card, *shape, 4, rows, busy) for shape in LAYER)
     read = KV_BYTES / card.bandwidth / OF_BANDWIDTH / 1e6
-    return LAYERS * layer + product_ms(card, *HEAD, 16, rows, busy) + read + SMALL * SMALL_US / 1e3 + HOST_MS
+    host = HOST_MS if rows > 1 else 0.0
+    return LAYERS * layer + product_ms(card, *HEAD, 16, rows, busy) + read + SMALL * SMALL_US / 1e3 + host
 
 
 def floor_ms(card: Card) -> float:
