@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from time import perf_counter, thread_time
 
 import pytest
 
-from specchat.engine.decoding.waiting import SCHEDULED, Waiting
+from specchat.engine.decoding.waiting import SCHEDULED, Scheduled, Waiting
 
 LOOP = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])])\nprint(flush=True)\nwhile True: pass"
 
@@ -79,3 +80,22 @@ def test_each_thread_is_told_of_itself(tmp_path: Path) -> None:
     other.join()
     assert told == [1.0, 8.0]
     assert waiting.ms() == 1.0
+
+
+def test_the_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread loses its processor between the two readings that make the time."""
+    seconds, waited, told = 0.0, 0.0, 0
+
+    def now() -> float:
+        nonlocal seconds, waited, told
+        seconds, told = seconds + 0.001, told + 1
+        read = seconds
+        if told % 3 == 0:
+            seconds, waited = seconds + 0.050, waited + 50.0
+        return read
+
+    waiting = Waiting()
+    monkeypatch.setattr("specchat.engine.decoding.waiting.perf_counter", now)
+    monkeypatch.setattr(Scheduled, "waited_ms", lambda _: waited)
+    times = [waiting.clock() for _ in range(20)]
+    assert all(0 < late - early < 0.01 for early, late in pairwise(times))

@@ -37,6 +37,8 @@ FIRST_DRAFTS = 8
 """Drafts of a reply before one is left out: a short reply is not to pay for others."""
 SPIKE = 2.0
 """A plain step counts as at most so many times what was expected."""
+LEAST_LOAD = 0.05
+"""Of a clock that jumped."""
 SETTLES_MS = 3.0
 """After so long a processor's caches and its clock are as in plain decoding."""
 
@@ -154,7 +156,7 @@ class Yardstick:
     def load(self) -> float:
         """How many times as slow the machine is as usual, in the last seconds."""
         load = self._loads[self._family]
-        return load.observed / load.expected if self._recent else self._costs.slowness.value
+        return max(LEAST_LOAD, load.observed / load.expected) if self._recent else self._costs.slowness.value
 
     @property
     def _recent(self) -> bool:
