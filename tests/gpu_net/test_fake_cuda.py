@@ -1,6 +1,7 @@
 """The device path on GPUs that are not there: what captures forbid, and what the host may look at when."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,21 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_failure import is_one
+from specchat.engine.heads import eagle3 as eagle3_module
+from specchat.engine.heads import layer as layer_module
+from specchat.engine.heads.families import Found
+from specchat.engine.heads.files import HeadFiles
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.strategies import Head
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
+from tests.device.test_heads import shape, steps
+from tests.engine.published_heads import HIDDEN, eagle, eagle3, mtp
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.fake_torch import FakeTorch, fake_torch
 from tests.gpu_net.shapes import LAYERS, pair, prepared
@@ -179,13 +187,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return target, perturbed(root / "draft", target, 0.05)
 
 
-def tiny_runner(folders: tuple[Path, Path], device: torch.device) -> Runner:
-    def decoder(folder: Path) -> DeviceDecoder:
-        opened = Checkpoint.open(folder)
-        weights = load(opened, None, device, torch.float32)
-        return DeviceDecoder(opened.config, weights, CONTEXT, device, torch.float32)
+def tiny_decoder(folder: Path, device: torch.device) -> DeviceDecoder:
+    opened = Checkpoint.open(folder)
+    return DeviceDecoder(opened.config, load(opened, None, device, torch.float32), CONTEXT, device, torch.float32)
 
-    return device_runner(decoder(folders[0]), decoder(folders[1]), VOCAB, device)
+
+def tiny_runner(folders: tuple[Path, Path], device: torch.device) -> Runner:
+    target, draft = (tiny_decoder(folder, device) for folder in folders)
+    return device_runner(target, draft, VOCAB, device)
 
 
 STRATEGIES = {"plain": 0, "draft": 4, "draft-tree": 4, "lookup": 3}
@@ -218,3 +227,45 @@ def test_a_verdict_that_is_read_before_it_is_there_is_noticed(
         assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) == at_once["plain"]
         monkeypatch.setattr(Clock, "wait", lambda _: (1.0, 1.0))
         assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) != at_once["plain"]
+
+
+# Trained heads
+
+CHAINS: dict[Head, Callable[[Path], Path]] = {"eagle": eagle, "eagle3": partial(eagle3, few=None), "mtp": mtp}
+
+
+@pytest.fixture(scope="module")
+def headed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found]:
+    """A target and the heads that go on from features."""
+    root = tmp_path_factory.mktemp("headed")
+    target = checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": 4})
+    return target, Found({head: HeadFiles.open(made(root / head)) for head, made in CHAINS.items()})
+
+
+def headed_runner(headed: tuple[Path, Found], device: torch.device) -> Runner:
+    return device_runner(tiny_decoder(headed[0], device), None, VOCAB, device, found=headed[1])
+
+
+def attended(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, enable_gqa: bool) -> Tensor:
+    """Torch's attention by operations that there are on every device."""
+    made: Tensor = torch.ops.aten._scaled_dot_product_attention_math(query, keys, values, seen, enable_gqa=enable_gqa)[
+        0
+    ]
+    return made
+
+
+@pytest.mark.parametrize("strategy", CHAINS)
+def test_the_chain_of_a_head_is_captured_and_drafts_what_it_drafts_eagerly(
+    headed: tuple[Path, Found], strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two graphs, in which nothing waits for the host."""
+    monkeypatch.setattr(eagle3_module, "proposed", lambda weights, rows, _: torch.arange(rows, device=weights.device))
+    monkeypatch.setattr(layer_module, "scaled_dot_product_attention", attended)
+    drafting, sampling = [(strategy, 3)] * 2, SAMPLINGS["sampled"]
+    at_once = shape(steps(headed_runner(headed, HOST), drafting, sampling))
+    with fake_torch(2, computes=True) as fake:
+        runner = headed_runner(headed, SECOND)
+        assert shape(steps(runner, drafting, sampling)) == at_once
+        assert not fake.runtime.problems
+        assert isinstance(runner.executor, DeviceExecutor)
+        assert {(strategy, 0), (strategy, 1)} <= runner.executor.graphs._graphs.keys()

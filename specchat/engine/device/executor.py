@@ -16,6 +16,8 @@ from specchat.engine.device.clock import Clock
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.handed import HandedDrafts
+from specchat.engine.device.head_chain import ChainHead, HeadChain
+from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.verify import BUCKETS, Kind, Verifier
 from specchat.engine.kernels.choose import choose
@@ -91,6 +93,11 @@ class DeviceExecutor:
         self.ends: Collection[int] = ()
         self.handed: list[HandedDrafts] = []
         """What makes drafts as the host asks for them."""
+        self._heads: dict[Role, HeadChain] = {}
+
+    def add_head(self, role: Role, head: ChainHead, target: DeviceModel) -> None:
+        """Let chains be drafted by a head of `target`."""
+        self._heads[role] = HeadChain(head, target, self._state, self._verifier.tail)
 
     def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> None:
         """A reply to `prompt` starts.
@@ -155,6 +162,9 @@ class DeviceExecutor:
         self._flags.set(skip)
 
     def run(self, role: Role, node: int, skipping: bool = False) -> None:
+        if (head := self._heads.get(role)) is not None:
+            head.run(node)
+            return
         model, state, flags = self._models[role], self._state, self._flags if skipping else None
         if node and self._passes is not None and self._passes.tree:
             self._trees.run(model, flags)
@@ -287,10 +297,13 @@ class DeviceExecutor:
 
     def _logits(self, role: Role, node: int, rows: int) -> Tensor:
         """Of the last rows that `run` went over."""
+        if (head := self._heads.get(role)) is not None:
+            return head.logits()
         return self._models[role].logits(1 if role == "draft" and node == 0 else 0, rows)
 
     def _columns(self, role: Role) -> int:
-        return min(self._vocab, self._models[role].config.vocab)
+        head = self._heads.get(role)
+        return min(self._vocab, self._models[role].config.vocab if head is None else head.vocab)
 
 
 assert VERIFY_ROWS == MAX_DRAFT_LENGTH + 1
