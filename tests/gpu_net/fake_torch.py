@@ -47,6 +47,8 @@ class FakeTorch(TorchDispatchMode):
         self.runtime = runtime
         self.computes = computes
         self.launches: list[Launch] = []
+        self.to_host: list[int] = []
+        """Bytes of each copy from a GPU to the host."""
         self._behind: dict[int, torch.UntypedStorage] = {}
         self._pinned: dict[int, StorageWeakRef] = {}
         self._written: dict[int, int] = {}
@@ -158,6 +160,7 @@ class FakeTorch(TorchDispatchMode):
 
     def _down(self, gpu: int, to: Tensor, source: Tensor) -> None:
         """From a GPU."""
+        self.to_host.append(to.nbytes)
         place = storage(to)
 
         def begun() -> None:

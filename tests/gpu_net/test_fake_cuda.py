@@ -15,6 +15,7 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_failure import is_one
+from specchat.engine.heads import block_layer
 from specchat.engine.heads import eagle3 as eagle3_module
 from specchat.engine.heads import layer as layer_module
 from specchat.engine.heads.families import Found
@@ -29,6 +30,7 @@ from specchat.engine.strategies import Head
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.device.test_heads import shape, steps
+from tests.engine.published_blocks import dflash
 from tests.engine.published_heads import HIDDEN, eagle, eagle3, mtp
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.fake_torch import FakeTorch, fake_torch
@@ -231,41 +233,46 @@ def test_a_verdict_that_is_read_before_it_is_there_is_noticed(
 
 # Trained heads
 
-CHAINS: dict[Head, Callable[[Path], Path]] = {"eagle": eagle, "eagle3": partial(eagle3, few=None), "mtp": mtp}
+CAPTURED: dict[Head, Callable[[Path], Path]] = {"eagle": eagle, "eagle3": partial(eagle3, few=None), "mtp": mtp}
+CHAINS = CAPTURED | {"dflash": dflash}
+"""Heads that draft a chain; a block's the host asks for."""
 
 
 @pytest.fixture(scope="module")
-def headed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Found]:
-    """A target and the heads that go on from features."""
+def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target that heads go with."""
     root = tmp_path_factory.mktemp("headed")
-    target = checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": 4})
-    return target, Found({head: HeadFiles.open(made(root / head)) for head, made in CHAINS.items()})
-
-
-def headed_runner(headed: tuple[Path, Found], device: torch.device) -> Runner:
-    return device_runner(tiny_decoder(headed[0], device), None, VOCAB, device, found=headed[1])
+    return checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": 4})
 
 
 def attended(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, enable_gqa: bool) -> Tensor:
     """Torch's attention by operations that there are on every device."""
-    made: Tensor = torch.ops.aten._scaled_dot_product_attention_math(query, keys, values, seen, enable_gqa=enable_gqa)[
-        0
-    ]
-    return made
+    attend = torch.ops.aten._scaled_dot_product_attention_math
+    mixed: Tensor = attend(query, keys, values, seen, enable_gqa=enable_gqa)[0]
+    return mixed
 
 
-@pytest.mark.parametrize("strategy", CHAINS)
-def test_the_chain_of_a_head_is_captured_and_drafts_what_it_drafts_eagerly(
-    headed: tuple[Path, Found], strategy: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("head", CHAINS)
+def test_the_chain_of_a_head_is_drafted_on_the_gpu(
+    head: Head, headed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two graphs, in which nothing waits for the host."""
+    """It is the one that is drafted at once, and no token's scores go to the host."""
     monkeypatch.setattr(eagle3_module, "proposed", lambda weights, rows, _: torch.arange(rows, device=weights.device))
-    monkeypatch.setattr(layer_module, "scaled_dot_product_attention", attended)
-    drafting, sampling = [(strategy, 3)] * 2, SAMPLINGS["sampled"]
-    at_once = shape(steps(headed_runner(headed, HOST), drafting, sampling))
+    for module in (layer_module, block_layer):
+        monkeypatch.setattr(module, "scaled_dot_product_attention", attended)
+    found = Found({head: HeadFiles.open(CHAINS[head](tmp_path / head))})
+    drafting, sampling = [(head, 3)] * 2, SAMPLINGS["sampled"]
+
+    def runner(device: torch.device) -> Runner:
+        return device_runner(tiny_decoder(headed, device), None, VOCAB, device, found=found)
+
+    at_once = shape(steps(runner(HOST), drafting, sampling))
     with fake_torch(2, computes=True) as fake:
-        runner = headed_runner(headed, SECOND)
-        assert shape(steps(runner, drafting, sampling)) == at_once
+        lazily = runner(SECOND)
+        fake.to_host.clear()
+        assert shape(steps(lazily, drafting, sampling)) == at_once
         assert not fake.runtime.problems
-        assert isinstance(runner.executor, DeviceExecutor)
-        assert {(strategy, 0), (strategy, 1)} <= runner.executor.graphs._graphs.keys()
+        assert max(fake.to_host) < 4 * VOCAB
+        assert isinstance(lazily.executor, DeviceExecutor)
+        captured = lazily.executor.graphs._graphs.keys()
+        assert ({(head, 0), (head, 1)} <= captured) == (head in CAPTURED)

@@ -58,7 +58,7 @@ def device_runner(
         drafting = DraftModel(cached["draft"], executor, ahead=True)
     heads = read(found, cached["target"])
     by_role: dict[Role, CachedModel[HostModel]] = dict(heads.models.items())
-    by_heads = HandedDrafts(by_role, vocab, executor.stops, executor.fill)
+    by_heads = HandedDrafts(by_role, vocab, executor.stops, executor.fill, executor.pick_from)
     if heads.models:
         executor.handed.append(by_heads)
     for maker in heads.makers:
