@@ -1,1 +1,1 @@
-"""What a GPU would show, found out without one."""
+"""Nets under the GPU path that need no GPU: each finds a kind of fault that would else show on a user's card alone."""

@@ -23,8 +23,12 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.gpu import CHOSEN
+from specchat.engine.model.plan import Model, plan
 from specchat.engine.out_of_memory import ran_out
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.load import load_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import Head
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
@@ -219,6 +223,17 @@ def test_what_is_computed_once_it_is_waited_for_is_the_same(
         assert texts(tiny_runner(tiny, SECOND)) == at_once
         assert not fake.runtime.problems
         assert not fake.runtime.queues[0].asked, "the GPU that nobody chose"
+
+
+def test_a_pair_is_loaded_to_the_gpu_that_was_chosen(tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CHOSEN, "index", 1)
+    target, pair = Checkpoint.open(tiny[0]), PairSpec("p", "P", ModelSource(path=str(tiny[0])))
+    with fake_torch(2, computes=True) as fake:
+        planned = plan(Model(target.config, "cuda"), None, CONTEXT)
+        runner = load_runner(pair, target, None, planned, lambda: None, None)
+        write(runner, "plain", 0, SAMPLINGS["greedy"], tokens=2)
+        assert not fake.runtime.problems
+        assert [bool(queue.asked) for queue in fake.runtime.queues] == [False, True]
 
 
 def test_a_verdict_that_is_read_before_it_is_there_is_noticed(
