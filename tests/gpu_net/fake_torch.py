@@ -47,6 +47,8 @@ class FakeTorch(TorchDispatchMode):
         self.runtime = runtime
         self.computes = computes
         self.launches: list[Launch] = []
+        self.to_host: list[int] = []
+        """Bytes of each copy from a GPU to the host."""
         self._behind: dict[int, torch.UntypedStorage] = {}
         self._pinned: dict[int, StorageWeakRef] = {}
         self._written: dict[int, int] = {}
@@ -158,6 +160,7 @@ class FakeTorch(TorchDispatchMode):
 
     def _down(self, gpu: int, to: Tensor, source: Tensor) -> None:
         """From a GPU."""
+        self.to_host.append(to.nbytes)
         place = storage(to)
 
         def begun() -> None:
@@ -261,7 +264,7 @@ class FakeTorch(TorchDispatchMode):
         names = inspect.getfullargspec(executor.fn).args
         given = inspect.getcallargs(executor.fn, *args, **{k: v for k, v in kwargs.items() if k in names})
         grid = executor.grid(given) if callable(executor.grid) else executor.grid
-        one = Launch(executor, given, (*grid, *(1,) * (3 - len(grid))))
+        one = Launch(executor, {k: _shape_of(v) for k, v in given.items()}, (*grid, *(1,) * (3 - len(grid))))
         self.launches.append(one)
         if self.runtime.capture is not None:
             self.runtime.capture.launches.append(one)
@@ -286,6 +289,14 @@ TENSOR = torch.tensor
 
 def _is(value: Any) -> bool:
     return isinstance(value, Tensor)
+
+
+def _shape_of(value: Any) -> Any:
+    """A tensor of the same shape that holds no memory of a capture; other things as they are."""
+    if not _is(value):
+        return value
+    with torch.utils._python_dispatch._disable_current_modes():
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 
 def _is_view(func: Any) -> bool:
@@ -338,8 +349,10 @@ def fake_torch(gpus: int = 1, computes: bool = False) -> Iterator[FakeTorch]:
             return LIST(self)
         return LIST(self.cpu())
 
-    def tensor(values: Any, *, pin_memory: bool = False, **options: Any) -> Tensor:
+    def tensor(values: Any, *, pin_memory: bool = False, device: Any = None, **options: Any) -> Tensor:
         found = TENSOR(values, **options)
+        if device is not None:
+            return found.to(device)
         return made.pin(found) if pin_memory else found
 
     def copied(self: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
@@ -367,6 +380,9 @@ def fake_torch(gpus: int = 1, computes: bool = False) -> Iterator[FakeTorch]:
                 stack.enter_context(patch.object(torch.cuda, name, value))
             launch = lambda executor, *args, **kwargs: made.launch(executor, args, kwargs)  # noqa: E731
             stack.enter_context(patch.object(torch, "tensor", tensor))
+            # Within it operations come as they were called, and not those that they are made of.
+            for name in ("__enter__", "__exit__"):
+                stack.enter_context(patch.object(torch.inference_mode, name, lambda *_: None))
             stack.enter_context(patch.object(GridExecutor, "__call__", launch))
             for name, method in (
                 ("__getitem__", index),

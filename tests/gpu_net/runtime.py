@@ -17,7 +17,7 @@ Work = Callable[[], None]
 
 @dataclass
 class Launch:
-    """A Triton launch: the executor that Triton made of a kernel and a grid, with its arguments by name."""
+    """A Triton launch: the executor that Triton made of a kernel and a grid, and its arguments, tensors as shapes."""
 
     executor: Any
     arguments: dict[str, Any]

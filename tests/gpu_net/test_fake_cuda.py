@@ -1,6 +1,7 @@
 """The device path on GPUs that are not there: what captures forbid, and what the host may look at when."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,27 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_failure import is_one
+from specchat.engine.heads import block_layer
+from specchat.engine.heads import eagle3 as eagle3_module
+from specchat.engine.heads import layer as layer_module
+from specchat.engine.heads.families import Found
+from specchat.engine.heads.files import HeadFiles
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.gpu import CHOSEN
+from specchat.engine.model.plan import Model, plan
 from specchat.engine.out_of_memory import ran_out
+from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.load import load_runner
 from specchat.engine.runners.runner import Runner
+from specchat.engine.strategies import Head
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
+from tests.device.test_heads import shape, steps
+from tests.engine.published_blocks import dflash
+from tests.engine.published_heads import HIDDEN, eagle, eagle3, mtp
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.fake_torch import FakeTorch, fake_torch
 from tests.gpu_net.shapes import LAYERS, pair, prepared
@@ -179,13 +193,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return target, perturbed(root / "draft", target, 0.05)
 
 
-def tiny_runner(folders: tuple[Path, Path], device: torch.device) -> Runner:
-    def decoder(folder: Path) -> DeviceDecoder:
-        opened = Checkpoint.open(folder)
-        weights = load(opened, None, device, torch.float32)
-        return DeviceDecoder(opened.config, weights, CONTEXT, device, torch.float32)
+def tiny_decoder(folder: Path, device: torch.device) -> DeviceDecoder:
+    opened = Checkpoint.open(folder)
+    return DeviceDecoder(opened.config, load(opened, None, device, torch.float32), CONTEXT, device, torch.float32)
 
-    return device_runner(decoder(folders[0]), decoder(folders[1]), VOCAB, device)
+
+def tiny_runner(folders: tuple[Path, Path], device: torch.device) -> Runner:
+    target, draft = (tiny_decoder(folder, device) for folder in folders)
+    return device_runner(target, draft, VOCAB, device)
 
 
 STRATEGIES = {"plain": 0, "draft": 4, "draft-tree": 4, "lookup": 3}
@@ -210,6 +225,17 @@ def test_what_is_computed_once_it_is_waited_for_is_the_same(
         assert not fake.runtime.queues[0].asked, "the GPU that nobody chose"
 
 
+def test_a_pair_is_loaded_to_the_gpu_that_was_chosen(tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CHOSEN, "index", 1)
+    target, pair = Checkpoint.open(tiny[0]), PairSpec("p", "P", ModelSource(path=str(tiny[0])))
+    with fake_torch(2, computes=True) as fake:
+        planned = plan(Model(target.config, "cuda"), None, CONTEXT)
+        runner = load_runner(pair, target, None, planned, lambda: None, None)
+        write(runner, "plain", 0, SAMPLINGS["greedy"], tokens=2)
+        assert not fake.runtime.problems
+        assert [bool(queue.asked) for queue in fake.runtime.queues] == [False, True]
+
+
 def test_a_verdict_that_is_read_before_it_is_there_is_noticed(
     tiny: tuple[Path, Path], at_once: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,3 +244,50 @@ def test_a_verdict_that_is_read_before_it_is_there_is_noticed(
         assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) == at_once["plain"]
         monkeypatch.setattr(Clock, "wait", lambda _: (1.0, 1.0))
         assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) != at_once["plain"]
+
+
+# Trained heads
+
+CAPTURED: dict[Head, Callable[[Path], Path]] = {"eagle": eagle, "eagle3": partial(eagle3, few=None), "mtp": mtp}
+CHAINS = CAPTURED | {"dflash": dflash}
+"""Heads that draft a chain; a block's the host asks for."""
+
+
+@pytest.fixture(scope="module")
+def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A target that heads go with."""
+    root = tmp_path_factory.mktemp("headed")
+    return checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": 4})
+
+
+def attended(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, enable_gqa: bool) -> Tensor:
+    """Torch's attention by operations that there are on every device."""
+    attend = torch.ops.aten._scaled_dot_product_attention_math
+    mixed: Tensor = attend(query, keys, values, seen, enable_gqa=enable_gqa)[0]
+    return mixed
+
+
+@pytest.mark.parametrize("head", CHAINS)
+def test_the_chain_of_a_head_is_drafted_on_the_gpu(
+    head: Head, headed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the one that is drafted at once, and no token's scores go to the host."""
+    monkeypatch.setattr(eagle3_module, "proposed", lambda weights, rows, _: torch.arange(rows, device=weights.device))
+    for module in (layer_module, block_layer):
+        monkeypatch.setattr(module, "scaled_dot_product_attention", attended)
+    found = Found({head: HeadFiles.open(CHAINS[head](tmp_path / head))})
+    drafting, sampling = [(head, 3)] * 2, SAMPLINGS["sampled"]
+
+    def runner(device: torch.device) -> Runner:
+        return device_runner(tiny_decoder(headed, device), None, VOCAB, device, found=found)
+
+    at_once = shape(steps(runner(HOST), drafting, sampling))
+    with fake_torch(2, computes=True) as fake:
+        lazily = runner(SECOND)
+        fake.to_host.clear()
+        assert shape(steps(lazily, drafting, sampling)) == at_once
+        assert not fake.runtime.problems
+        assert max(fake.to_host) < 4 * VOCAB
+        assert isinstance(lazily.executor, DeviceExecutor)
+        captured = lazily.executor.graphs._graphs.keys()
+        assert ({(head, 0), (head, 1)} <= captured) == (head in CAPTURED)

@@ -1,7 +1,6 @@
 """A step on a GPU: draft passes and the verify pass with its verdict, captured; one copy to the host a step."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -10,12 +9,16 @@ from torch import Tensor
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import WIDTH, Copy, One, Role
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import Stop, Stops
+from specchat.engine.decoding.stop import Stops
 from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.handed import HandedDrafts
+from specchat.engine.device.head_chain import ChainHead, HeadChain
+from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.passes import Passes
+from specchat.engine.device.picker import Picker
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.verify import BUCKETS, Kind, Verifier
 from specchat.engine.kernels.choose import choose
@@ -25,32 +28,6 @@ from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.model.decoder import Skip
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
-
-
-@dataclass(frozen=True)
-class Passes:
-    """A draft of which passes may still be to come: a token each, or a level of a tree."""
-
-    name: str
-    limit: int
-    one: Callable[[int], None]
-    stop: Stop | None
-    """Of a chain."""
-    least: float = 0.0
-    """Of a tree."""
-
-    @property
-    def tree(self) -> bool:
-        return self.stop is None
-
-    def ends(self, value: float) -> bool:
-        """Whether nothing is wanted after the pass that the host is told this of."""
-        return value < self.least if self.stop is None else self.stop.ends(value)
-
-    @property
-    def found(self) -> tuple[int, int]:
-        """Most nodes after the first pass, and after each pass that follows."""
-        return (WIDTH, WIDTH * WIDTH) if self.tree else (1, 1)
 
 
 class DeviceExecutor:
@@ -93,6 +70,12 @@ class DeviceExecutor:
         self.ends: Collection[int] = ()
         self.handed: list[HandedDrafts] = []
         """What makes drafts as the host asks for them."""
+        self._heads: dict[Role, HeadChain] = {}
+        self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)
+
+    def add_head(self, role: Role, head: ChainHead, target: DeviceModel) -> None:
+        """Let chains be drafted by a head of `target`."""
+        self._heads[role] = HeadChain(head, target, self._state, self._verifier.tail)
 
     def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> None:
         """A reply to `prompt` starts.
@@ -157,6 +140,9 @@ class DeviceExecutor:
         self._flags.set(skip)
 
     def run(self, role: Role, node: int, skipping: bool = False) -> None:
+        if (head := self._heads.get(role)) is not None:
+            head.run(node)
+            return
         model, state, flags = self._models[role], self._state, self._flags if skipping else None
         if node and self._passes is not None and self._passes.tree:
             self._trees.run(model, flags)
@@ -240,7 +226,7 @@ class DeviceExecutor:
         """Bytes held on the device beside the models."""
         held = [*vars(self._state).values(), *vars(self._drawn).values()]
         own = sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
-        return own + self._verifier.memory() + self._trees.memory()
+        return own + self._verifier.memory() + self._trees.memory() + self.pick_from.memory()
 
     def _start_passes(self, passes: Passes) -> None:
         self._state.node.zero_()
@@ -295,10 +281,13 @@ class DeviceExecutor:
 
     def _logits(self, role: Role, node: int, rows: int) -> Tensor:
         """Of the last rows that `run` went over."""
+        if (head := self._heads.get(role)) is not None:
+            return head.logits()
         return self._models[role].logits(1 if role == "draft" and node == 0 else 0, rows)
 
     def _columns(self, role: Role) -> int:
-        return min(self._vocab, self._models[role].config.vocab)
+        head = self._heads.get(role)
+        return min(self._vocab, self._models[role].config.vocab if head is None else head.vocab)
 
 
 assert VERIFY_ROWS == MAX_DRAFT_LENGTH + 1

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from torch import Tensor
+
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import One, Role
 from specchat.engine.decoding.host_drafts import HostDrafts
@@ -9,6 +11,8 @@ from specchat.engine.decoding.stop import Stops
 from specchat.engine.options import Acceptance
 from specchat.engine.strategies import MAX_DRAFT_LENGTH
 
+Pick = Callable[[Tensor, int], tuple[int, float]]
+"""Picks from logits float32 [1, vocab] on the device what follows a node of a chain: the token and its probability."""
 Fill = Callable[[Sequence[int], Sequence[float], Sequence[int]], None]
 """Takes tokens, their probabilities and parents, as `Drafts.fill` does."""
 
@@ -16,8 +20,16 @@ Fill = Callable[[Sequence[int], Sequence[float], Sequence[int]], None]
 class HandedDrafts(HostDrafts):
     """Hands what it drafts to a device by `fill`."""
 
-    def __init__(self, models: Mapping[Role, CachedModel[HostModel]], vocab: int, stops: Stops, fill: Fill) -> None:
-        self._fill = fill
+    def __init__(
+        self,
+        models: Mapping[Role, CachedModel[HostModel]],
+        vocab: int,
+        stops: Stops,
+        fill: Fill,
+        pick: Pick | None = None,
+    ) -> None:
+        """`pick` where the models' logits are on the device: a token then comes from there, and not all its scores."""
+        self._fill, self._pick = fill, pick
         super().__init__(models, vocab, stops)
 
     def start(self, acceptance: Acceptance) -> None:
@@ -28,6 +40,16 @@ class HandedDrafts(HostDrafts):
     def chain(self, name: str, limit: int, one: Callable[[int], None], at_once: bool = False) -> None:
         super().chain(name, limit, one, at_once)
         self._fill(self.draft.tokens, self.draft.confidence, ())
+
+    def pick(self, role: Role, node: int) -> None:
+        # Other tests need drafts that owe nothing to the noise that the device judges with.
+        if self._pick is None or not self._timed:
+            super().pick(role, node)
+            return
+        token, probability = self._pick(self._models[role].model.logits(self._hidden[-1:]), node)
+        self.draft.tokens.append(token)
+        self.draft.confidence.append(probability)
+        self.history.push(token)
 
     def grow(self, name: str, limit: int, one: One, least: float, levels: int = MAX_DRAFT_LENGTH) -> None:
         super().grow(name, limit, one, least, levels)

@@ -51,6 +51,11 @@ class DeviceModel:
         assert self.decoder.states is not None
         return self.decoder.states.at(layer, first, last)
 
+    def states_at(self, layer: int, slots: Tensor) -> Tensor:
+        """As `States.picked`."""
+        assert self.decoder.states is not None
+        return self.decoder.states.picked(layer, slots)
+
     def embedded(self, tokens: Sequence[int]) -> Tensor:
         """What the first layer is given: float32 [len(tokens), hidden]."""
         return embedding(torch.tensor(tokens, device=self.device), self.decoder.weights.embed).float()

@@ -42,6 +42,10 @@ class States:
         """The states float32 [last - first, hidden] in slots first, ..., last - 1; later passes may change them."""
         return self._kept[self.layers.index(layer), first:last].float()
 
+    def picked(self, layer: int, slots: Tensor) -> Tensor:
+        """The states float32 [slots, hidden] in `slots` int64 on the device."""
+        return self._kept[self.layers.index(layer)].index_select(0, slots).float()
+
     def memory(self) -> int:
         """Bytes held."""
         return self._kept.numel() * self._kept.element_size()

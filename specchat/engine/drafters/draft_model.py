@@ -14,6 +14,8 @@ class DraftModelDrafter:
 
     name = "draft"
     role: Role = "draft"
+    shortest = 2
+    """Tokens of a text from which on it drafts: those that a device's first pass runs over."""
 
     def __init__(self, draft: CachedModel[Model], drafts: Drafts, ahead: bool) -> None:
         """`ahead`: the model runs on a device that works by itself."""
@@ -32,7 +34,7 @@ class DraftModelDrafter:
 
     def propose(self, text: Sequence[int], limit: int) -> str:
         limit = min(limit, self.draft.model.context - len(text))
-        if limit <= 0 or len(text) < 2:
+        if limit <= 0 or len(text) < self.shortest:
             return self.name
         for _ in self.reading(text):
             pass

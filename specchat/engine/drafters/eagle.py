@@ -16,6 +16,7 @@ class EagleDrafter(DraftModelDrafter):
 
     name = "eagle"
     role: Role = "eagle"
+    shortest = 3  # no feature comes before a text's first token
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         # The entries of drafted tokens have features that were guessed; with the target's own they are read again.

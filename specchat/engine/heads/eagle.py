@@ -50,11 +50,22 @@ class EagleHead(FeatureHead):
         self._last = model.config.layers
         model.tap([self._last])
 
-    def features(self, first: int, last: int) -> Tensor:
-        return self.target.model.normed(self.target.model.states(self._last, first, last))
+    @property
+    def looked_at(self) -> Sequence[int]:
+        return (self._last,)
 
-    def step(self, tokens: Sequence[int], features: Tensor, at: Places) -> Tensor:
-        x = self._fc(torch.cat([self._embedding(tokens), features], -1))
+    def feature(self, states: Tensor) -> Tensor:
+        return self.target.model.normed(states)
+
+    def embedded(self, tokens: Sequence[int]) -> Tensor:
+        return self._embedding(tokens)
+
+    @property
+    def table(self) -> Tensor | None:
+        return self._embedding.own
+
+    def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
+        x = self._fc(torch.cat([embedded, features], -1))
         return self._layer(x, x, at)
 
     def fed_on(self, hidden: Tensor) -> Tensor:

@@ -116,22 +116,27 @@ class Eagle3Head(FeatureHead):
         features = torch.cat([self.features(start - 1, known), self._made[known:last]])
         return self._chain.drafted(tokens, start, features, going)
 
-    def features(self, first: int, last: int) -> Tensor:
-        states = torch.cat([self.target.model.states(layer, first, last) for layer in self._given.states], -1)
-        # A product takes at least one row.
-        return self.feature(states) if last > first else self._made[:0]
+    @property
+    def looked_at(self) -> Sequence[int]:
+        return self._given.states
 
     def feature(self, states: Tensor) -> Tensor:
-        """What is made of a row of states float32 [rows, inputs of W]: float32 [rows, hidden]."""
         states = states if self._before is None else self._before(states)
         if self._each:
             parts = states.chunk(len(self._each), -1)
             states = torch.cat([norm(part) for norm, part in zip(self._each, parts, strict=True)], -1)
         return self._fc(states)
 
-    def step(self, tokens: Sequence[int], features: Tensor, at: Places) -> Tensor:
+    def embedded(self, tokens: Sequence[int]) -> Tensor:
+        return self._embedding(tokens)
+
+    @property
+    def table(self) -> Tensor | None:
+        return self._embedding.own
+
+    def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
         normed = self._feature_norm(features)
-        x = torch.cat([self._token_norm(self._embedding(tokens)), normed], -1)
+        x = torch.cat([self._token_norm(embedded), normed], -1)
         hidden = self._layer(x, normed if self._given.norm_before_residual else features, at)
         for norm, layer in self._further:
             hidden = layer(norm(hidden), hidden, at)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.decoding.draft import ModelDrafter, SureDrafts
+from specchat.engine.decoding.draft import ModelDrafter
 from specchat.engine.drafters.dflash import DFlash2Drafter, DFlashDrafter, XPressDrafter
 from specchat.engine.drafters.dspark import DSparkDrafter
 from specchat.engine.drafters.eagle import Eagle2Drafter, EagleDrafter
@@ -20,6 +20,7 @@ from specchat.engine.heads.dflash2 import DFlash2Head
 from specchat.engine.heads.dspark import DSparkHead
 from specchat.engine.heads.eagle import EagleHead
 from specchat.engine.heads.eagle3 import Eagle3Head
+from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.medusa import MedusaHeads
 from specchat.engine.heads.mtp import MtpHead
@@ -48,18 +49,29 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Maker:
+    """Makes a drafter, which drafts by what it is given.
+
+    `chain` is the head, by its name, whose chain a device may run in its captured graphs; None where the host asks.
+    """
+
+    make: Callable[[Any], ModelDrafter]
+    chain: tuple[Head, FeatureHead] | None = None
+
+
+@dataclass(frozen=True)
 class Heads:
     """Heads that were read, with the drafters that go with them; `found` tells what became of the others."""
 
     models: Mapping[Head, CachedModel[HostModel]]
-    makers: tuple[Callable[[SureDrafts], ModelDrafter], ...]
+    makers: tuple[Maker, ...]
     found: Found
 
 
 def read(found: Found, target: CachedModel[Target]) -> Heads:
     """Read the weights of heads for `target`; those that cannot be used are refused with the reason."""
     models: dict[Head, CachedModel[HostModel]] = {}
-    makers: list[Callable[[SureDrafts], ModelDrafter]] = []
+    makers: list[Maker] = []
     refused: dict[Head, str] = {}
     for head, files in found.files.items():
         try:
@@ -70,28 +82,31 @@ def read(found: Found, target: CachedModel[Target]) -> Heads:
     return Heads(models, tuple(makers), found.without(refused))
 
 
-Read = tuple[CachedModel[HostModel], list[Callable[[SureDrafts], ModelDrafter]]]
+Read = tuple[CachedModel[HostModel], list[Maker]]
 
 
 def _medusa(files: HeadFiles, target: CachedModel[Target]) -> Read:
     heads = MedusaHeads(files, target)
     cached: CachedModel[HostModel] = CachedModel(heads)
-    return cached, [lambda drafts: MedusaDrafter(cached, heads.places, drafts)]
+    return cached, [Maker(lambda drafts: MedusaDrafter(cached, heads.places, drafts))]
 
 
 def _eagle(files: HeadFiles, target: CachedModel[Target]) -> Read:
-    cached: CachedModel[HostModel] = CachedModel(EagleHead(files, target))
-    return cached, [partial(one, cached, ahead=False) for one in (EagleDrafter, Eagle2Drafter)]
+    return _of_features("eagle", EagleHead(files, target), EagleDrafter, Eagle2Drafter)
 
 
 def _eagle3(files: HeadFiles, target: CachedModel[Target]) -> Read:
-    cached: CachedModel[HostModel] = CachedModel(Eagle3Head(files, target))
-    return cached, [partial(one, cached, ahead=False) for one in (Eagle3Drafter, Eagle3TreeDrafter)]
+    return _of_features("eagle3", Eagle3Head(files, target), Eagle3Drafter, Eagle3TreeDrafter)
 
 
 def _mtp(files: HeadFiles, target: CachedModel[Target]) -> Read:
-    cached: CachedModel[HostModel] = CachedModel(MtpHead(files, target))
-    return cached, [partial(MtpDrafter, cached, ahead=False)]
+    return _of_features("mtp", MtpHead(files, target), MtpDrafter)
+
+
+def _of_features(name: Head, head: FeatureHead, chain: type[EagleDrafter], *trees: type[EagleDrafter]) -> Read:
+    cached: CachedModel[HostModel] = CachedModel(head)
+    makers = [Maker(partial(one, cached, ahead=False)) for one in trees]
+    return cached, [Maker(partial(chain, cached, ahead=False), (name, head)), *makers]
 
 
 def _alone(
@@ -99,7 +114,7 @@ def _alone(
 ) -> Read:
     """A head that one drafter goes with."""
     cached: CachedModel[Any] = CachedModel(head(files, target))
-    return cached, [partial(drafter, cached)]
+    return cached, [Maker(partial(drafter, cached))]
 
 
 READERS: Mapping[Head, Callable[[HeadFiles, CachedModel[Target]], Read]] = {

@@ -31,13 +31,33 @@ class FeatureHead(StandIn):
         self._path: dict[int, int] = {}
         """Which row was last at each depth of the tree."""
 
+    @property
     @abstractmethod
-    def features(self, first: int, last: int) -> Tensor:
-        """The target's own features float32 [last - first, hidden] in slots first, ..., last - 1."""
+    def looked_at(self) -> Sequence[int]:
+        """The layers after which the target's states make a feature."""
 
     @abstractmethod
-    def step(self, tokens: Sequence[int], features: Tensor, at: Places) -> Tensor:
-        """The layer over tokens with the features before them: float32 [rows, hidden]."""
+    def feature(self, states: Tensor) -> Tensor:
+        """What is made of those states side by side: float32 [rows, hidden]."""
+
+    def features(self, first: int, last: int) -> Tensor:
+        """The target's own features float32 [last - first, hidden] in slots first, ..., last - 1."""
+        if first == last:  # a product takes at least one row
+            return self._made[:0]
+        return self.feature(torch.cat([self.target.model.states(layer, first, last) for layer in self.looked_at], -1))
+
+    @abstractmethod
+    def embedded(self, tokens: Sequence[int]) -> Tensor:
+        """What the layer is given of tokens: float32 [len(tokens), hidden]."""
+
+    @property
+    @abstractmethod
+    def table(self) -> Tensor | None:
+        """The head's own embeddings, None where they are the target's."""
+
+    @abstractmethod
+    def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
+        """The layer over embedded tokens with the features before them: float32 [rows, hidden]."""
 
     @abstractmethod
     def fed_on(self, hidden: Tensor) -> Tensor:
@@ -54,8 +74,18 @@ class FeatureHead(StandIn):
             return self._made[:0]
         known = max(first, min(last, len(self.target.tokens)))
         features = torch.cat([self.features(first, known), self._made[known:last]])
-        hidden = self.step(tokens, features, Places(first))
+        hidden = self.step(self.embedded(tokens), features, Places(first))
         self._made[first + 1 : last + 1] = self.fed_on(hidden)
+        return hidden
+
+    def guessed(self, slots: Tensor) -> Tensor:
+        """The features that the head made for `slots` int64 on the device."""
+        return self._made.index_select(0, slots)
+
+    def chained(self, embedded: Tensor, features: Tensor, slots: Tensor) -> Tensor:
+        """As `forward`, into `slots` int64 on the device, where a captured graph finds them each time."""
+        hidden = self.step(embedded, features, Places(0, slots=slots))
+        self._made.index_copy_(0, slots + 1, self.fed_on(hidden))
         return hidden
 
     def _level(self, tokens: Sequence[int], start: int, runs: Runs) -> Tensor:
@@ -74,6 +104,6 @@ class FeatureHead(StandIn):
             before.append(self._nodes[path[-1]] if path else self._made[start])
         positions = torch.tensor([start + depth - 1 for depth in runs.depths])
         at = Places(start + runs.stashed, positions.to(self._made.device), seen.to(self._made.device))
-        hidden = self.step(tokens, torch.stack(before), at)
+        hidden = self.step(self.embedded(tokens), torch.stack(before), at)
         self._nodes += self.fed_on(hidden)
         return hidden

@@ -26,11 +26,13 @@ class Places(NamedTuple):
 
     `positions` int64 [rows] are those that queries and keys are turned by. `seen` bool [rows, first + rows] are the
     slots that each row attends to. Without these the rows follow each other, and all that is in the slots before.
+    `slots` int64 [rows] on the device say the same where the host does not know: `first` means nothing then.
     """
 
     first: int
     positions: Tensor | None = None
     seen: Tensor | None = None
+    slots: Tensor | None = None
 
 
 class Chained(Protocol):
@@ -84,6 +86,8 @@ class HeadLayer:
 
         Their entries are written to the cache.
         """
+        if at.slots is not None:
+            return self._on_device(x, residual, at.slots)
         rows, last = len(x), at.first + len(x)
         if at.positions is None or at.seen is None:
             if self.compiled is not None and rows <= TILE:
@@ -92,25 +96,47 @@ class HeadLayer:
             positions = slots[at.first :]
             at = Places(at.first, positions, slots <= positions.unsqueeze(1))
         assert at.positions is not None
-        heads = [self._heads, self._kv_heads, self._kv_heads]
-        query, key, value = self._qkv(x).view(rows, -1, self._dim).split(heads, 1)
-        query = query if self._query_norm is None else self._query_norm(query)
-        key = key if self._key_norm is None else self._key_norm(key)
-        self._keys[:, at.first : last] = self._turned(key, at.positions).transpose(0, 1)
-        self._values[:, at.first : last] = value.transpose(0, 1)
+        query, key, value = self._projected(x, at.positions)
+        self._keys[:, at.first : last] = key
+        self._values[:, at.first : last] = value
         mixed = scaled_dot_product_attention(
-            self._turned(query, at.positions).transpose(0, 1).unsqueeze(0),
+            query.unsqueeze(0),
             self._keys[:, :last].unsqueeze(0),
             self._values[:, :last].unsqueeze(0),
             at.seen,
             enable_gqa=True,
         )
-        hidden = residual + self._out(mixed.squeeze(0).transpose(0, 1).reshape(rows, -1))
+        return self._after(mixed.squeeze(0), residual)
+
+    def _on_device(self, x: Tensor, residual: Tensor, slots: Tensor) -> Tensor:
+        """Rows in `slots`, each looking at all slots up to its own: of all that there are, the others masked."""
+        query, key, value = self._projected(x, slots)
+        self._keys.index_copy_(1, slots, key)
+        self._values.index_copy_(1, slots, value)
+        # The heads that share keys are rows of one product: no copy of the cache is made for each.
+        grouped = query.reshape(self._kv_heads, -1, self._dim) * self._dim**-0.5
+        scores = torch.bmm(grouped, self._keys.transpose(1, 2)).view(self._heads, len(x), -1)
+        later = torch.arange(self._keys.shape[1], device=x.device) > slots.unsqueeze(1)
+        shares = scores.masked_fill(later, float("-inf")).softmax(-1).view(self._kv_heads, -1, later.shape[1])
+        return self._after(torch.bmm(shares, self._values).view(self._heads, len(x), -1), residual)
+
+    def _projected(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value float32 [their heads, rows, head_dim], turned by their positions."""
+        heads = [self._heads, self._kv_heads, self._kv_heads]
+        query, key, value = self._qkv(x).view(len(x), -1, self._dim).split(heads, 1)
+        query = query if self._query_norm is None else self._query_norm(query)
+        key = key if self._key_norm is None else self._key_norm(key)
+        query, key = (self._turned(one, positions).transpose(0, 1) for one in (query, key))
+        return query, key, value.transpose(0, 1)
+
+    def _after(self, mixed: Tensor, residual: Tensor) -> Tensor:
+        """What follows attention, `mixed` being float32 [heads, rows, head_dim]."""
+        hidden = residual + self._out(mixed.transpose(0, 1).reshape(len(residual), -1))
         gate, up = self._gate_up(self._mlp_norm(hidden)).chunk(2, -1)
         return hidden + self._down(silu(gate) * up)
 
     def _turned(self, x: Tensor, positions: Tensor) -> Tensor:
-        cos, sin = self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+        cos, sin = (table.index_select(0, positions).unsqueeze(1) for table in (self._cos, self._sin))
         return x * cos + x.roll(self._dim // 2, -1) * sin
 
     def memory(self) -> int:

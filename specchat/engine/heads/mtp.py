@@ -56,12 +56,22 @@ class MtpHead(FeatureHead):
         self._last = model.config.layers
         model.tap([self._last])
 
-    def features(self, first: int, last: int) -> Tensor:
-        states = self.target.model.states(self._last, first, last)
+    @property
+    def looked_at(self) -> Sequence[int]:
+        return (self._last,)
+
+    def feature(self, states: Tensor) -> Tensor:
         return self.target.model.normed(states) if self._normed else states
 
-    def step(self, tokens: Sequence[int], features: Tensor, at: Places) -> Tensor:
-        e = self._of_token(self.target.model.embedded(tokens))
+    def embedded(self, tokens: Sequence[int]) -> Tensor:
+        return self.target.model.embedded(tokens)
+
+    @property
+    def table(self) -> Tensor | None:
+        return None
+
+    def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
+        e = self._of_token(embedded)
         x = self._joined(torch.cat([self._of_state(features), e], -1))
         return self._layer(self._before(x), x, at)
 

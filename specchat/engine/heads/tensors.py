@@ -50,7 +50,7 @@ def proposed(weights: Weights, rows: int, vocab: int) -> Tensor:
 
 
 class Embedding:
-    """The head's own embeddings, or the target's where it has none."""
+    """The head's own embeddings, or the target's where it has none: `own` is None then."""
 
     def __init__(self, weights: Weights, target: Target, hidden: int) -> None:
         """Read them.
@@ -59,16 +59,16 @@ class Embedding:
             ModelError: they are of another shape.
         """
         name, self._target = "embed_tokens.weight", target
-        self._own = weights.get(name, target.vocab, hidden) if name in weights else None
-        if self._own is None and hidden != target.config.hidden:
+        self.own = weights.get(name, target.vocab, hidden) if name in weights else None
+        if self.own is None and hidden != target.config.hidden:
             raise ModelError(f"{weights.folder}: tensor {name} is missing, and the target's has another size.")
 
     def __call__(self, tokens: Sequence[int]) -> Tensor:
         """float32 [len(tokens), hidden]."""
-        if self._own is None:
+        if self.own is None:
             return self._target.embedded(tokens)
-        return embedding(torch.tensor(tokens, device=self._own.device), self._own).float()
+        return embedding(torch.tensor(tokens, device=self.own.device), self.own).float()
 
     def memory(self) -> int:
         """Bytes held."""
-        return 0 if self._own is None else self._own.nbytes
+        return 0 if self.own is None else self.own.nbytes

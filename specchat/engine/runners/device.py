@@ -58,10 +58,13 @@ def device_runner(
         drafting = DraftModel(cached["draft"], executor, ahead=True)
     heads = read(found, cached["target"])
     by_role: dict[Role, CachedModel[HostModel]] = dict(heads.models.items())
-    by_heads = HandedDrafts(by_role, vocab, executor.stops, executor.fill)
+    by_heads = HandedDrafts(by_role, vocab, executor.stops, executor.fill, executor.pick_from)
     if heads.models:
         executor.handed.append(by_heads)
-    headed = [make(by_heads) for make in heads.makers]
+    for maker in heads.makers:
+        if maker.chain is not None:
+            executor.add_head(*maker.chain, cached["target"].model)
+    headed = [maker.make(by_heads if maker.chain is None else executor) for maker in heads.makers]
     earlier, fences = Earlier(), Fences()
     refused = {**refused_by(draft), **heads.found.unfit()}
     drafters, statuses = drafters_for(

@@ -115,7 +115,7 @@ def assembled(target: HostModel, draft: HostModel | None, about: About, found: F
     refused = {**refused_by(draft), **about.refused, **heads.found.unfit()}
     c = about.config
     exits = Exits(executor, c.layers, c.head_layers, about.exit_layer) if c is not None else None
-    headed = [make(executor) for make in heads.makers]
+    headed = [maker.make(executor) for maker in heads.makers]
     drafters, statuses = drafters_for(
         cached["target"], about.layers, executor, drafting, earlier, executor.costs, fences, refused, exits, headed
     )
