@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_checks import environment, kernels, quick, rows
+from specchat.engine.gpu_checks import drafts, environment, kernels, quick, rows
 from specchat.engine.gpu_checks.notes import Notes
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
@@ -91,6 +91,22 @@ def test_a_verdict_that_is_not_the_hosts_is_found(name: str, monkeypatch: pytest
     if name == "choose":
         monkeypatch.setattr(kernels, "judge", lambda *_: None)
     assert len(run(kernels.verdicts).wrong) == len(kernels.SAMPLINGS)
+
+
+def test_a_drawn_chain_that_is_judged_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drafts, "judge_block", drafts.judge)
+    assert {words.partition(",")[0] for words in run(drafts.sampled).wrong} == {"verdict block"}
+
+
+def test_a_tree_that_grows_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    expand = drafts.expand
+
+    def narrow(growth: Any, count: int) -> None:
+        expand(growth, count)
+        growth.value[0] = 0.0
+
+    monkeypatch.setattr(drafts, "expand", narrow)
+    assert [words.partition(":")[0] for words in run(drafts.grown).wrong] == ["grown tree"]
 
 
 def test_entries_that_stay_where_they_were_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.acceptance import judge as host_judge
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.errors import ModelError
-from specchat.engine.gpu_checks import place
+from specchat.engine.gpu_checks import drafts, place
+from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels import attention
 from specchat.engine.kernels.activation import reference_silu_mul, silu_mul
@@ -40,7 +41,6 @@ SAMPLINGS = {
     "filters": Sampling(seed=2, temperature=1.2, top_k=12, top_p=0.9, min_p=0.02),
     "penalties": Sampling(seed=5, temperature=0.8, repetition_penalty=1.3, frequency_penalty=0.2, logit_bias={4: 2.0}),
 }
-PROMPT = [1, 2, 3, 2]
 VOCAB = 5000
 """More than one program of `process` handles."""
 
@@ -52,6 +52,8 @@ def all_kernels(notes: Notes) -> None:
         product(notes, quant)
     attend(notes)
     verdicts(notes)
+    drafts.sampled(notes)
+    drafts.grown(notes)
     moved(notes)
 
 
