@@ -450,6 +450,24 @@ def test_few_candidates_are_halved_without_reading_them_again(
     assert len(reads) < 40
 
 
+@pytest.mark.skipif(GPU, reason="kernels run on the GPU here")
+def test_intervals_of_top_k_are_quartered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 32 bits by 16 sums, one waiting for the other, and the candidates' own interval by fewer still."""
+    from triton.runtime.interpreter import ReduceOps
+
+    state, scored = started(300, TOP_K), Scored.create(1, 300, DEVICE)
+    process(random_logits(1, 300, 17), state, 0, scored, 1, 300)
+    sums, apply = [], ReduceOps.apply
+
+    def counted(self: object, operand: object) -> object:
+        sums.append(operand)
+        return apply(self, operand)
+
+    monkeypatch.setattr(ReduceOps, "apply", counted)
+    choose(scored, state, 0, 1, torch.zeros(1, dtype=torch.int32))
+    assert len(sums) < 56, "halved, 78 wait for each other"
+
+
 def test_greedy_by_ratio_is_greedy() -> None:
     model = Model(40, 6)
     plain, _ = write(model, Sampling(), "coupled", (), lambda _: [], 12)

@@ -1,7 +1,7 @@
 """Top-k, top-p and min-p of one row, without sorting it: which scores are kept is one threshold and, among equals of
 that, the last token.
 
-Scores are compared as keys, int32 in the order of the float32 they stand for, so that halving an interval of keys ends
+Scores are compared as keys, int32 in the order of the float32 they stand for, so that parting an interval of keys ends
 exactly on a score.
 """
 
@@ -71,6 +71,34 @@ def _middle(low: tl.tensor, high: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _quarters(low: tl.tensor, high: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """Three int32 over `low` that part low .. high, equal ones where it is shorter than four; without overflow."""
+    middle = _middle(low, high) + 1
+    return _middle(low, middle - 1) + 1, middle, _middle(middle - 1, high) + 1
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _counts(keys: tl.tensor, least: tl.tensor, middle: tl.tensor, most: tl.tensor) -> tl.tensor:
+    """How many of `keys` are at least each of three numbers: 21 bits each of an int64, so that one sum does."""
+    many = (keys >= least).to(tl.int64) + ((keys >= middle).to(tl.int64) << 21) + ((keys >= most).to(tl.int64) << 42)
+    return tl.sum(many, 0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _narrowed(
+    low: tl.tensor, high: tl.tensor, least: tl.tensor, middle: tl.tensor, most: tl.tensor, counts: tl.tensor,
+    k: tl.tensor,
+) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
+    """The quarter of low .. high that holds the largest number which k keys reach, by what `_counts` found."""
+    by_least = (counts & 0x1FFFFF) >= k
+    by_middle = ((counts >> 21) & 0x1FFFFF) >= k
+    by_most = (counts >> 42) >= k
+    low = tl.where(by_most, most, tl.where(by_middle, middle, tl.where(by_least, least, low)))
+    high = tl.where(by_most, high, tl.where(by_middle, most, tl.where(by_least, middle, least)) - 1)
+    return low, tl.maximum(low, high)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _gather(
     scores: tl.tensor, best: tl.tensor, candidates: tl.tensor, floor: tl.tensor, vocab: tl.tensor, BLOCK: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
@@ -121,15 +149,12 @@ def _kth(
 ) -> tl.tensor:  # fmt: skip
     """The key of the k-th largest of the candidates, all from `low` to `high`; `keys` are those of the first BLOCK."""
     while low < high:
-        middle = _middle(low, high) + 1
-        count = tl.sum((keys >= middle).to(tl.int32), 0)
+        least, middle, most = _quarters(low, high)
+        counts = _counts(keys, least, middle, most)
         for start in range(BLOCK, n, BLOCK):
             more, _ = _candidates(scores, candidates, start, n, top, BLOCK)
-            count += tl.sum((more >= middle).to(tl.int32), 0)
-        if count >= k:
-            low = middle
-        else:
-            high = middle - 1
+            counts += _counts(more, least, middle, most)
+        low, high = _narrowed(low, high, least, middle, most, counts, k)
     return low
 
 
@@ -142,11 +167,8 @@ def _bound(
     keys = key(tl.load(tops + g, mask=g < tl.cdiv(vocab, GROUP), other=float("-inf")))
     low = tl.full((), LOWEST + 1, tl.int32)
     while low < high:
-        middle = _middle(low, high) + 1
-        if tl.sum((keys >= middle).to(tl.int32), 0) >= k:
-            low = middle
-        else:
-            high = middle - 1
+        least, middle, most = _quarters(low, high)
+        low, high = _narrowed(low, high, least, middle, most, _counts(keys, least, middle, most), k)
     return low
 
 
