@@ -67,8 +67,9 @@ class Report:
     """What the compiler made of a case for one architecture.
 
     `loop` is the longest loop in SASS instructions, `operations` which of them compute with floats, and how many;
-    `wavefronts` and `barriers` are those of one pass of it, `chains` the order in which its products are added, as
-    `ptx.Loop` has them. `tensor_cores` are the PTX instructions for products, `operands` the layouts of their operands.
+    `wavefronts`, `barriers` and `loads` are those of one pass of it, `chains` the order in which its products are
+    added, as `ptx.Loop` has them. `tensor_cores` are the PTX instructions for products, `operands` the layouts of their
+    operands.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Report:
     operations: dict[str, int]
     wavefronts: int
     barriers: int
+    loads: int
     chains: list[str]
 
 
@@ -131,6 +133,7 @@ def compile_case(case: Case, architecture: int) -> Report:
         operations=dict(sorted(Counter(kind for line in sass if (kind := _kind(line)) in FLOAT).items())),
         wavefronts=inner.wavefronts(),
         barriers=inner.barriers(),
+        loads=inner.loads(),
         chains=inner.chains(),
     )
 

@@ -51,6 +51,10 @@ class Loop:
         """Barriers of the whole block in one pass."""
         return sum("bar.sync" in line or "barrier.sync" in line for line in self.lines)
 
+    def loads(self) -> int:
+        """Loads from memory into registers, which are waited for in the pass that makes them."""
+        return sum(line.startswith("ld.global") for line in self.lines)
+
     def chains(self) -> list[str]:
         """For each accumulator of a warp, where its products' operands lie in their tiles, in the order of adding.
 

@@ -44,12 +44,12 @@ def test_all_codes_are_bitsandbytes(quant: str, dtype: torch.dtype) -> None:
     scales[:4] *= torch.tensor([[1e-6], [1e-3], [1e3], [1e5]], device=DEVICE)
     _, state = quantize_4bit(torch.zeros(ROWS, INPUTS, device=DEVICE, dtype=dtype), blocksize=64, quant_type=quant)
     state.absmax = scales.flatten()
-    expected = dequantize_4bit(packed.view(-1, 1), state).view(torch.int16)
-    ours = unpacked(packed, scales, state.code, dtype)
-    assert torch.equal(ours.view(torch.int16), expected)
+    # As numbers: the sign of FP4's second zero depends on the processor that bitsandbytes runs on.
+    expected = dequantize_4bit(packed.view(-1, 1), state)
+    assert torch.equal(unpacked(packed, scales, state.code, dtype), expected)
     if not GPU:
         # What no GPU computes: by the address in the table, in float32.
-        assert torch.equal(unpacked(packed, scales, state.code, torch.float32).to(dtype).view(torch.int16), expected)
+        assert torch.equal(unpacked(packed, scales, state.code, torch.float32).to(dtype), expected)
 
 
 @triton.jit
