@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from specchat.engine.gpu_record import GpuRecord
+from specchat.engine.model.gpu import CHOSEN
 
 DRIVER = Path("/proc/driver/nvidia/version")
 
@@ -16,7 +17,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 def record() -> GpuRecord:
     """Its record; asked before anything can fail there."""
     # Windows below WSL2 shows its driver to CUDA alone.
-    known = [torch.cuda.get_device_name(), str(getattr(torch._C, "_cuda_getDriverVersion", int)())]
+    known = [torch.cuda.get_device_name(CHOSEN.device), str(getattr(torch._C, "_cuda_getDriverVersion", int)())]
     with suppress(OSError):
         known.append(DRIVER.read_text(encoding="utf-8").splitlines()[0])
     for package in ("torch", "triton", "specchat"):

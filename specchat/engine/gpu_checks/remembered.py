@@ -6,9 +6,11 @@ from collections.abc import Callable
 import torch
 
 from specchat.engine.device.compile import compile_all, rehearsed
+from specchat.engine.device.graphs import current
 from specchat.engine.gpu_checks import card, quick
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_failure import first_line, is_one
+from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.out_of_memory import ran_out
 
 
@@ -24,7 +26,7 @@ def wrong(notify: Callable[[str], None]) -> str:
     notify("checking the kernels")
     notes = Notes()
     try:
-        with torch.no_grad():
+        with current(CHOSEN.device), torch.no_grad():
             _compile_ahead(notify)
             quick.quick(notes)
             torch.cuda.synchronize()
@@ -32,7 +34,7 @@ def wrong(notify: Callable[[str], None]) -> str:
         if is_one(error):
             raise
         logging.getLogger(__name__).warning("the GPU could not be checked", exc_info=True)
-        # Memory that ran out says nothing of kernels, and is notify by what is loaded next.
+        # Memory that ran out says nothing of kernels, and is told by what is loaded next.
         return "" if ran_out(error) else first_line(error)
     words = notes.wrong[0] if notes.wrong else ""
     card.record().keep("kernels", words)
