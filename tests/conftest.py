@@ -91,6 +91,13 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def nothing_is_kept_from_test_to_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands name these files for the engines that they start, and so for all of their process."""
+    for name in ("SPECCHAT_GPU_FILE", "SPECCHAT_LEARNT_FILE"):
+        monkeypatch.setenv(name, "")
+
+
+@pytest.fixture(autouse=True)
 def no_step_is_slipped_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """When one is goes by the clock; tests of drafts compare them step by step. `test_yardstick.py` tests it."""
     if not request.module.__name__.endswith("test_yardstick"):

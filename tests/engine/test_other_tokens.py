@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -17,7 +18,6 @@ from specchat.engine.check_ratio import chi_square, exact_law
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.loading import load, native
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.devices import Placement, place
 from specchat.engine.model.runs import Runs
@@ -277,11 +277,9 @@ def test_the_draft_stays_on_the_host_wherever_the_target_is(
 ) -> None:
     asked: list[PairSpec] = []
 
-    def watched(
-        pair: PairSpec, target: Checkpoint, draft: Checkpoint | None, context: int, *, threads: int
-    ) -> Placement:
+    def watched(pair: PairSpec, *others: Any) -> Placement:
         asked.append(pair)
-        return place(pair, target, draft, context, threads=threads)
+        return place(pair, *others)
 
     monkeypatch.setattr(native, "place", watched)
     spec = pair(demo_model("target"), folders["finer"])
