@@ -10,10 +10,10 @@ from math import isfinite, sqrt
 
 from specchat.engine.api import Speedup, Step
 
-STEPS, TOKENS = 8, 64
+STEPS, TOKENS = 4, 48
 """Enough of both to tell a multiplier,"""
-FEW_STEPS, NARROW = 4, 0.1
-"""or fewer where its interval is no wider than this share of it."""
+NARROW = 0.1
+"""or of steps alone where its interval is no wider than this share of it."""
 CLOSE = 0.15
 """None is told while plain's own time may be further off than this, whatever the steps: then other programs came."""
 DEVIATIONS = 1.96
@@ -75,8 +75,8 @@ class Comparison:
     def speedup(self) -> Speedup | None:
         """Times plain; None while too little is known to tell it."""
         found = self.estimate
-        if found is None or self.steps < FEW_STEPS:
+        if found is None or self.steps < STEPS:
             return None
-        if self.steps >= STEPS and self.tokens >= TOKENS:
+        if self.tokens >= TOKENS:
             return found if DEVIATIONS * self._error_ms <= CLOSE * self.plain_ms else None
         return found if found.high - found.low < NARROW * found.times else None
