@@ -114,6 +114,16 @@ def test_entries_that_stay_where_they_were_are_found(monkeypatch: pytest.MonkeyP
     assert run(kernels.moved).wrong == ["entries of a path: they are not those of its nodes, in order"]
 
 
+def test_the_environment_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NVIDIA_API_KEY", "TORCH_HUB_TOKEN", "TRITON_SECRET", "CUDA_PASSWORD", "CUDA_ANYTHING"):
+        monkeypatch.setenv(name, "hidden")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    told = run(environment.look).rows[0]["variables"]
+    assert told["CUDA_VISIBLE_DEVICES"] == "0"
+    assert "hidden" not in told.values()
+    assert not [name for name in environment.VARIABLES if any(word in name for word in ("KEY", "TOKEN", "SECRET"))]
+
+
 def test_the_environment_says_why_there_is_no_gpu() -> None:
     (row,) = run(environment.look).rows
     assert "gpu" not in row

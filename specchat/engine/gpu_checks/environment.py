@@ -9,8 +9,33 @@ from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.model import toolchain
 from specchat.engine.model.gpu import Gpu, find_gpu
 
-FAMILIES = ("CUDA", "NVIDIA", "PYTORCH", "TORCH", "TRITON")
-"""Environment variables that begin so are noted."""
+VARIABLES = (
+    "CC",
+    "CUDA_CACHE_DISABLE",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_HOME",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_TF32_OVERRIDE",
+    "NVIDIA_VISIBLE_DEVICES",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TRITON_ALWAYS_COMPILE",
+    "TRITON_CACHE_DIR",
+    "TRITON_DEBUG",
+    "TRITON_HOME",
+    "TRITON_LIBCUDA_PATH",
+    "TRITON_PTXAS_PATH",
+)
+"""Environment variables that are noted; each by its name, since others hold keys and tokens."""
 
 
 def look(notes: Notes) -> None:
@@ -21,7 +46,7 @@ def look(notes: Notes) -> None:
         "built for ROCm": torch.version.hip,
         "C compiler": toolchain.compiler(),
         "missing for Triton": toolchain.lacking() or None,
-        "variables": {key: value for key, value in os.environ.items() if key.startswith(FAMILIES)},
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
     gpu = find_gpu()
     if isinstance(gpu, Gpu):
