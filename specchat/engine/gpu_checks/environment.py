@@ -7,7 +7,7 @@ import torch
 
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.model import toolchain
-from specchat.engine.model.gpu import Gpu, find_gpu
+from specchat.engine.model.gpu import Gpu, find_gpu, first_words
 
 VARIABLES = (
     "CC",
@@ -55,6 +55,12 @@ def look(notes: Notes) -> None:
         found["none"] = gpu
     notes.row(**found)
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        card = torch.cuda.get_device_properties(index)
+        try:
+            card = torch.cuda.get_device_properties(index)
+        except (RuntimeError, AssertionError) as error:
+            # The driver counts it, and CUDA does not start: it is full, in use or lost.
+            notes.row(index=index, error=first_words(str(error)))
+            continue
+        uuid = str(getattr(card, "uuid", ""))
         capability = f"{card.major}.{card.minor}"
-        notes.row(index=index, name=card.name, capability=capability, memory=card.total_memory, uuid=str(card.uuid))
+        notes.row(index=index, name=card.name, capability=capability, memory=card.total_memory, uuid=uuid)

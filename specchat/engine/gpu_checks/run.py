@@ -29,10 +29,9 @@ def main(named: str, out: str, demo: str) -> int:
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_grad_enabled(False)
         from specchat.engine.gpu_checks import card, place
-        from specchat.engine.model.gpu import CHOSEN, find_gpu
+        from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
 
-        if place.on_gpu():
-            find_gpu()
+        if place.on_gpu() and isinstance(find_gpu(), Gpu):
             torch.cuda.set_device(CHOSEN.device)
             GpuRecord.use(card.record())
     try:
