@@ -79,8 +79,9 @@ class Report:
 
     @property
     def bad(self) -> list[str]:
-        """The checks that went wrong."""
-        return [name for name, outcome in self.outcomes.items() if outcome.state in BAD]
+        """The checks that went wrong; where a GPU was found, also those that found none."""
+        bad = (*BAD, "not run") if self.gpu else BAD
+        return [name for name, outcome in self.outcomes.items() if outcome.state in bad]
 
     def add(self, name: str, outcome: Outcome) -> None:
         """Take a check's outcome in and write the zip anew."""
@@ -90,7 +91,7 @@ class Report:
     def finish(self) -> str:
         """The sentence at the end: what was found and what to send."""
         count, bad = len(self.outcomes), self.bad
-        ran = sum(outcome.state != "not run" for outcome in self.outcomes.values())
+        ran = count if self.gpu else sum(outcome.state != "not run" for outcome in self.outcomes.values())
         where = f"on {self.gpu}" if self.gpu else "without a GPU"
         if bad:
             self.sentence = (
@@ -168,7 +169,7 @@ def run_all(checks: Sequence[GpuCheck], report: Report, demo: Path, listener: Li
             if reason := _lacking(check, report):
                 outcome = Outcome("not run", words=reason)
             else:
-                outcome = _outcome(check, demo, Path(folder), interpreted=bool(report.without))
+                outcome = _outcome(check, demo, Path(folder), report)
             report.add(check.name, outcome)
             listener.ended(check, outcome)
 
@@ -182,18 +183,18 @@ def _lacking(check: GpuCheck, report: Report) -> str:
     return "no GPU" if check.needs == "gpu" and report.without else ""
 
 
-def _outcome(check: GpuCheck, demo: Path, folder: Path, interpreted: bool) -> Outcome:
+def _outcome(check: GpuCheck, demo: Path, folder: Path, report: Report) -> Outcome:
     """Run one check in a process of its own."""
     out = folder / check.name
     out.mkdir()
     environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "PYTHONUNBUFFERED": "1"}
     environment.pop("TRITON_INTERPRET", None)
-    if interpreted and check.needs == "kernels":
+    if report.without and check.needs == "kernels":
         environment["TRITON_INTERPRET"] = "1"
     # The process finds modules where this one does; -P keeps its current folder out of the search.
     start = f"import sys; sys.path[:] = {sys.path!r}; from {RUN} import main; sys.exit(main(*sys.argv[1:]))"
     log = folder / f"{check.name}.log"
-    command = [sys.executable, "-P", "-c", start, check.function, str(out), str(demo)]
+    command = [sys.executable, "-P", "-c", start, check.function, str(out), str(demo), report.gpu or ""]
     try:
         ended = child.run(command, environment, log, check.limit_s)
     except OSError as error:

@@ -12,11 +12,11 @@ from specchat.engine.gpu_failure import first_line, is_one
 from specchat.engine.gpu_record import GpuRecord
 
 
-def main(named: str, out: str, demo: str) -> int:
+def main(named: str, out: str, demo: str, gpu: str = "") -> int:
     """Run the check "module:function" and return this process's exit code. Loads will know what is wrong with a GPU.
 
-    The folder `out` gets figures and what is wrong as they come; `demo` has the embedded models. Where the check cannot
-    run here, the last line of the output says why.
+    The folder `out` gets figures and what is wrong as they come; `demo` has the embedded models; `gpu` is the card that
+    was found before, which the check must find again. Where it cannot run here, the last line of the output says why.
     """
     faulthandler.enable()
     if os.environ.get("TRITON_INTERPRET") == "1":
@@ -31,9 +31,13 @@ def main(named: str, out: str, demo: str) -> int:
         from specchat.engine.gpu_checks import card, place
         from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
 
-        if place.on_gpu() and isinstance(find_gpu(), Gpu):
+        found = find_gpu() if place.on_gpu() else "torch sees no GPU"
+        if isinstance(found, Gpu):
             torch.cuda.set_device(CHOSEN.device)
             GpuRecord.use(card.record())
+        elif gpu:
+            print(f"{gpu} is gone: {found}")
+            return UNAVAILABLE
     try:
         check(notes)
     except Unavailable as reason:
