@@ -18,11 +18,11 @@ from specchat.clean import clean, one_line
 from specchat.doctor import child
 from specchat.doctor.gpu_checks import ENVIRONMENT, GpuCheck
 from specchat.doctor.versions import NEEDED, SOMETIMES, commit, installed
-from specchat.engine.gpu_checks.codes import ROWS, UNAVAILABLE, WRONG, WRONGS
+from specchat.engine.gpu_checks.codes import NO_MEMORY, ROWS, UNAVAILABLE, WRONG, WRONGS
 from specchat.engine.gpu_failure import SAYINGS
 
-State = Literal["passed", "wrong", "failed", "out of time", "not run"]
-BAD: tuple[State, ...] = ("wrong", "failed", "out of time")
+State = Literal["passed", "wrong", "failed", "out of time", "no memory", "not run"]
+BAD: tuple[State, ...] = ("wrong", "failed", "out of time", "no memory")
 RUN = "specchat.engine.gpu_checks.run"
 SMI_S = 20.0
 WORDS = 300
@@ -116,6 +116,11 @@ class Report:
             for name, outcome in self.outcomes.items()
         }
         return {**self._about, "sentence": self.sentence, "last CUDA error": self._last_cuda_error(), "checks": checks}
+
+    @property
+    def known_by(self) -> str | None:
+        """What the GPU that is used is known by in its record."""
+        return self._environment.get("known by")
 
     @property
     def _environment(self) -> Mapping[str, Any]:
@@ -216,6 +221,8 @@ def _judged(ended: child.Ended, wrong: list[str]) -> tuple[State, str]:
         case code if code == WRONG and wrong:
             more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
             return "wrong", one_line(wrong[0], WORDS) + more
+        case code if code == NO_MEMORY:
+            return "no memory", last
         case None:
             return "out of time", f"ended after {ended.seconds:.0f} s; the last line is: {last}"
         case code:

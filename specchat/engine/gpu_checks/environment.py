@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 
+from specchat.engine.gpu_checks import card
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.model import toolchain
-from specchat.engine.model.gpu import Gpu, find_gpu, first_words
+from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu, first_words
 
 VARIABLES = (
     "CC",
@@ -50,17 +51,19 @@ def look(notes: Notes) -> None:
     }
     gpu = find_gpu()
     if isinstance(gpu, Gpu):
-        found |= {"gpu": gpu.name, "free": gpu.free, "multiprocessors": gpu.processors}
+        known = card.known_by(CHOSEN.device)
+        found |= {"gpu": gpu.name, "index": gpu.index, "known by": known, "free": gpu.free}
+        found["multiprocessors"] = gpu.processors
     else:
         found["none"] = gpu
     notes.row(**found)
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         try:
-            card = torch.cuda.get_device_properties(index)
+            seen = torch.cuda.get_device_properties(index)
         except (RuntimeError, AssertionError) as error:
             # The driver counts it, and CUDA does not start: it is full, in use or lost.
             notes.row(index=index, error=first_words(str(error)))
             continue
-        uuid = str(getattr(card, "uuid", ""))
-        capability = f"{card.major}.{card.minor}"
-        notes.row(index=index, name=card.name, capability=capability, memory=card.total_memory, uuid=uuid)
+        uuid = str(getattr(seen, "uuid", ""))
+        capability = f"{seen.major}.{seen.minor}"
+        notes.row(index=index, name=seen.name, capability=capability, memory=seen.total_memory, uuid=uuid)
