@@ -123,6 +123,14 @@ class Report:
         return self._environment.get("known by")
 
     @property
+    def only(self) -> dict[str, str]:
+        """The variable that shows a process the GPU that is used alone; empty where there is no other."""
+        _, *cards = self.outcomes[ENVIRONMENT.name].rows if self.gpu else [{}]
+        uuids = [card.get("uuid") for card in cards if card.get("index") == self._environment.get("index")]
+        # A part of a GPU (MIG) is the only one that a process sees, and goes by another name.
+        return {"CUDA_VISIBLE_DEVICES": f"GPU-{uuids[0]}"} if len(cards) > 1 and any(uuids) else {}
+
+    @property
     def _environment(self) -> Mapping[str, Any]:
         outcome = self.outcomes.get(ENVIRONMENT.name)
         return outcome.rows[0] if outcome is not None and outcome.rows else {}
@@ -192,7 +200,7 @@ def _outcome(check: GpuCheck, demo: Path, folder: Path, report: Report) -> Outco
     """Run one check in a process of its own."""
     out = folder / check.name
     out.mkdir()
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "PYTHONUNBUFFERED": "1", **report.only}
     environment.pop("TRITON_INTERPRET", None)
     if report.without and check.needs == "kernels":
         environment["TRITON_INTERPRET"] = "1"

@@ -21,6 +21,16 @@ def with_a_gpu(notes: Notes) -> None:
     notes.row(**{"gpu": "RTX 3060", "index": 1, "known by": "RTX 3060 with a driver"})
 
 
+def two_gpus(notes: Notes) -> None:
+    with_a_gpu(notes)
+    for index in range(2):
+        notes.row(index=index, uuid=f"uuid-{index}")
+
+
+def sees(notes: Notes) -> None:
+    notes.row(visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
 def wrong(notes: Notes) -> None:
     notes.within("sum", 0.5, 0.1, rows=2)
     notes.within("product", float("nan"), 0.1)

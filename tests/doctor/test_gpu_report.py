@@ -99,6 +99,16 @@ def test_a_card_that_goes_between_checks_is_no_success(tmp_path: Path) -> None:
     assert "Attach" in report.finish()
 
 
+@pytest.mark.parametrize(("found", "visible"), [("two_gpus", "GPU-uuid-1"), ("with_a_gpu", None)])
+def test_of_two_gpus_all_checks_get_the_one_that_was_found(
+    found: str, visible: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    report = Report(tmp_path / "r.zip")
+    run_all([environment(found), planted("sees")], report, Path("/demo"), Listener())
+    assert report.outcomes["sees"].rows == [{"visible": visible}]
+
+
 def test_where_the_environment_is_not_known_everything_is_tried(tmp_path: Path) -> None:
     report = Report(tmp_path / "r.zip")
     run_all([environment("dies"), planted("unavailable", "gpu")], report, Path("/demo"), Listener())
