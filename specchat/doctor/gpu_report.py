@@ -103,8 +103,9 @@ class Report:
             )
         else:
             self.sentence = (
-                f"No GPU is used, for {self.without or 'none is known'}: {ran} checks passed without one, and "
-                f"{count - ran} were not run. If a GPU should be used here, attach {self.path} to your report."
+                f"specchat's own kernels run on no GPU here: {self.without or 'none is known'}. {ran} checks passed "
+                f"without one, and {count - ran} were not run. If they should run on one, attach {self.path} to your "
+                "report."
             )
         self._write()
         return self.sentence

@@ -30,7 +30,7 @@ def environment(name: str) -> GpuCheck:
 def content(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as made:
         assert made.testzip() is None
-        told: dict[str, Any] = json.loads(made.read("report.json"))
+        told: dict[str, Any] = json.loads(made.read("report.json"), parse_constant=pytest.fail)
     return told
 
 
@@ -62,6 +62,7 @@ def test_all_run_whatever_failed_before_and_each_is_in_the_report_at_once(tmp_pa
     assert sentence.startswith("5 of 7 checks went wrong on RTX 3060: raises, dies, hangs, wrong, unavailable. Attach ")
     assert str(report.path) in sentence
     told = content(report.path)
+    assert [row["error"] for row in told["checks"]["wrong"]["rows"]] == [0.5, "nan"]
     assert told["sentence"] == sentence
     checks_told = told["checks"]
     assert all(checks_told[name]["rows"] == [{"before": 1}] for name in ("raises", "dies", "hangs"))
@@ -83,8 +84,8 @@ def test_without_a_gpu_kernels_are_interpreted_and_the_rest_is_not_run(tmp_path:
     assert report.outcomes["fine"].rows == [{"demo": "/demo", "interpreted": "1"}]
     assert (report.outcomes["dies"].state, report.outcomes["dies"].words) == ("not run", "no GPU")
     assert report.finish() == (
-        "No GPU is used, for no NVIDIA GPU is found: 2 checks passed without one, and 1 were not run. If a GPU should "
-        f"be used here, attach {tmp_path / 'r.zip'} to your report."
+        "specchat's own kernels run on no GPU here: no NVIDIA GPU is found. 2 checks passed without one, and 1 were "
+        f"not run. If they should run on one, attach {tmp_path / 'r.zip'} to your report."
     )
 
 
