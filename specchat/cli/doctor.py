@@ -38,8 +38,8 @@ REPORT = "specchat-gpu.zip"
 def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, **options: Any) -> None:
     """Look at versions, terminal, folders, configuration and GPU, and say what is wrong.
 
-    Uses no network and changes nothing. Ends with code 3 when something keeps specchat from working, or a check of the
-    GPU path goes wrong.
+    Uses no network and changes nothing; but --gpu writes its report, and remembers whether the card can be used. Ends
+    with code 3 when something keeps specchat from working, or a check of the GPU path goes wrong.
     """
     if of_gpu:
         if with_engine:
@@ -124,6 +124,7 @@ def _gpu(path: Path, as_json: bool) -> None:
     from specchat.config.paths import demo_model, user_paths
     from specchat.doctor.gpu_checks import CHECKS
     from specchat.doctor.gpu_report import Listener, Report, run_all
+    from specchat.doctor.gpu_verdict import remember
 
     try:
         report = Report(path.absolute(), user_paths().engine_log)
@@ -145,6 +146,7 @@ def _gpu(path: Path, as_json: bool) -> None:
         run_all(CHECKS, report, demo_model("target").parent, Listener(begins, ended))
     finally:
         progress.clear()
+    remember(CHECKS, report)
     sentence = report.finish()
     told = {**report.summary(), "report": str(report.path)}
     output.write(json.dumps(told, indent=2) + "\n" if as_json else f"\n{sentence}\n")

@@ -18,11 +18,11 @@ from specchat.clean import clean, one_line
 from specchat.doctor import child
 from specchat.doctor.gpu_checks import ENVIRONMENT, GpuCheck
 from specchat.doctor.versions import NEEDED, SOMETIMES, commit, installed
-from specchat.engine.gpu_checks.codes import ROWS, UNAVAILABLE, WRONG, WRONGS
+from specchat.engine.gpu_checks.codes import NO_MEMORY, ROWS, UNAVAILABLE, WRONG, WRONGS
 from specchat.engine.gpu_failure import SAYINGS
 
-State = Literal["passed", "wrong", "failed", "out of time", "not run"]
-BAD: tuple[State, ...] = ("wrong", "failed", "out of time")
+State = Literal["passed", "wrong", "failed", "out of time", "no memory", "not run"]
+BAD: tuple[State, ...] = ("wrong", "failed", "out of time", "no memory")
 RUN = "specchat.engine.gpu_checks.run"
 SMI_S = 20.0
 WORDS = 300
@@ -79,8 +79,9 @@ class Report:
 
     @property
     def bad(self) -> list[str]:
-        """The checks that went wrong."""
-        return [name for name, outcome in self.outcomes.items() if outcome.state in BAD]
+        """The checks that went wrong; where a GPU was found, also those that found none."""
+        bad = (*BAD, "not run") if self.gpu else BAD
+        return [name for name, outcome in self.outcomes.items() if outcome.state in bad]
 
     def add(self, name: str, outcome: Outcome) -> None:
         """Take a check's outcome in and write the zip anew."""
@@ -90,7 +91,7 @@ class Report:
     def finish(self) -> str:
         """The sentence at the end: what was found and what to send."""
         count, bad = len(self.outcomes), self.bad
-        ran = sum(outcome.state != "not run" for outcome in self.outcomes.values())
+        ran = count if self.gpu else sum(outcome.state != "not run" for outcome in self.outcomes.values())
         where = f"on {self.gpu}" if self.gpu else "without a GPU"
         if bad:
             self.sentence = (
@@ -102,8 +103,9 @@ class Report:
             )
         else:
             self.sentence = (
-                f"No GPU is used, for {self.without or 'none is known'}: {ran} checks passed without one, and "
-                f"{count - ran} were not run. If a GPU should be used here, attach {self.path} to your report."
+                f"specchat's own kernels run on no GPU here: {self.without or 'none is known'}. {ran} checks passed "
+                f"without one, and {count - ran} were not run. If they should run on one, attach {self.path} to your "
+                "report."
             )
         self._write()
         return self.sentence
@@ -115,6 +117,19 @@ class Report:
             for name, outcome in self.outcomes.items()
         }
         return {**self._about, "sentence": self.sentence, "last CUDA error": self._last_cuda_error(), "checks": checks}
+
+    @property
+    def known_by(self) -> str | None:
+        """What the GPU that is used is known by in its record."""
+        return self._environment.get("known by")
+
+    @property
+    def only(self) -> dict[str, str]:
+        """The variable that shows a process the GPU that is used alone; empty where there is no other."""
+        _, *cards = self.outcomes[ENVIRONMENT.name].rows if self.gpu else [{}]
+        uuids = [card.get("uuid") for card in cards if card.get("index") == self._environment.get("index")]
+        # A part of a GPU (MIG) is the only one that a process sees, and goes by another name.
+        return {"CUDA_VISIBLE_DEVICES": f"GPU-{uuids[0]}"} if len(cards) > 1 and any(uuids) else {}
 
     @property
     def _environment(self) -> Mapping[str, Any]:
@@ -168,7 +183,7 @@ def run_all(checks: Sequence[GpuCheck], report: Report, demo: Path, listener: Li
             if reason := _lacking(check, report):
                 outcome = Outcome("not run", words=reason)
             else:
-                outcome = _outcome(check, demo, Path(folder), interpreted=bool(report.without))
+                outcome = _outcome(check, demo, Path(folder), report)
             report.add(check.name, outcome)
             listener.ended(check, outcome)
 
@@ -182,18 +197,18 @@ def _lacking(check: GpuCheck, report: Report) -> str:
     return "no GPU" if check.needs == "gpu" and report.without else ""
 
 
-def _outcome(check: GpuCheck, demo: Path, folder: Path, interpreted: bool) -> Outcome:
+def _outcome(check: GpuCheck, demo: Path, folder: Path, report: Report) -> Outcome:
     """Run one check in a process of its own."""
     out = folder / check.name
     out.mkdir()
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "PYTHONUNBUFFERED": "1", **report.only}
     environment.pop("TRITON_INTERPRET", None)
-    if interpreted and check.needs == "kernels":
+    if report.without and check.needs == "kernels":
         environment["TRITON_INTERPRET"] = "1"
     # The process finds modules where this one does; -P keeps its current folder out of the search.
     start = f"import sys; sys.path[:] = {sys.path!r}; from {RUN} import main; sys.exit(main(*sys.argv[1:]))"
     log = folder / f"{check.name}.log"
-    command = [sys.executable, "-P", "-c", start, check.function, str(out), str(demo)]
+    command = [sys.executable, "-P", "-c", start, check.function, str(out), str(demo), report.gpu or ""]
     try:
         ended = child.run(command, environment, log, check.limit_s)
     except OSError as error:
@@ -215,6 +230,8 @@ def _judged(ended: child.Ended, wrong: list[str]) -> tuple[State, str]:
         case code if code == WRONG and wrong:
             more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
             return "wrong", one_line(wrong[0], WORDS) + more
+        case code if code == NO_MEMORY:
+            return "no memory", last
         case None:
             return "out of time", f"ended after {ended.seconds:.0f} s; the last line is: {last}"
         case code:

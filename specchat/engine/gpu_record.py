@@ -25,7 +25,6 @@ MAX_CARDS = 32
 WORDS = 200
 Way = Literal["kernels", "transformers"]
 """Who runs a model on a card."""
-WAYS: tuple[Way, ...] = ("kernels", "transformers")
 
 
 class _Card(BaseModel):
@@ -77,13 +76,6 @@ class GpuRecord:
     def use(cls, record: "GpuRecord | None", way: Way = "kernels") -> None:
         """This process runs its pair on `record`'s card in this way from now on; None: on no card."""
         cls._in_use = None if record is None else (record, way)
-
-    @classmethod
-    def right(cls) -> None:
-        """The card in use was found right, in every way."""
-        if cls._in_use is not None:
-            for way in WAYS:
-                cls._in_use[0].keep(way, "")
 
     @classmethod
     def failed(cls, words: str) -> bool:

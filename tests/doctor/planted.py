@@ -18,7 +18,17 @@ def without_a_gpu(notes: Notes) -> None:
 
 
 def with_a_gpu(notes: Notes) -> None:
-    notes.row(gpu="RTX 3060")
+    notes.row(**{"gpu": "RTX 3060", "index": 1, "known by": "RTX 3060 with a driver"})
+
+
+def two_gpus(notes: Notes) -> None:
+    with_a_gpu(notes)
+    for index in range(2):
+        notes.row(index=index, uuid=f"uuid-{index}")
+
+
+def sees(notes: Notes) -> None:
+    notes.row(visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def wrong(notes: Notes) -> None:
@@ -29,6 +39,10 @@ def wrong(notes: Notes) -> None:
 def raises(notes: Notes) -> None:
     notes.row(before=1)
     raise RuntimeError("CUDA error: an illegal memory access was encountered \x1b[31m")
+
+
+def lacks_memory(_: Notes) -> None:
+    raise MemoryError("no room")
 
 
 def dies(notes: Notes) -> None:

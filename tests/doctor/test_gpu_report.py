@@ -11,7 +11,7 @@ import pytest
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.doctor import gpu_checks, gpu_report
-from specchat.doctor.gpu_checks import CHECKS, GpuCheck
+from specchat.doctor.gpu_checks import CHECKS, ENVIRONMENT, GpuCheck
 from specchat.doctor.gpu_report import Listener, Outcome, Report, run_all
 from specchat.doctor.versions import commit
 from tests.cli.conftest import Run, home, run
@@ -30,7 +30,7 @@ def environment(name: str) -> GpuCheck:
 def content(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as made:
         assert made.testzip() is None
-        told: dict[str, Any] = json.loads(made.read("report.json"))
+        told: dict[str, Any] = json.loads(made.read("report.json"), parse_constant=pytest.fail)
     return told
 
 
@@ -59,9 +59,10 @@ def test_all_run_whatever_failed_before_and_each_is_in_the_report_at_once(tmp_pa
         "fine": "passed", "unavailable": "not run",
     }  # fmt: skip
     sentence = report.finish()
-    assert sentence.startswith("4 of 6 checks went wrong on RTX 3060: raises, dies, hangs, wrong. Attach ")
+    assert sentence.startswith("5 of 7 checks went wrong on RTX 3060: raises, dies, hangs, wrong, unavailable. Attach ")
     assert str(report.path) in sentence
     told = content(report.path)
+    assert [row["error"] for row in told["checks"]["wrong"]["rows"]] == [0.5, "nan"]
     assert told["sentence"] == sentence
     checks_told = told["checks"]
     assert all(checks_told[name]["rows"] == [{"before": 1}] for name in ("raises", "dies", "hangs"))
@@ -83,9 +84,30 @@ def test_without_a_gpu_kernels_are_interpreted_and_the_rest_is_not_run(tmp_path:
     assert report.outcomes["fine"].rows == [{"demo": "/demo", "interpreted": "1"}]
     assert (report.outcomes["dies"].state, report.outcomes["dies"].words) == ("not run", "no GPU")
     assert report.finish() == (
-        "No GPU is used, for no NVIDIA GPU is found: 2 checks passed without one, and 1 were not run. If a GPU should "
-        f"be used here, attach {tmp_path / 'r.zip'} to your report."
+        "specchat's own kernels run on no GPU here: no NVIDIA GPU is found. 2 checks passed without one, and 1 were "
+        f"not run. If they should run on one, attach {tmp_path / 'r.zip'} to your report."
     )
+
+
+def test_a_card_that_goes_between_checks_is_no_success(tmp_path: Path) -> None:
+    report = Report(tmp_path / "r.zip")
+    # By itself this one finds nothing wrong, whatever there is.
+    again = replace(ENVIRONMENT, name="again")
+    checks = [environment("with_a_gpu"), again, planted("unavailable", "gpu")]
+    run_all(checks, report, Path("/demo"), Listener())
+    assert report.outcomes["again"].words == "RTX 3060 is gone: torch sees no GPU"
+    assert report.bad == ["again", "unavailable"]
+    assert "Attach" in report.finish()
+
+
+@pytest.mark.parametrize(("found", "visible"), [("two_gpus", "GPU-uuid-1"), ("with_a_gpu", None)])
+def test_of_two_gpus_all_checks_get_the_one_that_was_found(
+    found: str, visible: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    report = Report(tmp_path / "r.zip")
+    run_all([environment(found), planted("sees")], report, Path("/demo"), Listener())
+    assert report.outcomes["sees"].rows == [{"visible": visible}]
 
 
 def test_where_the_environment_is_not_known_everything_is_tried(tmp_path: Path) -> None:
@@ -155,4 +177,6 @@ def test_the_whole_command_on_this_machine(run: Run, tmp_path: Path) -> None:
     done = run("doctor", "--gpu", "--report", str(tmp_path / "r.zip"))
     assert done.exit_code == 0, done.output
     told = content(tmp_path / "r.zip")
-    assert {one["state"] for one in told["checks"].values()} <= {"passed", "not run"}
+    states = {name: one["state"] for name, one in told["checks"].items()}
+    there = "gpu" in told["checks"]["environment"]["rows"][0]
+    assert states == {check.name: "not run" if check.needs == "gpu" and not there else "passed" for check in CHECKS}

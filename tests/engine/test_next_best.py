@@ -237,18 +237,6 @@ def test_a_gpu_that_fails_each_way_ends_on_the_cpu(gpus: Gpus, pair: PairSpec) -
     assert not GpuRecord.failed("on the CPU there is none"), "a card was blamed for what a processor did"
 
 
-def test_a_card_that_the_doctor_finds_right_is_used_again(gpus: Gpus) -> None:
-    record = GpuRecord.of("T4")
-    record.keep("kernels", "wrong")
-    record.keep("transformers", "wrong")
-    GpuRecord.use(record)
-    quick.anew(Notes())
-    assert record.wrong("kernels") == "wrong", "it went wrong again"
-    gpus.check = lambda _: None
-    quick.anew(Notes())
-    assert [record.wrong("kernels"), record.wrong("transformers")] == ["", ""]
-
-
 def test_a_pair_whose_loading_fails_goes_to_transformers(
     gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,14 +1,16 @@
 """The checks of the GPU path find what is planted, and nothing where nothing is."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_checks import drafts, environment, kernels, quick, rows
+from specchat.engine.gpu_checks import card, drafts, environment, kernels, quick, rows
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.model.gpu import Gpu
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
 
@@ -112,6 +114,28 @@ def test_a_tree_that_grows_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_entries_that_stay_where_they_were_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "keep", lambda *_: None)
     assert run(kernels.moved).wrong == ["entries of a path: they are not those of its nodes, in order"]
+
+
+def test_the_environment_tells_which_of_two_gpus_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the names that `doctor.gpu_report` goes by."""
+    seen = SimpleNamespace(name="RTX 3060", major=8, minor=6, total_memory=1, uuid="b-1")
+    monkeypatch.setattr(environment, "find_gpu", lambda: Gpu("RTX 3060", 1, index=1))
+    monkeypatch.setattr(card, "known_by", lambda _: "RTX 3060 with a driver")
+    for name, told in {"is_available": True, "device_count": 2, "get_device_properties": seen}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, told=told: told)
+    found, *cards = run(environment.look).rows
+    assert (found["gpu"], found["index"], found["known by"]) == ("RTX 3060", 1, "RTX 3060 with a driver")
+    assert [(one["index"], one["uuid"]) for one in cards] == [(0, "b-1"), (1, "b-1")]
+
+
+def test_the_environment_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NVIDIA_API_KEY", "TORCH_HUB_TOKEN", "TRITON_SECRET", "CUDA_PASSWORD", "CUDA_ANYTHING"):
+        monkeypatch.setenv(name, "hidden")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    told = run(environment.look).rows[0]["variables"]
+    assert told["CUDA_VISIBLE_DEVICES"] == "0"
+    assert "hidden" not in told.values()
+    assert not [name for name in environment.VARIABLES if any(word in name for word in ("KEY", "TOKEN", "SECRET"))]
 
 
 def test_the_environment_says_why_there_is_no_gpu() -> None:

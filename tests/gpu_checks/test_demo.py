@@ -112,6 +112,7 @@ def test_a_trace(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
     checks.trace(notes)
     assert notes.out is not None
     assert (notes.out / "trace.json").stat().st_size
+    assert notes.wrong == ["the trace has no kernel"], "the device's time is nowhere"
 
 
 def test_the_embedded_models_are_where_the_checks_look() -> None:

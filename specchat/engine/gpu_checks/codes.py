@@ -1,6 +1,6 @@
 """What the process of a check tells the one that started it, which never imports torch."""
 
-UNAVAILABLE, WRONG = 3, 4
-"""Exit codes: the check cannot run here; something is wrong."""
+UNAVAILABLE, WRONG, NO_MEMORY = 3, 4, 5
+"""Exit codes: the check cannot run here; something is wrong; memory ran out."""
 ROWS, WRONGS = "rows.jsonl", "wrong.json"
 """Files in its folder: an object of figures a line, and a list of sentences."""

@@ -18,6 +18,7 @@ from specchat.engine.device.compile import Absent, Kernel, compile_all, rehearse
 from specchat.engine.device.rehearsal import HOST
 from specchat.engine.gpu_checks.demo import decoder
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_failure import first_line
 from specchat.engine.kernels.products import as_with, processors
 from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.pair import Quant
@@ -56,23 +57,26 @@ def compile_demo(notes: Notes) -> None:
 
 def report(notes: Notes, metadata: Mapping[str, Any], files: Mapping[str, Path], architecture: int) -> None:
     """Note what became of one kernel, whose `files` are known by their endings."""
-    usage = _tool(BIN / "cuobjdump", "-res-usage", str(files[".cubin"]))
-    stack, spilled = _number(r"STACK:(\d+)", usage), 0
+    name, shared = metadata["name"], metadata["shared"]
+    usage = _tool(notes, name, BIN / "cuobjdump", "-res-usage", str(files[".cubin"]))
+    registers, stack = _number(r"REG:(\d+)", usage), _number(r"STACK:(\d+)", usage)
+    spilled: int | None = 0
     if stack:
         # Arrays lie on the stack too: the assembler tells them from spills.
-        told = _tool(get_ptxas(architecture).path, "-v", f"--gpu-name=sm_{_full(architecture)}", "-o", "/dev/null",
-                     str(files[".ptx"]))  # fmt: skip
+        told = _tool(notes, name, get_ptxas(architecture).path, "-v", f"--gpu-name=sm_{_full(architecture)}",
+                     "-o", "/dev/null", str(files[".ptx"]))  # fmt: skip
         spilled = _number(r"(\d+) bytes spill stores", told)
-    name, shared = metadata["name"], metadata["shared"]
     notes.row(
         kernel=name,
-        registers=_number(r"REG:(\d+)", usage),
+        registers=registers,
         stack=stack,
         spilled=spilled,
         shared=shared,
         warps=metadata["num_warps"],
         file=files[".cubin"].parent.name,
     )
+    notes.expect(bool(registers), f"{name}: how many registers it takes is not told")
+    notes.expect(spilled is not None, f"{name}: what it spills is not told")
     allowed = SHARED.get(architecture)
     notes.expect(
         allowed is None or shared <= allowed, f"{name}: {shared} bytes of shared memory, and sm_{architecture} has less"
@@ -84,11 +88,19 @@ def _full(architecture: int) -> str:
     return f"{architecture}a" if architecture >= 90 else str(architecture)
 
 
-def _tool(program: Path | str, *arguments: str) -> str:
-    done = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr
+def _tool(notes: Notes, kernel: str, program: Path | str, *arguments: str) -> str:
+    """What a program of the CUDA tools writes of a kernel; that it fails is noted as wrong."""
+    named = Path(program).name
+    try:
+        done = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
+    except OSError as error:
+        notes.expect(False, f"{kernel}: {named} does not start: {first_line(error)}")
+        return ""
+    told = done.stdout + done.stderr
+    notes.expect(not done.returncode, f"{kernel}: {named} ends with code {done.returncode}: {told[-200:].strip()}")
+    return told
 
 
-def _number(pattern: str, text: str) -> int:
+def _number(pattern: str, text: str) -> int | None:
     found = re.search(pattern, text)
-    return int(found[1]) if found else 0
+    return int(found[1]) if found else None

@@ -185,6 +185,7 @@ def trace(notes: Notes) -> None:
     for event in sorted(profiled.key_averages(), key=lambda event: -event.self_device_time_total)[:40]:
         if event.self_device_time_total:
             notes.row(kernel=event.key[:80], launches=event.count, us=event.self_device_time_total)
+    notes.expect(bool(notes.rows), "the trace has no kernel")
 
 
 def memory(notes: Notes) -> None:

@@ -5,12 +5,38 @@ from typing import Any
 
 import torch
 
+from specchat.engine.gpu_checks import card
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.model import toolchain
-from specchat.engine.model.gpu import Gpu, find_gpu
+from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu, first_words
 
-FAMILIES = ("CUDA", "NVIDIA", "PYTORCH", "TORCH", "TRITON")
-"""Environment variables that begin so are noted."""
+VARIABLES = (
+    "CC",
+    "CUDA_CACHE_DISABLE",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_HOME",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_TF32_OVERRIDE",
+    "NVIDIA_VISIBLE_DEVICES",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TRITON_ALWAYS_COMPILE",
+    "TRITON_CACHE_DIR",
+    "TRITON_DEBUG",
+    "TRITON_HOME",
+    "TRITON_LIBCUDA_PATH",
+    "TRITON_PTXAS_PATH",
+)
+"""Environment variables that are noted; each by its name, since others hold keys and tokens."""
 
 
 def look(notes: Notes) -> None:
@@ -21,15 +47,23 @@ def look(notes: Notes) -> None:
         "built for ROCm": torch.version.hip,
         "C compiler": toolchain.compiler(),
         "missing for Triton": toolchain.lacking() or None,
-        "variables": {key: value for key, value in os.environ.items() if key.startswith(FAMILIES)},
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
     gpu = find_gpu()
     if isinstance(gpu, Gpu):
-        found |= {"gpu": gpu.name, "free": gpu.free, "multiprocessors": gpu.processors}
+        known = card.known_by(CHOSEN.device)
+        found |= {"gpu": gpu.name, "index": gpu.index, "known by": known, "free": gpu.free}
+        found["multiprocessors"] = gpu.processors
     else:
         found["none"] = gpu
     notes.row(**found)
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
-        card = torch.cuda.get_device_properties(index)
-        capability = f"{card.major}.{card.minor}"
-        notes.row(index=index, name=card.name, capability=capability, memory=card.total_memory, uuid=str(card.uuid))
+        try:
+            seen = torch.cuda.get_device_properties(index)
+        except (RuntimeError, AssertionError) as error:
+            # The driver counts it, and CUDA does not start: it is full, in use or lost.
+            notes.row(index=index, error=first_words(str(error)))
+            continue
+        uuid = str(getattr(seen, "uuid", ""))
+        capability = f"{seen.major}.{seen.minor}"
+        notes.row(index=index, name=seen.name, capability=capability, memory=seen.total_memory, uuid=uuid)

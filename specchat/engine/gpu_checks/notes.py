@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ class Notes:
     wrong: list[str] = field(default_factory=list)
 
     def row(self, **figures: Any) -> None:
-        """Note figures by name."""
+        """Note figures by name; one that is infinite or not a number as its name, since JSON has none for it."""
+        figures = {name: _told(figure) for name, figure in figures.items()}
         self.rows.append(figures)
         if self.out is not None:
             with (self.out / ROWS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(figures) + "\n")
+                file.write(json.dumps(figures, allow_nan=False) + "\n")
 
     def expect(self, right: bool, words: str) -> None:
         """Note `words` as wrong unless `right`; the check goes on."""
@@ -43,6 +45,10 @@ class Notes:
         """Note an error and expect it to be at most `allowed`; not a number is too much."""
         self.row(what=what, **figures, error=error, allowed=allowed)
         self.expect(error <= allowed, f"{what}: off by {error:.2g}, and {allowed:.2g} is allowed")
+
+
+def _told(figure: Any) -> Any:
+    return str(figure) if isinstance(figure, float) and not isfinite(figure) else figure
 
 
 Check = Callable[[Notes], None]

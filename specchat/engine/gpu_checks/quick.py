@@ -7,7 +7,6 @@ from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.kernels import attend, product, weight_of
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_checks.rows import chains, products, trees
-from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.pair import QUANTS
 
@@ -18,13 +17,6 @@ def quick(notes: Notes) -> None:
     """One product a format, attention of a chain and a tree, one row against several, captured against eager."""
     kernels(notes)
     captured(notes)
-
-
-def anew(notes: Notes) -> None:
-    """The same, forgetting how a GPU was found before: what is right now may be used again."""
-    quick(notes)
-    if not notes.wrong:
-        GpuRecord.right()
 
 
 def kernels(notes: Notes) -> None:

@@ -3,20 +3,20 @@
 import faulthandler
 import os
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 
-from specchat.engine.gpu_checks.codes import UNAVAILABLE, WRONG
+from specchat.engine.gpu_checks.codes import NO_MEMORY, UNAVAILABLE, WRONG
 from specchat.engine.gpu_checks.notes import Check, Notes, Unavailable
-from specchat.engine.gpu_failure import first_line, is_one
-from specchat.engine.gpu_record import GpuRecord
+from specchat.engine.out_of_memory import ran_out
 
 
-def main(named: str, out: str, demo: str) -> int:
-    """Run the check "module:function" and return this process's exit code. Loads will know what is wrong with a GPU.
+def main(named: str, out: str, demo: str, gpu: str = "") -> int:
+    """Run the check "module:function" and return this process's exit code.
 
-    The folder `out` gets figures and what is wrong as they come; `demo` has the embedded models. Where the check cannot
-    run here, the last line of the output says why.
+    The folder `out` gets figures and what is wrong as they come; `demo` has the embedded models; `gpu` is the card that
+    was found before, which the check must find again. Where it cannot run here, the last line of the output says why.
     """
     faulthandler.enable()
     if os.environ.get("TRITON_INTERPRET") == "1":
@@ -28,25 +28,25 @@ def main(named: str, out: str, demo: str) -> int:
     notes = Notes(Path(out), Path(demo))
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_grad_enabled(False)
-        from specchat.engine.gpu_checks import card, place
-        from specchat.engine.model.gpu import CHOSEN, find_gpu
+        from specchat.engine.gpu_checks import place
+        from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
 
-        if place.on_gpu():
-            find_gpu()
+        found = find_gpu() if place.on_gpu() else "torch sees no GPU"
+        if isinstance(found, Gpu):
             torch.cuda.set_device(CHOSEN.device)
-            GpuRecord.use(card.record())
+        elif gpu:
+            print(f"{gpu} is gone: {found}")
+            return UNAVAILABLE
     try:
         check(notes)
     except Unavailable as reason:
         print(reason)
         return UNAVAILABLE
     except Exception as error:
-        if is_one(error):
-            GpuRecord.failed(first_line(error))
-        raise
+        if not ran_out(error):
+            raise
+        traceback.print_exc()
+        return NO_MEMORY
     for words in notes.wrong:
         print(f"wrong: {words}")
-    if notes.wrong:
-        GpuRecord.failed(notes.wrong[0])
-        return WRONG
-    return 0
+    return WRONG if notes.wrong else 0

@@ -1,0 +1,32 @@
+"""What the checks say of a card as a whole, which the loads after them go by."""
+
+from collections.abc import Iterable
+
+from specchat.doctor.gpu_checks import GpuCheck
+from specchat.doctor.gpu_report import Outcome, Report
+from specchat.engine.gpu_failure import SAYINGS
+from specchat.engine.gpu_record import GpuRecord
+
+
+def remember(checks: Iterable[GpuCheck], report: Report) -> None:
+    """Keep what is wrong with the kernels on the card that was found, or that every check which judges them passed.
+
+    Where one of these did not run or had too little memory, and nothing is wrong, what was known before stays.
+    """
+    if report.known_by is None:
+        return
+    record = GpuRecord.of(report.known_by)
+    outcomes = {check: report.outcomes[check.name] for check in checks}
+    faults = [f"{check.name}: {o.words}" for check, o in outcomes.items() if _faulty(check, o)]
+    judged = [outcome.state for check, outcome in outcomes.items() if check.judges]
+    if faults:
+        record.keep("kernels", faults[0])
+    elif judged and all(state == "passed" for state in judged):
+        record.keep("kernels", "")
+
+
+def _faulty(check: GpuCheck, outcome: Outcome) -> bool:
+    """Whether the card is at fault; an error of the GPU is that in any check."""
+    if outcome.state == "failed" and any(saying in outcome.words for saying in SAYINGS):
+        return True
+    return check.judges and outcome.state in ("wrong", "failed", "out of time")
