@@ -184,7 +184,11 @@ class Worker:
                 case Count():
                     self._emit(self._loaded().count(request))
         except gpu_failure.GpuLost as error:
-            self._emit(gpu_failure.LoadAgain(error.failed, GpuRecord.failed(error.failed)))
+            remembered = GpuRecord.failed(error.failed)
+            if error.bound and not remembered:
+                self._emit(Failed(None, error.kind, error.message))
+            else:
+                self._emit(gpu_failure.LoadAgain(error.failed, remembered))
             os._exit(gpu_failure.EXIT_CODE)
         except EngineError as error:
             self._emit(Failed(reply, error.kind, error.message))

@@ -1,6 +1,7 @@
 """Where the kernels cannot run on a GPU: transformers on it, else the CPU, each with its sentence."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gpu_checks import card, quick
+from specchat.engine.gpu_checks import card, quick, remembered
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_failure import REPORT, GpuLost, without_gpu
 from specchat.engine.gpu_record import VARIABLE, GpuRecord
@@ -152,6 +153,10 @@ def test_where_transformers_cannot_either_it_is_the_cpu_with_both_reasons(
         loaded(on("cuda", pair))
 
 
+def failing(_: Notes) -> None:
+    raise ILLEGAL
+
+
 @dataclass
 class Gpus:
     """A GPU that the kernels could run on; `check` stands for the quick part of the checks."""
@@ -174,6 +179,7 @@ def gpus(transformers: Transformers, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(quick, "quick", made.quick)
+    monkeypatch.setattr(remembered, "current", lambda _: nullcontext())
     return made
 
 
@@ -215,13 +221,20 @@ def test_checks_that_cannot_be_made_are_made_again(gpus: Gpus, pair: PairSpec) -
     assert gpus.checked == 2
 
 
+def test_a_pair_that_asks_for_the_gpu_is_told_once_each_way_failed(gpus: Gpus, pair: PairSpec) -> None:
+    """Each time in a fresh process."""
+    gpus.check, gpus.transformers.error = failing, ILLEGAL
+    for _ in range(2):
+        with pytest.raises(GpuLost) as lost:
+            loaded(on("cuda", pair))
+        assert GpuRecord.failed(lost.value.failed), "the next process would not know"
+    with pytest.raises(EngineError, match=r'asks for device = "cuda": .*transformers cannot run it there \(CUDA error'):
+        loaded(on("cuda", pair))
+
+
 def test_a_gpu_that_fails_each_way_ends_on_the_cpu(gpus: Gpus, pair: PairSpec) -> None:
     """Each time in a fresh process, which knows what the ones before found."""
-
-    def fails(_: Notes) -> None:
-        raise ILLEGAL
-
-    gpus.check = fails
+    gpus.check = failing
     with pytest.raises(GpuLost) as lost:
         loaded(pair)
     assert GpuRecord.failed(lost.value.failed), "the next process would not know"
@@ -249,9 +262,18 @@ def test_a_card_that_the_doctor_finds_right_is_used_again(gpus: Gpus) -> None:
     assert [record.wrong("kernels"), record.wrong("transformers")] == ["", ""]
 
 
+@pytest.mark.parametrize("bound", ["target", "draft", "too large for main memory", "nothing"])
 def test_a_pair_whose_loading_fails_goes_to_transformers(
-    gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+    bound: str, gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What keeps it from the CPU does not keep it from transformers."""
+    if bound == "target":
+        pair = on("cuda", pair)
+    elif bound == "draft":
+        pair = replace(pair, draft=replace(pair.target, device="cuda"))
+    elif bound != "nothing":
+        small = Machine(ROOMY.gpu, 0)
+        monkeypatch.setattr(devices, "this_machine", lambda pair: ROOMY if pair.target.device == "cpu" else small)
     gpus.check = lambda _: None
     real = native.load_runner
 

@@ -227,6 +227,16 @@ def test_a_pair_that_loses_the_gpu_is_loaded_on_the_cpu_by_a_fresh_engine(loaded
     assert last.info.note == ""
 
 
+def test_a_pair_that_asks_for_the_gpu_is_not_loaded_on_the_cpu(loaded: EngineClient) -> None:
+    """Where nothing is remembered, and a fresh engine would lose the GPU again."""
+    asking = replace(PAIR, id="gpu or cpu", target=replace(PAIR.target, device="cuda"))
+    loaded.send(Load(asking))
+    *_, failed = until(loaded, lambda event: isinstance(event, Loaded | Failed))
+    assert isinstance(failed, Failed)
+    assert (failed.id, failed.kind) == (None, "died")
+    assert 'Try again, or say device = "cpu".' in failed.message
+
+
 def test_a_gpu_that_is_known_to_fail_is_left_to_the_loader_of_a_fresh_engine(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
