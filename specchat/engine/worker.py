@@ -23,7 +23,7 @@ from dataclasses import replace
 from io import TextIOWrapper
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NoReturn, Protocol
 
 from specchat.engine import gpu_failure, leash, out_of_memory, wire
 from specchat.engine.api import (
@@ -148,14 +148,14 @@ class Worker:
     def _read(self) -> None:
         for request in wire.read(self._requests):
             self._route(request)
-        os._exit(0)
+        _leave()
 
     def _route(self, request: Request) -> None:
         match request:
             case Cancel() | Change():
                 self._mailbox.put(request)
             case Shutdown():
-                os._exit(0)
+                _leave()
             case Generate():
                 self._mailbox.open(request.id)
                 self._inbox.put(request)
@@ -168,7 +168,7 @@ class Worker:
             with self._writing:
                 wire.write(self._events, event)
         except OSError:
-            os._exit(0)
+            _leave()
 
     def _handle(self, request: Load | Generate | Count | Remember | Forget) -> None:
         if isinstance(request, Remember | Forget):
@@ -261,6 +261,12 @@ class Worker:
             "internal",
             f"The engine met an error it did not expect ({type(error).__name__}: {first}); see {self._log}.",
         )
+
+
+def _leave() -> NoReturn:
+    """End at once, in the middle of what is being done."""
+    GpuRecord.leave()
+    os._exit(0)
 
 
 def main(loader: str, log: str) -> None:

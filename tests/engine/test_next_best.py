@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from specchat.engine import gpu_record
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gpu_checks import card, quick, remembered
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_failure import REPORT, GpuLost, without_gpu
-from specchat.engine.gpu_record import VARIABLE, GpuRecord
+from specchat.engine.gpu_record import UNENDED, VARIABLE, GpuRecord
 from specchat.engine.loading import hf, load, native, next_best
 from specchat.engine.model import devices
 from specchat.engine.model.accelerator import Accelerator, find_accelerator, kind
@@ -230,6 +231,48 @@ def test_a_pair_that_asks_for_the_gpu_is_told_once_each_way_failed(gpus: Gpus, p
         assert GpuRecord.failed(lost.value.failed), "the next process would not know"
     with pytest.raises(EngineError, match=r'asks for device = "cuda": .*transformers cannot run it there \(CUDA error'):
         loaded(on("cuda", pair))
+
+
+def test_a_check_that_ends_its_process_is_not_made_again(gpus: Gpus, pair: PairSpec) -> None:
+    class Killed(BaseException):
+        """Stands for the end of the process."""
+
+    def kills(_: Notes) -> None:
+        raise Killed
+
+    gpus.check = kills
+    with pytest.raises(Killed):
+        loaded(pair)
+    assert f"({UNENDED}), so transformers runs p" in loaded(pair).info.warning
+    assert gpus.checked == 1
+
+
+def test_an_engine_that_is_told_to_end_blames_no_check(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the check hung, and that is why."""
+    del gpus
+    record = GpuRecord.of("T4")
+    record.begin("kernels")
+    GpuRecord.leave()
+    assert record.wrong("kernels") is None
+    record.begin("kernels")
+    monkeypatch.setattr(gpu_record, "PATIENCE_S", 0.0)
+    GpuRecord.leave()
+    assert record.wrong("kernels") == UNENDED
+    record.keep("kernels", "")
+    GpuRecord.leave()
+    assert record.wrong("kernels") == "", "a check that has ended is known"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory"), RuntimeError("PassManager::run failed")])
+def test_a_check_that_tells_nothing_is_forgotten(error: Exception, gpus: Gpus) -> None:
+    def fails(_: Notes) -> None:
+        assert GpuRecord.of("T4").wrong("kernels") == UNENDED
+        raise error
+
+    gpus.check = fails
+    remembered.wrong(lambda _: None)
+    assert gpus.checked == 1
+    assert GpuRecord.of("T4").wrong("kernels") is None
 
 
 def test_a_gpu_that_fails_each_way_ends_on_the_cpu(gpus: Gpus, pair: PairSpec) -> None:

@@ -20,7 +20,8 @@ def wrong(notify: Callable[[str], None]) -> str:
     Raises:
         Exception: an error after which this process can use the GPU no more.
     """
-    known = card.record().wrong("kernels")
+    record = card.record()
+    known = record.wrong("kernels")
     if known is not None:
         return known
     notify("checking the kernels")
@@ -28,16 +29,18 @@ def wrong(notify: Callable[[str], None]) -> str:
     try:
         with current(CHOSEN.device), torch.no_grad():
             _compile_ahead(notify)
+            record.begin("kernels")
             quick.quick(notes)
             torch.cuda.synchronize()
     except Exception as error:
         if is_one(error):
             raise
+        record.forget("kernels")
         logging.getLogger(__name__).warning("the GPU could not be checked", exc_info=True)
         # Memory that ran out says nothing of kernels, and is told by what is loaded next.
         return "" if ran_out(error) else first_line(error)
     words = notes.wrong[0] if notes.wrong else ""
-    card.record().keep("kernels", words)
+    record.keep("kernels", words)
     return words
 
 
