@@ -293,6 +293,24 @@ def test_a_gpu_that_fails_each_way_ends_on_the_cpu(gpus: Gpus, pair: PairSpec) -
     assert not GpuRecord.failed("on the CPU there is none"), "a card was blamed for what a processor did"
 
 
+def test_a_pair_that_stays_loaded_keeps_its_card(gpus: Gpus, pair: PairSpec) -> None:
+    """Until another one takes its memory."""
+    del gpus
+    GpuRecord.use(GpuRecord.of("T4"))
+    with pytest.raises(EngineError):
+        loaded(replace(pair, target=replace(pair.target, path="/nowhere")))
+    assert GpuRecord.failed("in the next reply")
+    loaded(on("cpu", pair))
+    assert not GpuRecord.failed("on the CPU there is none")
+
+
+def test_a_pair_that_transformers_runs_may_blame_its_card(gpus: Gpus, pair: PairSpec) -> None:
+    assert "so transformers runs p" in loaded(pair).info.warning
+    assert gpus.transformers.pairs
+    assert GpuRecord.failed("in a reply")
+    assert GpuRecord.of("T4").wrong("transformers") == "in a reply"
+
+
 def test_a_card_that_the_doctor_finds_right_is_used_again(gpus: Gpus) -> None:
     record = GpuRecord.of("T4")
     record.keep("kernels", "wrong")
