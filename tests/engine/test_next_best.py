@@ -20,7 +20,7 @@ from specchat.engine.loading import hf, load, native, next_best
 from specchat.engine.model import devices
 from specchat.engine.model.accelerator import Accelerator, find_accelerator, kind
 from specchat.engine.model.devices import Machine
-from specchat.engine.model.gpu import Gpu
+from specchat.engine.model.gpu import CHOSEN, Gpu
 from specchat.engine.model.plan import GIB
 from specchat.engine.pair import Device, ModelSource, PairSpec
 from specchat.engine.session import Session
@@ -42,8 +42,8 @@ def fake_torch(only: str, product: Callable[[], float] = lambda: 512.0) -> Any:
     def runtime(name: str) -> Any:
         return SimpleNamespace(
             is_available=lambda: name == only,
-            get_device_name=lambda: f"a {name} card",
-            mem_get_info=lambda: (3 * GIB, 4 * GIB),
+            get_device_name=lambda device: f"the card {device}",
+            mem_get_info=lambda device: (3 * GIB + int("1" in device), 4 * GIB),
             recommended_max_memory=lambda: 5 * GIB,
             driver_allocated_memory=lambda: GIB,
         )
@@ -51,7 +51,7 @@ def fake_torch(only: str, product: Callable[[], float] = lambda: 512.0) -> Any:
     mps = runtime("mps")
 
     def ones(*_: int, device: str) -> Ones:
-        assert device == only
+        assert device.partition(":")[0] == only
         return Ones()
 
     backends = SimpleNamespace(mps=mps)
@@ -59,11 +59,26 @@ def fake_torch(only: str, product: Callable[[], float] = lambda: 512.0) -> Any:
 
 
 def test_any_gpu_that_multiplies_is_found() -> None:
-    assert find_accelerator(fake_torch("cuda")) == Accelerator("cuda", "a cuda card", 3 * GIB)
-    assert find_accelerator(fake_torch("xpu")) == Accelerator("xpu", "a xpu card", 3 * GIB)
+    assert find_accelerator(fake_torch("cuda")) == Accelerator("cuda", "the card cuda:0", 3 * GIB)
+    assert find_accelerator(fake_torch("xpu")) == Accelerator("xpu", "the card xpu", 3 * GIB)
     assert find_accelerator(fake_torch("mps")) == Accelerator("mps", "Apple GPU", 4 * GIB)
     assert find_accelerator(fake_torch("none")) == "torch sees no GPU"
     assert kind(fake_torch("none")) is None
+
+
+def test_of_several_gpus_the_chosen_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It multiplies, is named and measured, and is the one that is remembered."""
+    told: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: told.append(device) or f"card {device}")
+    monkeypatch.setattr(GpuRecord, "of", lambda card: card.splitlines()[0])
+    card._record.cache_clear()
+    for index in (0, 1, 1):
+        monkeypatch.setattr(CHOSEN, "index", index)
+        free = 3 * GIB + index
+        assert find_accelerator(fake_torch("cuda")) == Accelerator("cuda", f"the card cuda:{index}", free)
+        assert card.record() == f"card cuda:{index}"
+    assert len(told) == 2
+    card._record.cache_clear()
 
 
 def test_a_gpu_that_does_not_multiply_is_none() -> None:

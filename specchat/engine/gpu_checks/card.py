@@ -13,11 +13,15 @@ from specchat.engine.model.gpu import CHOSEN
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
-@cache
 def record() -> GpuRecord:
     """Its record; asked before anything can fail there."""
+    return _record(CHOSEN.device)
+
+
+@cache
+def _record(device: torch.device) -> GpuRecord:
     # Windows below WSL2 shows its driver to CUDA alone.
-    known = [torch.cuda.get_device_name(CHOSEN.device), str(getattr(torch._C, "_cuda_getDriverVersion", int)())]
+    known = [torch.cuda.get_device_name(device), str(getattr(torch._C, "_cuda_getDriverVersion", int)())]
     with suppress(OSError):
         known.append(DRIVER.read_text(encoding="utf-8").splitlines()[0])
     for package in ("torch", "triton", "specchat"):

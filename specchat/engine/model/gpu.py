@@ -99,7 +99,7 @@ def find_gpu(
     """The GPU that the kernels can run on, or why there is none, in words. Which GPU is current stays as it is.
 
     Of several that torch sees (CUDA_VISIBLE_DEVICES says which), it is the one with the most free memory, and `chosen`
-    from then on.
+    from then on: transformers runs there, too, where the kernels cannot.
     """
     if built_for is None:
         return "this torch is built without CUDA (pytorch.org tells how to install one with it)"
@@ -108,19 +108,19 @@ def find_gpu(
         cuda.empty_cache()  # what an earlier pair left in torch's own pool counts as free
         index = _roomiest(cuda, free) if chosen.index is None else chosen.index
         found = cuda.get_device_properties(index)
+        left, _ = cuda.mem_get_info(index)
+        chosen.index = index
         if cuda.get_device_capability(index) < OLDEST:
             major, minor = cuda.get_device_capability(index)
             return f"the GPU ({found.name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
         if not triton:
             return 'the package triton is not installed ("pip install triton" adds it)'
-        left, _ = cuda.mem_get_info(index)
     except (RuntimeError, AssertionError) as error:
         return _no_cuda(str(error), built_for)
     try:
         start()
     except Exception as error:
         return f"Triton does not start: {wanting() or first_words(str(error))}"
-    chosen.index = index
     return Gpu(found.name, left, found.multi_processor_count, index)
 
 
