@@ -211,8 +211,9 @@ class Worker:
         if self._session is None or pair != self._pair:
             wanted = gpu_failure.without_gpu(pair) if request.failed and not request.remembered else pair
             session = self._find_loader()(wanted, self._emit, self._make_room)
-            if request.failed:
-                session.info = replace(session.info, note=f"the GPU failed: {request.failed}")
+            if request.failed and not request.remembered:
+                notes = (f"the GPU failed: {request.failed}", session.info.note)
+                session.info = replace(session.info, note="; ".join(note for note in notes if note))
             self._session, self._pair = session, pair
         self._emit(Loaded(self._session.info))
 

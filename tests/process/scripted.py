@@ -127,4 +127,5 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         print("loading")
         time.sleep(3600)
     where = pair.target.device if pair.id == "gpu or cpu" else fake.INFO.device
-    return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", device=where))
+    note = "runs code of its own" if pair.trust_remote_code else ""
+    return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", device=where, note=note))

@@ -143,7 +143,7 @@ def _check_kernels(pair: PairSpec, notify: Callable[[str], None]) -> None:
         logging.getLogger(__name__).info("the GPU failed its checks", exc_info=True)
         raise GpuLost(pair, first_line(error)) from None
     if wrong:
-        raise KernelsUnfit(f"the GPU failed its checks ({wrong})", fault=True)
+        raise KernelsUnfit(wrong, fault=True)
 
 
 def _restricted(
