@@ -257,11 +257,8 @@ class Worker:
             loaded = self._session if not isinstance(request, Load) else None
             context = loaded.info.context if loaded else pair.context if pair else None
             return "memory", out_of_memory.told(request, pair, context)
-        first = (str(error).strip().splitlines() or [""])[0][:200]
-        return (
-            "internal",
-            f"The engine met an error it did not expect ({type(error).__name__}: {first}); see {self._log}.",
-        )
+        first = f"{type(error).__name__}: {gpu_failure.first_line(error)}"
+        return "internal", f"The engine met an error it did not expect ({first}); see {self._log}."
 
 
 def _leave() -> NoReturn:

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import torch
 
-from specchat.engine.model.gpu import CHOSEN, first_words
+from specchat.engine.gpu_failure import first_line
+from specchat.engine.model.gpu import CHOSEN
 
 Kind = Literal["cuda", "xpu", "mps"]
 """Names of torch: "cuda" is also AMD's (ROCm), "xpu" Intel's, "mps" Apple's."""
@@ -34,7 +35,7 @@ def find_accelerator(of: Any = torch) -> Accelerator | str:
             return f"{NAMES[found]} multiplies wrongly"
         return Accelerator(found, _name(of, found), _free(of, found))
     except (RuntimeError, AssertionError) as error:
-        return f"{NAMES[found]} fails: {first_words(str(error))}"
+        return f"{NAMES[found]} fails: {first_line(error)}"
 
 
 def kind(of: Any = torch) -> Kind | None:
