@@ -26,7 +26,7 @@ from specchat.engine.api import (
 )
 from specchat.engine.client import EngineClient
 from specchat.engine.gpu_failure import AGAIN
-from specchat.engine.gpu_record import VARIABLE, GpuRecord
+from specchat.engine.gpu_record import UNENDED, VARIABLE, GpuRecord
 from specchat.engine.options import Message, Speculation
 from specchat.engine.pair import PairSpec
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
@@ -259,6 +259,19 @@ def test_a_gpu_that_is_known_to_fail_is_left_to_the_loader_of_a_fresh_engine(
         assert GpuRecord.of("a card").wrong("kernels") == "CUDA error: an illegal memory access was encountered"
     finally:
         engine.close()
+
+
+def test_an_app_that_ends_blames_no_check_that_runs(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "data" / "gpu.json"))
+    engine, record = EngineClient(log, SCRIPTED), GpuRecord.of("a card")
+    engine.start()
+    try:
+        engine.send(Load(replace(PAIR, id="checked")))
+        until(engine, lambda event: event == Loading("checking", 0.6))
+        assert record.wrong("kernels") == UNENDED
+    finally:
+        engine.close()
+    assert record.wrong("kernels") is None
 
 
 def test_another_pair_asked_for_meanwhile_is_loaded_as_asked(loaded: EngineClient) -> None:
