@@ -21,6 +21,7 @@ from specchat.bench.machine import describe
 from specchat.bench.published import QWEN3_8B
 from specchat.bench.summary import Spread
 from specchat.engine.errors import EngineError
+from specchat.engine.gpu_failure import first_line
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.gpu import CHOSEN, Gpu
 
@@ -121,9 +122,4 @@ def _one(case: Case, rows: int, timer: Timer, bandwidth: float) -> Measured:
     except (RuntimeError, EngineError) as error:
         if case.by == "specchat":
             raise
-        return measured(None, None, _first_line(error))
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
+        return measured(None, None, first_line(error))

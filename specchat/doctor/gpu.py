@@ -12,13 +12,11 @@ from specchat.engine.model import toolchain
 
 QUERY = ("--query-gpu=name,memory.total,memory.free,driver_version,compute_cap,uuid", "--format=csv,noheader")
 PATIENCE_S = 5.0
-DRIVER = Path("/proc/driver/nvidia/version")
-"""Also there in a container, which may lack nvidia-smi."""
 OLDEST = 8.0
 """Compute capability of Ampere."""
 
 
-def gpus(driver: Path = DRIVER) -> list[Finding]:
+def gpus(driver: Path = toolchain.DRIVER) -> list[Finding]:
     """As nvidia-smi tells them; `driver` is there where the system has one."""
     program = shutil.which("nvidia-smi")
     if program is None and driver.exists():

@@ -29,13 +29,17 @@ class LoadAgain:
 
 
 class GpuLost(EngineError):
-    """The GPU failed while a pair was loaded that may as well run on the CPU, in another process."""
+    """The GPU failed while a pair was loaded that another process may run in another way.
+
+    That is not the CPU where the pair is `bound` to the GPU.
+    """
 
     def __init__(self, pair: PairSpec, failed: str) -> None:
         super().__init__(
             "died", f'The GPU failed ({failed}) while {pair.name} was being loaded. Try again, or say device = "cpu".'
         )
         self.failed = failed
+        self.bound = pair.target.device == "cuda"
 
 
 def without_gpu(pair: PairSpec) -> PairSpec:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +24,10 @@ MAX_BYTES = 1 << 16
 MAX_CARDS = 32
 """The one that was checked last stays longest."""
 WORDS = 200
+UNENDED = "the check did not end"
+"""Kept of a check that took its process with it."""
+PATIENCE_S = 60.0
+"""A check that takes longer hangs."""
 Way = Literal["kernels", "transformers"]
 """Who runs a model on a card."""
 
@@ -44,6 +49,7 @@ class GpuRecord:
     """Of one card; `card` says all that it is known by."""
 
     _in_use: "ClassVar[tuple[GpuRecord, Way] | None]" = None
+    _begun: "ClassVar[tuple[GpuRecord, Way, float] | None]" = None
 
     def __init__(self, path: Path | None, card: str) -> None:
         self._path = path
@@ -62,11 +68,33 @@ class GpuRecord:
 
     def keep(self, way: Way, wrong: str) -> None:
         """Remember how a way was found: `wrong` as `GpuRecord.wrong` gives it."""
+        self._put(way, wrong)
+
+    def forget(self, way: Way) -> None:
+        """Not know any more how a way was found."""
+        self._put(way, None)
+
+    def begin(self, way: Way) -> None:
+        """Remember that a check has not ended, until it is kept how it did or that is forgotten."""
+        self.keep(way, UNENDED)
+        GpuRecord._begun = self, way, monotonic()
+
+    @classmethod
+    def leave(cls) -> None:
+        """This process is to end: a check that it has just begun is not to blame."""
+        if cls._begun is not None:
+            record, way, then = cls._begun
+            if monotonic() - then < PATIENCE_S:
+                record.forget(way)
+
+    def _put(self, way: Way, wrong: str | None) -> None:
+        GpuRecord._begun = None
         if self._path is None:
             return
         cards = dict(self._read().cards)
         before = cards.pop(self._key, _Card(ways={}))
-        cards[self._key] = _Card(ways={**before.ways, way: one_line(wrong, WORDS)})
+        ways = {**before.ways, way: wrong and one_line(wrong, WORDS)}
+        cards[self._key] = _Card(ways={name: words for name, words in ways.items() if words is not None})
         latest = dict(list(cards.items())[-MAX_CARDS:])
         with suppress(OSError):
             self._path.parent.mkdir(mode=private.FOLDER, parents=True, exist_ok=True)

@@ -84,6 +84,11 @@ class Tally:
         return self.ran_ms + self.waited_ms
 
     @property
+    def waiting_factor(self) -> float:
+        """Times as long as without waiting for a processor; 1 where no time was measured."""
+        return self.milliseconds / self.ran_ms if self.ran_ms > 0 else 1.0
+
+    @property
     def tokens_per_second(self) -> float:
         return 1e3 * self.tokens / self.milliseconds if self.milliseconds > 0 else 0.0
 

@@ -23,7 +23,7 @@ from dataclasses import replace
 from io import TextIOWrapper
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NoReturn, Protocol
 
 from specchat.engine import gpu_failure, leash, out_of_memory, wire
 from specchat.engine.api import (
@@ -148,14 +148,14 @@ class Worker:
     def _read(self) -> None:
         for request in wire.read(self._requests):
             self._route(request)
-        os._exit(0)
+        _leave()
 
     def _route(self, request: Request) -> None:
         match request:
             case Cancel() | Change():
                 self._mailbox.put(request)
             case Shutdown():
-                os._exit(0)
+                _leave()
             case Generate():
                 self._mailbox.open(request.id)
                 self._inbox.put(request)
@@ -168,7 +168,7 @@ class Worker:
             with self._writing:
                 wire.write(self._events, event)
         except OSError:
-            os._exit(0)
+            _leave()
 
     def _handle(self, request: Load | Generate | Count | Remember | Forget) -> None:
         if isinstance(request, Remember | Forget):
@@ -184,7 +184,11 @@ class Worker:
                 case Count():
                     self._emit(self._loaded().count(request))
         except gpu_failure.GpuLost as error:
-            self._emit(gpu_failure.LoadAgain(error.failed, GpuRecord.failed(error.failed)))
+            remembered = GpuRecord.failed(error.failed)
+            if error.bound and not remembered:
+                self._emit(Failed(None, error.kind, error.message))
+            else:
+                self._emit(gpu_failure.LoadAgain(error.failed, remembered))
             os._exit(gpu_failure.EXIT_CODE)
         except EngineError as error:
             self._emit(Failed(reply, error.kind, error.message))
@@ -207,8 +211,9 @@ class Worker:
         if self._session is None or pair != self._pair:
             wanted = gpu_failure.without_gpu(pair) if request.failed and not request.remembered else pair
             session = self._find_loader()(wanted, self._emit, self._make_room)
-            if request.failed:
-                session.info = replace(session.info, note=f"the GPU failed: {request.failed}")
+            if request.failed and not request.remembered:
+                notes = (f"the GPU failed: {request.failed}", session.info.note)
+                session.info = replace(session.info, note="; ".join(note for note in notes if note))
             self._session, self._pair = session, pair
         self._emit(Loaded(self._session.info))
 
@@ -252,11 +257,14 @@ class Worker:
             loaded = self._session if not isinstance(request, Load) else None
             context = loaded.info.context if loaded else pair.context if pair else None
             return "memory", out_of_memory.told(request, pair, context)
-        first = (str(error).strip().splitlines() or [""])[0][:200]
-        return (
-            "internal",
-            f"The engine met an error it did not expect ({type(error).__name__}: {first}); see {self._log}.",
-        )
+        first = f"{type(error).__name__}: {gpu_failure.first_line(error)}"
+        return "internal", f"The engine met an error it did not expect ({first}); see {self._log}."
+
+
+def _leave() -> NoReturn:
+    """End at once, in the middle of what is being done."""
+    GpuRecord.leave()
+    os._exit(0)
 
 
 def main(loader: str, log: str) -> None:

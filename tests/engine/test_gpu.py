@@ -156,6 +156,20 @@ def test_a_gpu_that_cannot_be_used_is_not_chosen() -> None:
     assert gpu.index == 1
 
 
+def test_a_gpu_that_the_kernels_cannot_use_is_the_one_for_transformers() -> None:
+    """As Triton does not start, is missing, or the roomiest of the cards is old."""
+
+    def fails() -> None:
+        raise RuntimeError("no compiler")
+
+    free = {"GPU-uuid-0": 4, "GPU-uuid-1": 9}
+    for capability, triton, start in (((8, 9), True, fails), ((8, 9), False, started), ((7, 5), True, started)):
+        choice = Choice()
+        pair = FakeCuda((capability, capability))
+        assert isinstance(find_gpu(pair, "12.8", triton, start, lambda: free, lambda: "", choice), str)
+        assert choice.index == 1
+
+
 def test_gpus_of_which_nobody_tells_are_taken_in_order() -> None:
     assert found(FakeCuda(((7, 5), (8, 6), (8, 6)))) == Gpu("RTX 3061", 11 * GIB, 28, 1)
     assert found(FakeCuda(((7, 5), (8, 6))), GPU_other=1) == Gpu("RTX 3061", 11 * GIB, 28, 1)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from specchat.engine.api import Loading
+from specchat.engine.errors import EngineError
 from specchat.engine.gpu_failure import GpuLost
 from specchat.engine.loading import load, native
 from specchat.engine.model import devices
@@ -71,11 +72,14 @@ def test_an_error_that_lasts_is_left_to_another_process(broken: BrokenGpu, pair:
     assert "while P was being loaded" in caught.value.message
 
 
-def test_a_pair_that_asks_for_the_gpu_fails(broken: BrokenGpu, pair: PairSpec) -> None:
-    broken.error = ILLEGAL
-    with pytest.raises(RuntimeError, match="illegal memory access"):
+def test_a_pair_that_asks_for_the_gpu_does_not_go_to_the_cpu(broken: BrokenGpu, pair: PairSpec) -> None:
+    with pytest.raises(EngineError, match=r'asks for device = "cuda": the GPU failed \(PassManager'):
         load(on("cuda", pair), lambda _: None)
-    assert broken.places == ["cuda"]
+    broken.error = ILLEGAL
+    with pytest.raises(GpuLost) as caught:
+        load(on("cuda", pair), lambda _: None)
+    assert caught.value.bound
+    assert broken.places == ["cuda", "cuda"]
 
 
 def test_memory_that_runs_out_is_said_and_not_gone_around(broken: BrokenGpu, pair: PairSpec) -> None:

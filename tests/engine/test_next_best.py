@@ -1,6 +1,7 @@
 """Where the kernels cannot run on a GPU: transformers on it, else the CPU, each with its sentence."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,16 +10,17 @@ from typing import Any
 import pytest
 import torch
 
+from specchat.engine import gpu_record
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gpu_checks import card, quick
+from specchat.engine.gpu_checks import card, quick, remembered
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_failure import REPORT, GpuLost, without_gpu
-from specchat.engine.gpu_record import VARIABLE, GpuRecord
+from specchat.engine.gpu_record import UNENDED, VARIABLE, GpuRecord
 from specchat.engine.loading import hf, load, native, next_best
 from specchat.engine.model import devices
 from specchat.engine.model.accelerator import Accelerator, find_accelerator, kind
 from specchat.engine.model.devices import Machine
-from specchat.engine.model.gpu import Gpu
+from specchat.engine.model.gpu import CHOSEN, Gpu
 from specchat.engine.model.plan import GIB
 from specchat.engine.pair import Device, ModelSource, PairSpec
 from specchat.engine.session import Session
@@ -40,8 +42,8 @@ def fake_torch(only: str, product: Callable[[], float] = lambda: 512.0) -> Any:
     def runtime(name: str) -> Any:
         return SimpleNamespace(
             is_available=lambda: name == only,
-            get_device_name=lambda: f"a {name} card",
-            mem_get_info=lambda: (3 * GIB, 4 * GIB),
+            get_device_name=lambda device: f"the card {device}",
+            mem_get_info=lambda device: (3 * GIB + int("1" in device), 4 * GIB),
             recommended_max_memory=lambda: 5 * GIB,
             driver_allocated_memory=lambda: GIB,
         )
@@ -49,7 +51,7 @@ def fake_torch(only: str, product: Callable[[], float] = lambda: 512.0) -> Any:
     mps = runtime("mps")
 
     def ones(*_: int, device: str) -> Ones:
-        assert device == only
+        assert device.partition(":")[0] == only
         return Ones()
 
     backends = SimpleNamespace(mps=mps)
@@ -57,11 +59,26 @@ def fake_torch(only: str, product: Callable[[], float] = lambda: 512.0) -> Any:
 
 
 def test_any_gpu_that_multiplies_is_found() -> None:
-    assert find_accelerator(fake_torch("cuda")) == Accelerator("cuda", "a cuda card", 3 * GIB)
-    assert find_accelerator(fake_torch("xpu")) == Accelerator("xpu", "a xpu card", 3 * GIB)
+    assert find_accelerator(fake_torch("cuda")) == Accelerator("cuda", "the card cuda:0", 3 * GIB)
+    assert find_accelerator(fake_torch("xpu")) == Accelerator("xpu", "the card xpu", 3 * GIB)
     assert find_accelerator(fake_torch("mps")) == Accelerator("mps", "Apple GPU", 4 * GIB)
     assert find_accelerator(fake_torch("none")) == "torch sees no GPU"
     assert kind(fake_torch("none")) is None
+
+
+def test_of_several_gpus_the_chosen_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It multiplies, is named and measured, and is the one that is remembered."""
+    told: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: told.append(device) or f"card {device}")
+    monkeypatch.setattr(GpuRecord, "of", lambda card: card.splitlines()[0])
+    card.known_by.cache_clear()
+    for index in (0, 1, 1):
+        monkeypatch.setattr(CHOSEN, "index", index)
+        free = 3 * GIB + index
+        assert find_accelerator(fake_torch("cuda")) == Accelerator("cuda", f"the card cuda:{index}", free)
+        assert card.record() == f"card cuda:{index}"
+    assert len(told) == 2
+    card.known_by.cache_clear()
 
 
 def test_a_gpu_that_does_not_multiply_is_none() -> None:
@@ -152,6 +169,10 @@ def test_where_transformers_cannot_either_it_is_the_cpu_with_both_reasons(
         loaded(on("cuda", pair))
 
 
+def failing(_: Notes) -> None:
+    raise ILLEGAL
+
+
 @dataclass
 class Gpus:
     """A GPU that the kernels could run on; `check` stands for the quick part of the checks."""
@@ -174,18 +195,19 @@ def gpus(transformers: Transformers, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(quick, "quick", made.quick)
+    monkeypatch.setattr(remembered, "current", lambda _: nullcontext())
     return made
 
 
 def test_kernels_that_fail_their_checks_are_not_used_and_not_checked_again(
     gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = f"The GPU failed its checks (a row differs), so transformers runs p on Tesla T4. {REPORT}"
-    for _ in range(2):
-        assert loaded(pair).info.warning == told
+    told = "The GPU failed {} (a row differs), so transformers runs p on Tesla T4. " + REPORT
+    for when in ("its checks", "before"):
+        assert loaded(pair).info.warning == told.format(when)
     assert gpus.checked == 1
     monkeypatch.setattr(card, "record", lambda: GpuRecord.of("T4 with another driver"))
-    assert loaded(pair).info.warning == told
+    assert loaded(pair).info.warning == told.format("its checks")
     assert gpus.checked == 2
 
 
@@ -215,13 +237,62 @@ def test_checks_that_cannot_be_made_are_made_again(gpus: Gpus, pair: PairSpec) -
     assert gpus.checked == 2
 
 
-def test_a_gpu_that_fails_each_way_ends_on_the_cpu(gpus: Gpus, pair: PairSpec) -> None:
-    """Each time in a fresh process, which knows what the ones before found."""
+def test_a_pair_that_asks_for_the_gpu_is_told_once_each_way_failed(gpus: Gpus, pair: PairSpec) -> None:
+    """Each time in a fresh process."""
+    gpus.check, gpus.transformers.error = failing, ILLEGAL
+    for _ in range(2):
+        with pytest.raises(GpuLost) as lost:
+            loaded(on("cuda", pair))
+        assert GpuRecord.failed(lost.value.failed), "the next process would not know"
+    with pytest.raises(EngineError, match=r'asks for device = "cuda": .*transformers cannot run it there \(CUDA error'):
+        loaded(on("cuda", pair))
 
+
+def test_a_check_that_ends_its_process_is_not_made_again(gpus: Gpus, pair: PairSpec) -> None:
+    class Killed(BaseException):
+        """Stands for the end of the process."""
+
+    def kills(_: Notes) -> None:
+        raise Killed
+
+    gpus.check = kills
+    with pytest.raises(Killed):
+        loaded(pair)
+    assert f"({UNENDED}), so transformers runs p" in loaded(pair).info.warning
+    assert gpus.checked == 1
+
+
+def test_an_engine_that_is_told_to_end_blames_no_check(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the check hung, and that is why."""
+    del gpus
+    record = GpuRecord.of("T4")
+    record.begin("kernels")
+    GpuRecord.leave()
+    assert record.wrong("kernels") is None
+    record.begin("kernels")
+    monkeypatch.setattr(gpu_record, "PATIENCE_S", 0.0)
+    GpuRecord.leave()
+    assert record.wrong("kernels") == UNENDED
+    record.keep("kernels", "")
+    GpuRecord.leave()
+    assert record.wrong("kernels") == "", "a check that has ended is known"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory"), RuntimeError("PassManager::run failed")])
+def test_a_check_that_tells_nothing_is_forgotten(error: Exception, gpus: Gpus) -> None:
     def fails(_: Notes) -> None:
-        raise ILLEGAL
+        assert GpuRecord.of("T4").wrong("kernels") == UNENDED
+        raise error
 
     gpus.check = fails
+    remembered.wrong(lambda _: None)
+    assert gpus.checked == 1
+    assert GpuRecord.of("T4").wrong("kernels") is None
+
+
+def test_a_gpu_that_fails_each_way_ends_on_the_cpu(gpus: Gpus, pair: PairSpec) -> None:
+    """Each time in a fresh process, which knows what the ones before found."""
+    gpus.check = failing
     with pytest.raises(GpuLost) as lost:
         loaded(pair)
     assert GpuRecord.failed(lost.value.failed), "the next process would not know"
@@ -231,15 +302,42 @@ def test_a_gpu_that_fails_each_way_ends_on_the_cpu(gpus: Gpus, pair: PairSpec) -
     assert GpuRecord.failed(lost.value.failed)
     info = loaded(pair).info
     assert info.device.startswith("cpu")
-    assert info.warning.startswith("The GPU failed its checks (CUDA error: an illegal memory access was encountered), ")
+    assert info.warning.startswith("The GPU failed before (CUDA error: an illegal memory access was encountered), ")
     assert info.warning.endswith(f"so it runs on the CPU. {REPORT}")
     assert (gpus.checked, len(gpus.transformers.pairs)) == (1, 1)
     assert not GpuRecord.failed("on the CPU there is none"), "a card was blamed for what a processor did"
 
 
+def test_a_pair_that_stays_loaded_keeps_its_card(gpus: Gpus, pair: PairSpec) -> None:
+    """Until another one takes its memory."""
+    del gpus
+    GpuRecord.use(GpuRecord.of("T4"))
+    with pytest.raises(EngineError):
+        loaded(replace(pair, target=replace(pair.target, path="/nowhere")))
+    assert GpuRecord.failed("in the next reply")
+    loaded(on("cpu", pair))
+    assert not GpuRecord.failed("on the CPU there is none")
+
+
+def test_a_pair_that_transformers_runs_may_blame_its_card(gpus: Gpus, pair: PairSpec) -> None:
+    assert "so transformers runs p" in loaded(pair).info.warning
+    assert gpus.transformers.pairs
+    assert GpuRecord.failed("in a reply")
+    assert GpuRecord.of("T4").wrong("transformers") == "in a reply"
+
+
+@pytest.mark.parametrize("bound", ["target", "draft", "too large for main memory", "nothing"])
 def test_a_pair_whose_loading_fails_goes_to_transformers(
-    gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+    bound: str, gpus: Gpus, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What keeps it from the CPU does not keep it from transformers."""
+    if bound == "target":
+        pair = on("cuda", pair)
+    elif bound == "draft":
+        pair = replace(pair, draft=replace(pair.target, device="cuda"))
+    elif bound != "nothing":
+        small = Machine(ROOMY.gpu, 0)
+        monkeypatch.setattr(devices, "this_machine", lambda pair: ROOMY if pair.target.device == "cpu" else small)
     gpus.check = lambda _: None
     real = native.load_runner
 

@@ -123,8 +123,13 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     GpuRecord.use(card := GpuRecord.of("a card"))
     if pair.id == "gpu or cpu" and pair.target.device != "cpu" and not card.wrong("kernels"):
         raise GpuLost(pair, "CUDA error: an illegal memory access was encountered")
+    if pair.id == "checked":
+        card.begin("kernels")
+        progress(Loading("checking", 0.6))
+        time.sleep(3600)
     if pair.name == "slow":
         print("loading")
         time.sleep(3600)
     where = pair.target.device if pair.id == "gpu or cpu" else fake.INFO.device
-    return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", device=where))
+    note = "runs code of its own" if pair.trust_remote_code else ""
+    return ScriptedSession(replace(fake.INFO, id=pair.id, name=f"{pair.name} {os.getpid()}", device=where, note=note))

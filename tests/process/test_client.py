@@ -26,7 +26,7 @@ from specchat.engine.api import (
 )
 from specchat.engine.client import EngineClient
 from specchat.engine.gpu_failure import AGAIN
-from specchat.engine.gpu_record import VARIABLE, GpuRecord
+from specchat.engine.gpu_record import UNENDED, VARIABLE, GpuRecord
 from specchat.engine.options import Message, Speculation
 from specchat.engine.pair import PairSpec
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
@@ -206,14 +206,14 @@ def test_a_gpu_that_fails_at_load_ends_the_engine(engine: EngineClient, log: Pat
 def test_a_pair_that_loses_the_gpu_is_loaded_on_the_cpu_by_a_fresh_engine(loaded: EngineClient) -> None:
     """Which does what was asked since, and tries the GPU again for the next pair."""
     before = loaded.pid
-    lost = replace(PAIR, id="gpu or cpu", draft=PAIR.target)
+    lost = replace(PAIR, id="gpu or cpu", draft=PAIR.target, trust_remote_code=True)
     loaded.send(Load(lost))
     loaded.send(ask("hello", 5))
     events = until(loaded, over)
     assert loaded.pid != before
     assert not [event for event in events if isinstance(event, Failed)]
     (info,) = [event.info for event in events if isinstance(event, Loaded)]
-    assert info.note == "the GPU failed: CUDA error: an illegal memory access was encountered"
+    assert info.note == "the GPU failed: CUDA error: an illegal memory access was encountered; runs code of its own"
     assert Loading("the GPU failed; going to the CPU", 0.1) in events
     assert isinstance(events[-1], Finished)
     assert events[-1].id == 5
@@ -227,6 +227,16 @@ def test_a_pair_that_loses_the_gpu_is_loaded_on_the_cpu_by_a_fresh_engine(loaded
     assert last.info.note == ""
 
 
+def test_a_pair_that_asks_for_the_gpu_is_not_loaded_on_the_cpu(loaded: EngineClient) -> None:
+    """Where nothing is remembered, and a fresh engine would lose the GPU again."""
+    asking = replace(PAIR, id="gpu or cpu", target=replace(PAIR.target, device="cuda"))
+    loaded.send(Load(asking))
+    *_, failed = until(loaded, lambda event: isinstance(event, Loaded | Failed))
+    assert isinstance(failed, Failed)
+    assert (failed.id, failed.kind) == (None, "died")
+    assert 'Try again, or say device = "cpu".' in failed.message
+
+
 def test_a_gpu_that_is_known_to_fail_is_left_to_the_loader_of_a_fresh_engine(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,11 +245,12 @@ def test_a_gpu_that_is_known_to_fail_is_left_to_the_loader_of_a_fresh_engine(
     engine = EngineClient(log, SCRIPTED)
     engine.start()
     try:
-        engine.send(Load(replace(PAIR, id="gpu or cpu")))
+        engine.send(Load(replace(PAIR, id="gpu or cpu", trust_remote_code=True)))
         events = until(engine, lambda event: isinstance(event, Loaded))
         assert Loading("the GPU failed; trying another way", 0.1) in events
         assert isinstance(events[-1], Loaded)
         assert events[-1].info.device == "auto", "the loader was to choose"
+        assert events[-1].info.note == "runs code of its own", "its warning tells of the GPU"
         (tmp_path / "data" / "gpu.json").unlink()
         engine.send(ask("gpu later", 3))
         *_, failed = engine.events(PATIENCE_S)
@@ -248,6 +259,19 @@ def test_a_gpu_that_is_known_to_fail_is_left_to_the_loader_of_a_fresh_engine(
         assert GpuRecord.of("a card").wrong("kernels") == "CUDA error: an illegal memory access was encountered"
     finally:
         engine.close()
+
+
+def test_an_app_that_ends_blames_no_check_that_runs(tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "data" / "gpu.json"))
+    engine, record = EngineClient(log, SCRIPTED), GpuRecord.of("a card")
+    engine.start()
+    try:
+        engine.send(Load(replace(PAIR, id="checked")))
+        until(engine, lambda event: event == Loading("checking", 0.6))
+        assert record.wrong("kernels") == UNENDED
+    finally:
+        engine.close()
+    assert record.wrong("kernels") is None
 
 
 def test_another_pair_asked_for_meanwhile_is_loaded_as_asked(loaded: EngineClient) -> None:

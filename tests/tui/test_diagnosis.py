@@ -210,3 +210,21 @@ def test_a_draft_that_a_chat_is_too_long_for_is_named(strategy: str, held: int, 
     steps = [replace(step_of(0, 0, strategy="plain"), context_used=100 + at) for at in range(8)]
     found = diagnose(reply_of(steps, Speculation.of(strategy)), draft_context=held)
     assert found.words.startswith("the draft model holds 40 tokens: in a longer chat it drafts nothing") == told
+
+
+@pytest.mark.parametrize("waited_ms", [0.0, 5.0])
+@pytest.mark.parametrize("strategy", ["draft", "plain"])
+def test_a_reply_that_ran_in_no_time_advises_nothing(strategy: str, waited_ms: float) -> None:
+    """As a file may claim."""
+    step = step_of(4, 5, draft_ms=0.0, check_ms=(0.0, 0.0), other_ms=0.0)
+    reply = reply_of([step_of(4, 5)] * 20, Speculation.of(strategy))
+    timeless = replace(step, waited_ms=waited_ms)
+    reply.record.steps[:] = [timeless] * 20
+    assert project(reply) is None
+    assert project(reply, 10) is None
+    for tally in (reply.tally, reply.stretch):
+        tally.draft_ms = tally.verify_ms = tally.other_ms = 0.0
+        tally.waited_ms = 20 * waited_ms
+    found = diagnose(reply, strategies=INFO.strategies)
+    assert found.words
+    assert found.advice is None

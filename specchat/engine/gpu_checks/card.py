@@ -3,14 +3,12 @@
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import torch
 
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.model.gpu import CHOSEN
-
-DRIVER = Path("/proc/driver/nvidia/version")
+from specchat.engine.model.toolchain import DRIVER
 
 
 def record() -> GpuRecord:

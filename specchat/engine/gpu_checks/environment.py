@@ -7,8 +7,9 @@ import torch
 
 from specchat.engine.gpu_checks import card
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.gpu_failure import first_line
 from specchat.engine.model import toolchain
-from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu, first_words
+from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
 
 VARIABLES = (
     "CC",
@@ -62,7 +63,7 @@ def look(notes: Notes) -> None:
             seen = torch.cuda.get_device_properties(index)
         except (RuntimeError, AssertionError) as error:
             # The driver counts it, and CUDA does not start: it is full, in use or lost.
-            notes.row(index=index, error=first_words(str(error)))
+            notes.row(index=index, error=first_line(error))
             continue
         uuid = str(getattr(seen, "uuid", ""))
         capability = f"{seen.major}.{seen.minor}"

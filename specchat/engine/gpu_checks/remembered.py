@@ -15,30 +15,38 @@ from specchat.engine.out_of_memory import ran_out
 
 
 def wrong(notify: Callable[[str], None]) -> str:
-    """What is wrong with the kernels on this GPU, in words; "" where nothing is.
+    """What is wrong with the kernels on this GPU, as a clause; "" where nothing is.
 
     Raises:
         Exception: an error after which this process can use the GPU no more.
     """
-    known = card.record().wrong("kernels")
+    record = card.record()
+    known = record.wrong("kernels")
     if known is not None:
-        return known
+        # In a reply, perhaps: no check need have failed.
+        return known and f"the GPU failed before ({known})"
     notify("checking the kernels")
     notes = Notes()
     try:
         with current(CHOSEN.device), torch.no_grad():
             _compile_ahead(notify)
+            record.begin("kernels")
             quick.quick(notes)
             torch.cuda.synchronize()
     except Exception as error:
         if is_one(error):
             raise
+        record.forget("kernels")
         logging.getLogger(__name__).warning("the GPU could not be checked", exc_info=True)
         # Memory that ran out says nothing of kernels, and is told by what is loaded next.
-        return "" if ran_out(error) else first_line(error)
+        return "" if ran_out(error) else _failed(first_line(error))
     words = notes.wrong[0] if notes.wrong else ""
-    card.record().keep("kernels", words)
-    return words
+    record.keep("kernels", words)
+    return words and _failed(words)
+
+
+def _failed(words: str) -> str:
+    return f"the GPU failed its checks ({words})"
 
 
 def _compile_ahead(notify: Callable[[str], None]) -> None:

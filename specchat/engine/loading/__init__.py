@@ -26,16 +26,20 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     """
     if pair.backend not in BACKENDS:
         raise ModelError(f'{pair.id}: there is no backend "{pair.backend}" ({", ".join(BACKENDS)}).')
-    GpuRecord.use(None)
+
+    def emptied() -> None:
+        make_room()
+        GpuRecord.use(None)
+
     try:
-        return _loaded(pair.backend, pair, progress, make_room)
+        return _loaded(pair.backend, pair, progress, emptied)
     except ForeignModel as foreign:
         if pair.backend != DEFAULT_BACKEND:
             raise
         note = f"transformers runs this pair: {foreign.reason}"
     except KernelsUnfit as unfit:
         return instead(pair, unfit, lambda other: _loaded(other.backend, other, progress, make_room))
-    session = _loaded(HF_BACKEND, pair, progress, make_room)
+    session = _loaded(HF_BACKEND, pair, progress, emptied)
     session.info = replace(session.info, note="; ".join(part for part in (note, session.info.note) if part))
     return session
 

@@ -15,7 +15,7 @@ from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import Proof, prove
 from specchat.engine.hub import locate
 from specchat.engine.loading.drafting import dictionary_of, noted, words_of
-from specchat.engine.model.accelerator import find_accelerator, kind
+from specchat.engine.model.accelerator import device_of, find_accelerator, kind
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
@@ -168,8 +168,7 @@ def _device(place: Place) -> str:
     """The device that torch knows."""
     if place == "cpu":
         return place
-    other = kind() or "cuda"
-    return str(CHOSEN.device) if other == "cuda" else other
+    return device_of(kind() or "cuda")
 
 
 def _device_name(place: Place) -> str:

@@ -101,13 +101,13 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     except EngineError:
         raise
     except Exception as error:
-        if placement.otherwise is None or ran_out(error):
+        if placement.plan.target.place == "cpu" or ran_out(error):
             raise
         logging.getLogger(__name__).info("the GPU failed", exc_info=True)
         first = first_line(error)
         if is_one(error):
             raise GpuLost(pair, first) from None
-    if torch.cuda.is_available():
+    if placement.otherwise is None or torch.cuda.is_available():
         raise KernelsUnfit(f"the GPU failed ({first})", fault=True)
     show("the GPU failed; going to the CPU", 0.1)
     return loaded(placement.otherwise, f"the GPU failed: {first}")
@@ -140,12 +140,10 @@ def _check_kernels(pair: PairSpec, notify: Callable[[str], None]) -> None:
     try:
         wrong = remembered.wrong(notify)
     except Exception as error:
-        if pair.target.device == "cuda":
-            raise
         logging.getLogger(__name__).info("the GPU failed its checks", exc_info=True)
         raise GpuLost(pair, first_line(error)) from None
     if wrong:
-        raise KernelsUnfit(f"the GPU failed its checks ({wrong})", fault=True)
+        raise KernelsUnfit(wrong, fault=True)
 
 
 def _restricted(

@@ -34,7 +34,7 @@ def instead(pair: PairSpec, unfit: KernelsUnfit, loaded: Callable[[PairSpec], Se
             try:
                 session = loaded(replace(pair, backend=HF_BACKEND, target=replace(pair.target, device="cuda")))
             except Exception as error:
-                if is_one(error) and pair.target.device == "auto":
+                if is_one(error):
                     raise GpuLost(pair, first_line(error)) from None
                 logging.getLogger(__name__).info("transformers cannot run the pair on the GPU", exc_info=True)
                 failed = error.message if isinstance(error, EngineError) else first_line(error)

@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import torch
 
-from specchat.engine.model.gpu import first_words
+from specchat.engine.gpu_failure import first_line
+from specchat.engine.model.gpu import CHOSEN
 
 Kind = Literal["cuda", "xpu", "mps"]
 """Names of torch: "cuda" is also AMD's (ROCm), "xpu" Intel's, "mps" Apple's."""
@@ -29,12 +30,12 @@ def find_accelerator(of: Any = torch) -> Accelerator | str:
         return "torch sees no GPU"
     try:
         # A card may be there and too old for every kernel of this torch.
-        one = of.ones(8, 8, device=found)
+        one = of.ones(8, 8, device=device_of(found))
         if float((one @ one).sum()) != 512:
             return f"{NAMES[found]} multiplies wrongly"
         return Accelerator(found, _name(of, found), _free(of, found))
     except (RuntimeError, AssertionError) as error:
-        return f"{NAMES[found]} fails: {first_words(str(error))}"
+        return f"{NAMES[found]} fails: {first_line(error)}"
 
 
 def kind(of: Any = torch) -> Kind | None:
@@ -46,12 +47,17 @@ def kind(of: Any = torch) -> Kind | None:
     return None
 
 
+def device_of(kind: Kind) -> str:
+    """The device of torch that a model is put on: of several NVIDIA or AMD GPUs the chosen one."""
+    return str(CHOSEN.device) if kind == "cuda" else kind
+
+
 def _name(of: Any, kind: Kind) -> str:
-    return "Apple GPU" if kind == "mps" else str(getattr(of, kind).get_device_name())
+    return "Apple GPU" if kind == "mps" else str(getattr(of, kind).get_device_name(device_of(kind)))
 
 
 def _free(of: Any, kind: Kind) -> int | None:
     if kind == "mps":
         return int(of.mps.recommended_max_memory() - of.mps.driver_allocated_memory())
     asked = getattr(getattr(of, kind), "mem_get_info", None)
-    return None if asked is None else int(asked()[0])
+    return None if asked is None else int(asked(device_of(kind))[0])

@@ -9,6 +9,8 @@ from typing import Protocol
 
 import torch
 
+from specchat.clean import one_line
+from specchat.engine.gpu_failure import first_line
 from specchat.engine.kernels.limits import OLDEST
 from specchat.engine.kernels.tiles import PROCESSORS
 from specchat.engine.model.toolchain import lacking
@@ -99,7 +101,7 @@ def find_gpu(
     """The GPU that the kernels can run on, or why there is none, in words. Which GPU is current stays as it is.
 
     Of several that torch sees (CUDA_VISIBLE_DEVICES says which), it is the one with the most free memory, and `chosen`
-    from then on.
+    from then on: transformers runs there, too, where the kernels cannot.
     """
     if built_for is None:
         return "this torch is built without CUDA (pytorch.org tells how to install one with it)"
@@ -108,19 +110,19 @@ def find_gpu(
         cuda.empty_cache()  # what an earlier pair left in torch's own pool counts as free
         index = _roomiest(cuda, free) if chosen.index is None else chosen.index
         found = cuda.get_device_properties(index)
+        left, _ = cuda.mem_get_info(index)
+        chosen.index = index
         if cuda.get_device_capability(index) < OLDEST:
             major, minor = cuda.get_device_capability(index)
             return f"the GPU ({found.name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
         if not triton:
             return 'the package triton is not installed ("pip install triton" adds it)'
-        left, _ = cuda.mem_get_info(index)
     except (RuntimeError, AssertionError) as error:
-        return _no_cuda(str(error), built_for)
+        return _no_cuda(error, built_for)
     try:
         start()
     except Exception as error:
-        return f"Triton does not start: {wanting() or first_words(str(error))}"
-    chosen.index = index
+        return f"Triton does not start: {wanting() or first_line(error)}"
     return Gpu(found.name, left, found.multi_processor_count, index)
 
 
@@ -138,7 +140,8 @@ def _roomiest(cuda: Cuda, free: Callable[[], Mapping[str, int]]) -> int:
     return max(range(count), key=merit)
 
 
-def _no_cuda(words: str, built_for: str) -> str:
+def _no_cuda(error: Exception, built_for: str) -> str:
+    words = str(error)
     if "too old" in words:
         return f"the NVIDIA driver is too old for this torch, which is built for CUDA {built_for} (update the driver)"
     if "no NVIDIA driver" in words:
@@ -150,10 +153,10 @@ def _no_cuda(words: str, built_for: str) -> str:
     if "busy or unavailable" in words:
         return "the GPU is in use by another program that does not share it"
     if any(saying in words for saying in GONE):
-        return f"the GPU does not answer any more: {first_words(words)} (restart the machine)"
+        return f"the GPU does not answer any more: {first_line(error)} (restart the machine)"
     if any(saying in words for saying in LASTING):
-        return f"the GPU failed before and needs a new engine: {first_words(words)} (start specchat again)"
-    return f"CUDA does not start: {first_words(words)}"
+        return f"the GPU failed before and needs a new engine: {first_line(error)} (start specchat again)"
+    return f"CUDA does not start: {first_line(error)}"
 
 
 def _hidden(visible: str | None) -> str:
@@ -162,9 +165,4 @@ def _hidden(visible: str | None) -> str:
         return "no NVIDIA GPU is found"
     if visible in ("", "-1"):
         return f'CUDA_VISIBLE_DEVICES is "{visible}", which hides every GPU (unset it)'
-    return f'CUDA_VISIBLE_DEVICES is "{first_words(visible)}", and no GPU is called so ("nvidia-smi -L" lists them)'
-
-
-def first_words(words: str) -> str:
-    """The first line of an error, as the end of a clause."""
-    return (words.strip().splitlines() or ["no reason given"])[0][:200].rstrip(".")
+    return f'CUDA_VISIBLE_DEVICES is "{one_line(visible, 200)}", and no GPU is called so ("nvidia-smi -L" lists them)'

@@ -10,6 +10,8 @@ import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+DRIVER = Path("/proc/driver/nvidia/version")
+"""Of Linux; also there in a container, which may lack nvidia-smi."""
 LDCONFIG = Path("/sbin/ldconfig")
 """Triton asks it where the driver's library is."""
 

@@ -161,7 +161,7 @@ def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) 
     """`the draft agrees 31 % and costs 0.40 of a step, a check 1.3 steps`."""
     kind = STRATEGIES[strategy].kind if strategy in STRATEGIES else "model"
     words = f"{_SUBJECT[kind]} {figures.percent(tally.accepted, tally.tested)}"
-    a_ms = plain / 1000 * tally.milliseconds / tally.ran_ms
+    a_ms = plain / 1000 * tally.waiting_factor
     cost = tally.draft_ms / tally.drafted * a_ms if plain else info.draft_cost if info else None
     if cost is not None and cost >= 0.005:
         words += f" and costs {cost:.2f} of a step"
@@ -181,7 +181,7 @@ def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledg
     """The fastest way that there is evidence for, where it clearly beats the present one and plain decoding."""
     known, tally, used = _speedup(reply), reply.stretch, reply.record.speculation
     drafting = used.strategy != "plain"
-    if known is None or not known.times or not tally.steps or (drafting and tally.speculative < _ENOUGH):
+    if known is None or not known.times or not tally.ran_ms or (drafting and tally.speculative < _ENOUGH):
         return None
     plain = tally.tokens_per_second / known.times
     now = known.times if drafting else 1.0
@@ -234,7 +234,7 @@ def _lookup(reply: Reply, lengths: Mapping[str, int], ledger: Ledger, plain: flo
     if found.words < _ENOUGH_WORDS:
         return
     other_ms = reply.tally.other_ms / reply.tally.steps
-    plain_ms = 1000 / plain * reply.tally.ran_ms / reply.tally.milliseconds
+    plain_ms = 1000 / plain / reply.tally.waiting_factor
     cost = CheckCost.of(checks, max(plain_ms - other_ms, 0.0))
     spent = sum(cost.at(drafted + 1) + other_ms for drafted in found.drafts)
     yield Advice(speculation, found.words * plain_ms / spent, "estimated")

@@ -80,7 +80,7 @@ class Projection:
 
 
 def project(reply: Reply, latest: int = 0) -> Projection | None:
-    """The projection for the strategy that drafts in `reply`, or drafted most; None where nothing was drafted.
+    """The projection for the strategy that drafts in `reply`, or drafted most; None where nothing was drafted or timed.
 
     Only the `latest` steps count, all with 0.
     """
@@ -95,17 +95,19 @@ def project(reply: Reply, latest: int = 0) -> Projection | None:
     chosen = [(step, asked) for step, asked in zip(recorded, _asked(record)[-latest:], strict=True)
               if step.strategy == strategy]  # fmt: skip
     steps = [step for step, _ in chosen]
+    ran, whole = Tally.of(steps), Tally.of(recorded)
+    if not ran.ran_ms:
+        return None
     begun = begins_checks(strategy)
     checks = Checks.of(recorded, begun)
     other_ms = sum(step.other_ms for step in steps) / len(steps)
-    busy = reply.tally.milliseconds / reply.tally.ran_ms
+    busy = reply.tally.waiting_factor
     plain = busy * plain_speed(reply)
     one_row = max(1000 / plain - other_ms, 0.0) if plain and not begun else None
     shares = survival(steps, [asked for _, asked in chosen])
     draft, tokens = DraftCost.of(steps), sum(step.emitted for step in steps)
     outlooks = outlook(shares, draft, CheckCost.of(checks, one_row), other_ms, plain, draft.reading_ms / tokens)
     one_row_from_plain = one_row is not None and 1 not in checks.sums
-    ran, whole = Tally.of(steps), Tally.of(recorded)
     return Projection(
         strategy,
         len(steps),
