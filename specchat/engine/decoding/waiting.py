@@ -42,6 +42,7 @@ class Waiting(local):
 
     def __init__(self, path: Path = SCHEDULED) -> None:
         self._scheduled = Scheduled(path)
+        self._known_ms = 0.0
 
     def ms(self) -> float:
         """Milliseconds that the thread has waited; 0 where the system does not tell."""
@@ -49,10 +50,9 @@ class Waiting(local):
 
     def clock(self) -> float:
         """Seconds, but those that the thread waited."""
-        before = self._scheduled.waited_ms()
         while True:
-            now, after = perf_counter(), self._scheduled.waited_ms()
+            now, waited_ms = perf_counter(), self._scheduled.waited_ms()
             # Had it waited between the two, the clock would go back.
-            if after == before:
-                return now - after / 1e3
-            before = after
+            if waited_ms == self._known_ms:
+                return now - waited_ms / 1e3
+            self._known_ms = waited_ms
