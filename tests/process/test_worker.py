@@ -5,6 +5,7 @@ import sys
 from io import BytesIO
 from pathlib import Path
 from threading import Timer
+from time import monotonic
 
 import pytest
 
@@ -49,13 +50,22 @@ def recalled(engine: EngineClient) -> str:
     return last.text
 
 
+def is_recalled(engine: EngineClient, words: str) -> bool:
+    """Whether what is known comes to begin so: it is taken in where nothing is asked, as between these requests."""
+    ends = monotonic() + PATIENCE_S
+    while monotonic() < ends:
+        if recalled(engine).startswith(words):
+            return True
+    return False
+
+
 def test_what_is_to_be_remembered_is_taken_in_between_requests(loaded: EngineClient) -> None:
     """Nothing is answered to it, and what cannot be taken in is left out."""
     loaded.send(Remember("a", ("a fox", "unreadable", "a lamp")))
-    assert any("a fox | a lamp" in recalled(loaded) for _ in range(50))
+    assert is_recalled(loaded, "a fox | a lamp")
     loaded.send(Remember("b", ("a crab",)))
     loaded.send(Forget("a"))
-    assert any(recalled(loaded) == "a crab | " for _ in range(50))
+    assert is_recalled(loaded, "a crab | ")
     loaded.send(Forget(None))
     assert recalled(loaded) == "nothing"
 
