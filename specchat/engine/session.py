@@ -29,14 +29,7 @@ from specchat.engine.drafters.fences import backquotes
 from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.learnt import Learnt
-from specchat.engine.measure import (
-    REPLY_TOKENS,
-    check_costs,
-    draft_costs,
-    plain_speed,
-    rehearse,
-    reply_plainly,
-)
+from specchat.engine.measure import REPLY_TOKENS, check_costs, draft_costs, plain_speed, rehearse, reply_plainly
 from specchat.engine.model.habits import habits
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Sampling, Speculation

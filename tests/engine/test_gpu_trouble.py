@@ -12,14 +12,8 @@ from specchat.engine.model import devices
 from specchat.engine.model.gpu import Gpu, find_gpu, free_by_uuid
 from specchat.engine.model.plan import GIB
 from specchat.engine.pair import ModelSource, PairSpec
+from tests.engine.test_gpu import Properties
 from tests.engine.tiny import checkpoint
-
-
-@dataclass(frozen=True)
-class Properties:
-    name: str
-    uuid: str
-    multi_processor_count: int
 
 
 @dataclass

@@ -200,6 +200,13 @@ def check_limits(report: Report, registers: int, shared: int, spilled: int = 0) 
     assert report.shared <= shared, where
 
 
+def check_loop(report: Report, instructions: float, wavefronts: int, barriers: int) -> None:
+    """Assert the ceilings of a pass of the innermost loop."""
+    assert report.instructions_a_weight <= instructions, report
+    assert report.wavefronts <= wavefronts, report
+    assert report.barriers <= barriers, report
+
+
 def main() -> None:
     module = importlib.import_module(sys.argv[1])
     for case in module.CASES:

@@ -38,15 +38,11 @@ class Scheduled:
 
 
 class Waiting(local):
-    """Of whichever thread asks."""
+    """Each thread that asks is told of itself."""
 
     def __init__(self, path: Path = SCHEDULED) -> None:
         self._scheduled = Scheduled(path)
         self._known_ms = 0.0
-
-    def ms(self) -> float:
-        """Milliseconds that the thread has waited; 0 where the system does not tell."""
-        return self._scheduled.waited_ms()
 
     def clock(self) -> float:
         """Seconds, but those that the thread waited."""

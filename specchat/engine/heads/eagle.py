@@ -27,6 +27,8 @@ from specchat.engine.model.weights import Weights
 class EagleHead(FeatureHead):
     """Keys: "fc.weight", "fc.bias" if any, "layers.0.*", and "embed_tokens.weight" if it is not the target's."""
 
+    _embedding: Embedding
+
     def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights.
 
@@ -56,13 +58,6 @@ class EagleHead(FeatureHead):
 
     def feature(self, states: Tensor) -> Tensor:
         return self.target.model.normed(states)
-
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
-        return self._embedding(tokens)
-
-    @property
-    def table(self) -> Tensor | None:
-        return self._embedding.own
 
     def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
         x = self._fc(torch.cat([embedded, features], -1))

@@ -43,6 +43,8 @@ class Eagle3Head(FeatureHead):
 
     kind: ClassVar[Head] = "eagle3"
 
+    _embedding: Embedding
+
     def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights.
 
@@ -126,13 +128,6 @@ class Eagle3Head(FeatureHead):
             parts = states.chunk(len(self._each), -1)
             states = torch.cat([norm(part) for norm, part in zip(self._each, parts, strict=True)], -1)
         return self._fc(states)
-
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
-        return self._embedding(tokens)
-
-    @property
-    def table(self) -> Tensor | None:
-        return self._embedding.own
 
     def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
         normed = self._feature_norm(features)

@@ -14,12 +14,16 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.layer import Places
 from specchat.engine.heads.stand_in import StandIn
 from specchat.engine.heads.target import Target
+from specchat.engine.heads.tensors import Embedding
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
 
 
 class FeatureHead(StandIn):
     """Feeds features and tokens to the one layer of a head."""
+
+    _embedding: Embedding | None = None
+    """Of a head that may have its own."""
 
     def __init__(self, target: CachedModel[Target], parameters: int, hidden: int) -> None:
         """`hidden` is the size of a feature."""
@@ -46,14 +50,14 @@ class FeatureHead(StandIn):
             return self._made[:0]
         return self.feature(torch.cat([self.target.model.states(layer, first, last) for layer in self.looked_at], -1))
 
-    @abstractmethod
     def embedded(self, tokens: Sequence[int]) -> Tensor:
         """What the layer is given of tokens: float32 [len(tokens), hidden]."""
+        return self.target.model.embedded(tokens) if self._embedding is None else self._embedding(tokens)
 
     @property
-    @abstractmethod
     def table(self) -> Tensor | None:
         """The head's own embeddings, None where they are the target's."""
+        return None if self._embedding is None else self._embedding.own
 
     @abstractmethod
     def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:

@@ -63,13 +63,6 @@ class MtpHead(FeatureHead):
     def feature(self, states: Tensor) -> Tensor:
         return self.target.model.normed(states) if self._normed else states
 
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
-        return self.target.model.embedded(tokens)
-
-    @property
-    def table(self) -> Tensor | None:
-        return None
-
     def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
         e = self._of_token(embedded)
         x = self._joined(torch.cat([self._of_state(features), e], -1))
