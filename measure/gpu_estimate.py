@@ -1,4 +1,4 @@
-"""What a step of Llama-3.1-8B should take on GPUs that are not at hand, from bytes and compiled code.
+"""Estimate a step of Llama-3.1-8B on GPUs that are not at hand, from its bytes and from compiled code.
 
 `python -m measure.gpu_estimate` writes the table of docs/gpu-step.md, which has the method and what it leaves out.
 """
@@ -12,9 +12,9 @@ LAYER = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
 """Outputs and inputs of q/k/v, output, gate/up, down."""
 HEAD = (128_256, 4096)
 KV_BYTES = LAYERS * 2 * 8 * 128 * 2 * 500
-"""Of a context of 500 tokens."""
+"""Bytes of the KV cache that a step reads: a context of 500 tokens."""
 NF4_BYTES = 0.5 + 1 / 64 + 4 / 64 / 256
-"""A weight, its share of the scale and of what the scale is quantised by."""
+"""Bytes a weight: its four bits, its part of the scale, and its part of the scale's own scale."""
 SUM_BYTES = 2 * 4
 """A partial sum, written and read."""
 SMALL, SMALL_US = 197, 4.1
@@ -23,7 +23,10 @@ HOST_MS = 0.15
 """Between steps that draft: the report's way to the host, and Python. A plain one is started before."""
 OF_BANDWIDTH = 0.95
 PASS_CYCLES = {4: 536, 16: 256}
-"""Of the busiest pipe in one pass of a product's loop: shared memory for NF4 nested, tensor cores for 16 bits."""
+"""Cycles that one pass of a product's loop keeps its busiest pipe, by bits a weight.
+
+That pipe is shared memory for NF4 nested, and the tensor cores for 16 bits.
+"""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ OLDEST = 8.0
 
 
 def gpus(driver: Path = toolchain.DRIVER) -> list[Finding]:
-    """As nvidia-smi tells them; `driver` is there where the system has one."""
+    """The GPUs that nvidia-smi lists. The file `driver` exists where a driver is loaded."""
     program = shutil.which("nvidia-smi")
     if program is None and driver.exists():
         return [note("gpu", 'no nvidia-smi on PATH, but an NVIDIA driver: "specchat doctor --gpu" looks by torch.')]

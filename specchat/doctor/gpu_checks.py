@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Needs = Literal["torch", "triton", "kernels", "gpu"]
-"""What a check cannot do without: torch, Triton's compiler, kernels that run (on a GPU or interpreted), or a GPU."""
+"""What a check needs. "kernels" run on a GPU or in the interpreter."""
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class Report:
 
     @property
     def known_by(self) -> str | None:
-        """What the GPU that is used is known by in its record."""
+        """The words that identify the GPU in use in `GpuRecord`."""
         return self._environment.get("known by")
 
     @property
@@ -189,7 +189,7 @@ def run_all(checks: Sequence[GpuCheck], report: Report, demo: Path, listener: Li
 
 
 def _lacking(check: GpuCheck, report: Report) -> str:
-    """What is missing for a check, in words."""
+    """Why a check cannot run here, in words; empty where it can."""
     if find_spec("torch") is None:
         return "torch is not installed"
     if check.needs in ("triton", "kernels") and find_spec("triton") is None:
@@ -243,7 +243,7 @@ def _text(path: Path) -> str:
 
 
 def _parsed(text: str) -> Any:
-    """What JSON says; None where a process was killed in the middle of it."""
+    """The value of a JSON text; None where the text ends too early, as after a killed process."""
     try:
         return json.loads(text)
     except ValueError:
@@ -251,7 +251,7 @@ def _parsed(text: str) -> Any:
 
 
 def _smi() -> str:
-    """What the driver's own program says of the GPUs."""
+    """The output of `nvidia-smi -q`."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return "no nvidia-smi on PATH\n"

@@ -1,4 +1,4 @@
-"""What the checks say of a card as a whole, which the loads after them go by."""
+"""The verdict of all checks on a card. Later loads go by it."""
 
 from collections.abc import Iterable
 
@@ -26,7 +26,7 @@ def remember(checks: Iterable[GpuCheck], report: Report) -> None:
 
 
 def _faulty(check: GpuCheck, outcome: Outcome) -> bool:
-    """Whether the card is at fault; an error of the GPU is that in any check."""
+    """Whether the card is at fault. A CUDA error says so in any check."""
     if outcome.state == "failed" and any(saying in outcome.words for saying in SAYINGS):
         return True
     return check.judges and outcome.state in ("wrong", "failed", "out of time")

@@ -17,10 +17,10 @@ class Meter:
     tally: Tally = field(default_factory=Tally)
 
     def other_ms(self, stepped: Stepped, elapsed_ms: float, ran_ms: float) -> tuple[float, float]:
-        """What of the time since the first step began went into neither drafting nor verifying, and is new: of the
-        `ran_ms`, and of the waits that make them `elapsed_ms`.
+        """The rest of the step that just ended, and its waits for a processor, both in milliseconds.
 
-        `stepped` is the step that ended just then, not yet in the tally.
+        Since the first step began `elapsed_ms` have passed, `ran_ms` of them without waits. The tally has all steps but
+        this one, `stepped`.
         """
         # From the start, not from the last step: a device's step may have begun before that one ended.
         other_ms = max(0.0, ran_ms - self.tally.ran_ms - stepped.draft_ms - stepped.verify_ms)
