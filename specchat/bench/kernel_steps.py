@@ -128,8 +128,8 @@ def _rope(
     case: Callable[[str, Callable[[int], None], Callable[[int, int], Tensor]], Case],
 ) -> Case:
     capacity = 2 * MOST_ROWS
-    cos, sin = (table.to(device) for table in tables(c, capacity))
-    norm = torch.ones(c.head_dim, device=device) if c.qk_norm else None
+    cos, sin = (table.to(device) for table in tables(c.rope, c.head_dim, capacity))
+    norm = torch.ones(c.head_dim, device=device) if c.mixer.query_norm else None
     offsets = torch.arange(MOST_ROWS, device=device, dtype=torch.int32)
     lengths = offsets[:, None].expand(-1, 4).contiguous()
     query = torch.empty(MOST_ROWS, c.heads, c.head_dim, device=device, dtype=dtype)
@@ -145,7 +145,7 @@ def _rope(
         launch(first, rows)
         return query[:rows].clone()
 
-    what = f"rope {c.heads} + {c.kv_heads} heads of {c.head_dim}" + (", normed" if c.qk_norm else "")
+    what = f"rope {c.heads} + {c.kv_heads} heads of {c.head_dim}" + (", normed" if c.mixer.query_norm else "")
     return case(what, lambda rows: launch(0, rows), rotated)
 
 

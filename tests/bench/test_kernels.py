@@ -19,7 +19,7 @@ from specchat.bench.kernel_case import copies_of, rows_alike
 from specchat.bench.kernel_products import FORMATS, bitsandbytes_call, copied, quantised, weight_bytes
 from specchat.bench.kernel_table import as_json, heading, not_alike, summary, table
 from specchat.bench.kernels import Machine, Measured, measure, on_this_gpu
-from specchat.bench.published import QWEN3_8B
+from specchat.bench.published import shaped
 from specchat.bench.summary import Spread
 from specchat.cli.bench import bench
 from specchat.cli.exit_codes import ExitCode
@@ -28,7 +28,7 @@ from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model.gpu import Gpu
 from specchat.engine.model.quantise import dequantised, quantise
 
-TINY = replace(QWEN3_8B, hidden=64, intermediate=64, layers=1, heads=4, kv_heads=2, head_dim=16, vocab=96, context=256)
+TINY = shaped("qwen3", 64, 64, 1, 4, 2, 16, 96, 256, 1e6, tied=False)
 MICROSECONDS = Spread(4.0, 3.0, 6.0, 50)
 
 

@@ -65,7 +65,7 @@ class CpuDecoder(CachedDecoder):
         self._parameters = Parameters(checkpoint, quant)
         self.cache = KVCache(c.layers, c.kv_heads, c.head_dim, self.context)
         self._keys, self._values = self.cache.keys.numpy(), self.cache.values.numpy()
-        self._cos, self._sin = (table.numpy() for table in tables(c, self.cache.capacity))
+        self._cos, self._sin = (table.numpy() for table in tables(c.rope, c.head_dim, self.cache.capacity))
         self._space = Workspace(c, self._parameters.table, many, self.cache.capacity)
         nowhere = np.zeros((0, 0, 0), np.float32)
         self._untapped = np.full(c.layers + 1, -1), nowhere, nowhere

@@ -301,7 +301,7 @@ class Decoder(CachedDecoder):
             may_share(c.kv_heads, c.heads // c.kv_heads, c.head_dim),
             self.cache.keys,
             self.cache.values,
-            *tables(c, self.cache.capacity),
+            *tables(c.rope, c.head_dim, self.cache.capacity),
             c.heads,
             c.kv_heads,
             norms,
