@@ -52,6 +52,11 @@ def four_bit(dense: Tensor, quant: Quant, nested: bool, block: int) -> tuple[Fou
 def bnb_checkpoint(folder: Path, quant: Quant, inner: int = 128, **options: Any) -> Path:
     """A tiny checkpoint whose layers bitsandbytes quantised; `options` go to `stored_tensors`."""
     checkpoint(folder, intermediate_size=inner, num_key_value_heads=2)
+    return quantised_in_place(folder, quant, **options)
+
+
+def quantised_in_place(folder: Path, quant: Quant, **options: Any) -> Path:
+    """The checkpoint there, whose layers bitsandbytes quantises."""
     tensors: dict[str, Tensor] = {}
     for name, tensor in load_file(folder / "model.safetensors").items():
         if name.endswith("_proj.weight"):

@@ -1,0 +1,188 @@
+"""What each strategy drafts and what heads score on the processor, step by step, with the demo and random models.
+
+Drafts are as long as they may be, so that none ends by the clock. `auto`, which goes by it, is left out. This is run as
+a process of its own, with one thread: torch sums in other orders with several.
+"""
+
+import json
+import platform
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, scaled_dot_product_attention, silu
+
+from specchat.config.catalog import load_catalog
+from specchat.config.paths import demo_model
+from specchat.engine.heads.families import Found
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.runners.host import host_model, host_runner
+from specchat.engine.runners.runner import Runner
+from specchat.engine.strategies import STRATEGIES, Head
+from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
+from tests.engine.published_heads import eagle, eagle3, medusa, mtp, peagle
+from tests.engine.tiny import FAMILY, checkpoint
+from tests.golden.models import Bits, computed, digest, near, refilled, token_ids
+
+SAMPLINGS: dict[str, tuple[Sampling, Acceptance]] = {
+    "greedy": (Sampling(), "coupled"),
+    "drawn": (Sampling(seed=5, temperature=0.8), "coupled"),
+    "penalties": (Sampling(seed=6, temperature=0.9, top_k=40, top_p=0.95, repetition_penalty=1.2), "coupled"),
+    "ratio": (Sampling(seed=7, temperature=1.0), "ratio"),
+}
+STEPS, LENGTHS = 6, (3, 7)
+ENGINES = torch.backends.quantized.supported_engines
+TEXT = [*token_ids(40), *[7, 11, 13, 17] * 5]
+"""Repeats something, for the strategies that copy."""
+
+
+def kind() -> str:
+    """What decides on the bits of torch's own products, which heads go through.
+
+    The last word is a digest of such products: what a library makes of a processor is told by nothing else.
+    """
+    stream, made = np.random.RandomState(0), list[Tensor]()
+    for outputs, inputs in ((260, 64), (64, 192), (64, 96), (96, 64), (1000, 256)):
+        weight = torch.from_numpy(stream.random_sample((outputs, inputs)) - 0.5).float()
+        packed = torch.ops.quantized.linear_prepack_fp16(weight, None) if "fbgemm" in ENGINES else None
+        for rows in (1, 2, 3, 5, 8, 16):
+            x = torch.from_numpy(stream.random_sample((rows, inputs)) - 0.5).float()
+            made += [linear(x, weight), silu(x), x.softmax(-1), x.square().mean(-1)]
+            made.append(torch.bmm(x.view(1, rows, inputs), weight.T.unsqueeze(0)))
+            if packed is not None:
+                made.append(torch.ops.quantized.linear_dynamic_fp16(x, packed))
+            if torch.backends.mkldnn.is_available():
+                made.append(torch._C._nn.mkldnn_linear(x.to_mkldnn(), weight.to_mkldnn()).to_dense())
+            heads = x.view(1, 4, rows, -1)
+            made.append(scaled_dot_product_attention(heads, heads, heads))
+    told = platform.machine(), f"torch {torch.__version__.partition('+')[0]}", torch.backends.cpu.get_cpu_capability()
+    return ", ".join((*told, digest(*made)[:8]))
+
+
+def bits(runner: Runner, strategies: list[str]) -> Bits:
+    """Digests of the steps of each strategy and of what its head scored; some of its first drafts as they are."""
+    runner.executor.stops.off = True
+    found: dict[str, str] = {}
+    shown: list[Any] = []
+    scored = spied(runner)
+    for name in strategies:
+        drafter = runner.drafters[name]
+        for options, (sampling, acceptance) in SAMPLINGS.items():
+            steps: list[Any] = []
+            scored.clear()
+            for length in LENGTHS:
+                runner.target.keep(0)
+                for one in runner.drafters.values():
+                    one.forget()
+                    one.begin(TEXT)
+                runner.target.begin(TEXT)
+                reply = runner.reply(sampling, list(TEXT), ())
+                for _ in range(STEPS):
+                    step = reply.step(drafter, length, acceptance)
+                    steps.append((step.tokens, step.drafts, step.parents, step.path, step.confidence))
+                reply.close()
+            found[f"{name}, {options}"] = sha256(repr(steps).encode() + b"".join(scored)).hexdigest()[:32]
+            if options == "greedy":
+                shown.append([list(steps[0][1]), list(steps[0][4])])
+    return {"sha256": found, "shown": shown}
+
+
+def spied(runner: Runner) -> list[bytes]:
+    """What heads score from here on."""
+    scored: list[bytes] = []
+    for role, cached in runner.executor._models.items():
+        if role not in ("target", "draft"):
+            cached.model.logits = partial(kept, cached.model.logits, scored)
+    return scored
+
+
+def kept(logits: Callable[[Tensor], Tensor], scored: list[bytes], hidden: Tensor) -> Tensor:
+    made = logits(hidden)
+    scored.append(made.contiguous().numpy().tobytes())
+    return made
+
+
+def runner_of(target: Path, draft: Path | None, heads: Mapping[Head, Path], exit_layer: int | None = None) -> Runner:
+    big = host_model(Checkpoint.open(target), 256)
+    small = None if draft is None else host_model(Checkpoint.open(draft), 256, drafting=True)
+    return host_runner(big, small, exit_layer, Found({head: HeadFiles.open(path) for head, path in heads.items()}))
+
+
+def strategies_of(runner: Runner, head: Head | None = None) -> list[str]:
+    """Those that it has but for `auto`; those of a `head` alone if one is named."""
+    wanted = (name for name in runner.drafters if head is None or STRATEGIES[name].needs_head == head)
+    return [name for name in wanted if name != "auto"]
+
+
+def demo(root: Path) -> Bits:
+    del root
+    spec = load_catalog(None).find("demo").spec
+    heads = {head: demo_model(head) for head in spec.heads}
+    runner = runner_of(demo_model("target"), demo_model("draft"), heads, spec.exit_layer)
+    return bits(runner, strategies_of(runner))
+
+
+def without_heads(changes: Mapping[str, Any], root: Path) -> Bits:
+    target = refilled(checkpoint(root / "target", **changes), 8)
+    runner = runner_of(target, near(root / "draft", target, 9), {})
+    return bits(runner, strategies_of(runner))
+
+
+def headed(head: Head, write: Callable[[Path], Path], root: Path) -> Bits:
+    target = refilled(checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False), 10)
+    runner = runner_of(target, None, {head: refilled(write(root / "head"), 11)})
+    found = bits(runner, strategies_of(runner, head))
+    assert found["sha256"], runner.statuses
+    return found
+
+
+HEADS: dict[str, tuple[Head, Callable[[Path], Path]]] = {
+    "medusa": ("medusa", medusa),
+    "medusa of two blocks": ("medusa", partial(medusa, heads=3, blocks=2)),
+    "eagle": ("eagle", eagle),
+    "eagle with embeddings": ("eagle", partial(eagle, bias=False, embeddings=True)),
+    "eagle3": ("eagle3", eagle3),
+    "eagle3 of all tokens": ("eagle3", partial(eagle3, few=None)),
+    "eagle3 as qwen3": ("eagle3", partial(eagle3, few=None, model_type="qwen3")),
+    "eagle3 normed": ("eagle3", partial(eagle3, states=[1, 2, 3], fc_norm=True, norm_before_fc=True)),
+    "eagle3 of two layers": ("eagle3", partial(eagle3, layers=2)),
+    "eagle3 of speculators": ("eagle3", partial(eagle3, layout="speculators", norm_output=True)),
+    "eagle3 of modelopt": ("eagle3", partial(eagle3, layout="modelopt", few=None, states=[0, 2, 4])),
+    "eagle3 normed before its residual": ("eagle3", partial(eagle3, few=None, norm_before_residual=True)),
+    "peagle": ("peagle", peagle),
+    "mtp": ("mtp", mtp),
+    "dflash": ("dflash", dflash),
+    "dflash of speculators": ("dflash", partial(dflash, layout="speculators", few=120)),
+    "dflash with windows": (
+        "dflash",
+        partial(dflash, layer_types=["sliding_attention", "full_attention"], sliding_window=7),
+    ),
+    "dflash2": ("dflash2", partial(dflash2, best=240)),
+    "dspark": ("dspark", dspark),
+    "dspark gated": ("dspark", partial(dspark, kind="gated")),
+    "dspark rnn": ("dspark", partial(dspark, layout="speculators", kind="rnn", few=120)),
+    "xpress": ("xpress", xpress),
+    "xpress convolved": ("xpress", partial(xpress, layout="speculators", convolved=True)),
+}
+
+Case = Callable[[Path], Bits]
+CASES: dict[str, Case] = {
+    "demo": demo,
+    **{
+        f"{name} without heads": partial(without_heads, changes)
+        for name, changes in {"llama": {"num_key_value_heads": 2}, "qwen3": FAMILY["qwen3"]}.items()
+    },
+    **{f"{name} head": partial(headed, head, write) for name, (head, write) in HEADS.items()},
+}
+"""What is computed by name; each writes its checkpoints to a folder of its own."""
+
+
+if __name__ == "__main__":
+    print(json.dumps({kind(): computed(CASES)}))

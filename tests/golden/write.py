@@ -1,0 +1,47 @@
+"""Keeps the bits of this checkout as golden: `python -m tests.golden.write`, only when bits are meant to change.
+
+Those of drafts are kept for this kind of machine; those of other kinds are dropped unless `--add` is given.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.golden.models import CASES, Bits, computed
+
+MODELS, DRAFTS = (Path(__file__).with_name(f"{name}.json") for name in ("models", "drafts"))
+Found = Mapping[str, Bits]
+
+
+def drafts_here() -> dict[str, Found]:
+    """What `drafts.py` computes, by the kind of this machine."""
+    command = [sys.executable, "-m", "tests.golden.drafts"]
+    alone = {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"}
+    done = subprocess.run(
+        command, env=os.environ | alone, cwd=Path(__file__).parents[2], check=True, stdout=subprocess.PIPE, text=True
+    )
+    found: dict[str, Found] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def golden(path: Path) -> dict[str, Found]:
+    """What was kept, by kind of machine."""
+    found: dict[str, Found] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def write(path: Path, kinds: Mapping[str, Found]) -> None:
+    """Keep bits, a line a case."""
+    parts = []
+    for kind, cases in kinds.items():
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(bits)}" for name, bits in cases.items())
+        parts.append(f"{json.dumps(kind)}: {{\n{lines}\n}}")
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(MODELS, {"x86_64": computed(CASES)})
+    write(DRAFTS, (golden(DRAFTS) if "--add" in sys.argv else {}) | drafts_here())
