@@ -12,8 +12,9 @@ from torch import Tensor
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import CachedDecoder, Decoder, Skip
+from specchat.engine.model.decoder import CachedDecoder, Skip
 from specchat.engine.model.runs import STASH_ROWS, Runs, depth_first
+from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.test_decoder import tokens
 from tests.engine.test_trees import PARENTS, path_to
 from tests.engine.tiny import FAMILY, checkpoint
@@ -25,7 +26,7 @@ LAYERS = 4
 CUTS = [(0, 1, 4), (0, 2, 4), (0, 3, 4), (0, 1, 2, 3, 4), (0, 0, 4, 4)]
 
 
-@pytest.fixture(params=[Decoder, CpuDecoder])
+@pytest.fixture(params=[ReferenceDecoder, CpuDecoder])
 def make(request: pytest.FixtureRequest) -> Make:
     return request.param
 
