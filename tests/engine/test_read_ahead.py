@@ -21,9 +21,9 @@ from specchat.engine.drafters.promises import Promises
 from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.pair import PairSpec
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_runner
 from specchat.engine.session import Session
 from tests.engine.tiny import on_cpu, perturbed
@@ -218,7 +218,7 @@ def test_a_target_on_the_processor_leaves_what_it_does_not_use(
 ) -> None:
     monkeypatch.setattr(threads, "CORES", cores)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    target = Decoder(Checkpoint.open(Path(tiny_pair.target.path or "")))
+    target = ReferenceDecoder(Checkpoint.open(Path(tiny_pair.target.path or "")))
     assert host_runner(target, None).spare == free
 
 

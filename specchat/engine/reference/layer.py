@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu
+from torch.nn.functional import rms_norm, silu
 
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe
@@ -69,10 +69,8 @@ def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
     """Root mean square norm of each `of.size` values of x [..., values]; x itself where there is none."""
     if of is None:
         return x
-    sized = x.unflatten(-1, (-1, of.size))
-    scale = torch.rsqrt(sized.square().mean(-1, keepdim=True) + of.eps)
-    scaled: Tensor = sized * scale * tensors.vector(f"{of.name}.weight")
-    return scaled.flatten(-2)
+    sized, weight = x.unflatten(-1, (-1, of.size)), tensors.vector(f"{of.name}.weight")
+    return rms_norm(sized, (of.size,), weight, of.eps).flatten(-2)
 
 
 def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:

@@ -114,8 +114,8 @@ def owned(weight: Weight) -> Weight:
 def parts(weight: Weight) -> tuple[Tensor, ...]:
     """The tensors that a matrix consists of."""
     match weight:
-        case FourBit(packed, scales, code, _, _):
-            return packed, scales, code
+        case FourBit(packed, scales, _, _, _):
+            return packed, scales
         case EightBit(values, scales):
             return values, scales
         case _:
