@@ -11,7 +11,6 @@ import click
 
 from specchat.cli.asked import Asked
 from specchat.cli.bench_decide import DECIDE_OPTIONS, check_decide, decided_of, written
-from specchat.cli.bench_kernels import kernels
 from specchat.cli.bench_peers import PEERS, peer, reason, theirs
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
 from specchat.cli.download import ready
@@ -177,9 +176,6 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
             json_file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     if interrupt.asked:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
-
-
-bench.add_command(kernels)
 
 
 def _measure(
