@@ -18,7 +18,7 @@ from specchat.clean import clean, one_line
 from specchat.doctor import child
 from specchat.doctor.gpu_checks import ENVIRONMENT, GpuCheck
 from specchat.doctor.versions import NEEDED, SOMETIMES, commit, installed
-from specchat.engine.gpu_checks.codes import NO_MEMORY, ROWS, UNAVAILABLE, WRONG, WRONGS
+from specchat.engine.gpu_checks import NO_MEMORY, ROWS, UNAVAILABLE, WRONG, WRONGS
 from specchat.engine.gpu_failure import SAYINGS
 
 State = Literal["passed", "wrong", "failed", "out of time", "no memory", "not run"]
