@@ -10,7 +10,7 @@ from measure.gpu.checks import Check, command
 from specchat.bench.published import PUBLISHED, Shapes
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import random
-from specchat.engine.gpu_checks.demo import write
+from specchat.engine.gpu_checks.demo import profiled, write
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import Quant
@@ -129,29 +129,22 @@ def eager_step(setting: Setting) -> list[dict[str, Any]]:
 
 
 def trace(setting: Setting, out: Path) -> list[dict[str, Any]]:
-    """Device time by kernel over ten captured steps of five drafts; `trace.json` opens in a browser's tracing page."""
-    from torch.profiler import ProfilerActivity, profile
-
+    """Device time by kernel over ten captured steps of five drafts, as `profiled` tells it."""
     runner, prompt = setting.runner(True), text(setting)
     runner.target.begin(prompt)
     drafter = runner.drafters["draft"]
     drafter.begin(prompt)
     made = runner.reply(Sampling(), list(prompt), ())
-    for _ in range(4):
-        made.step(drafter, 5, "coupled")
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+
+    def ten() -> None:
         for _ in range(10):
             made.step(drafter, 5, "coupled")
-        torch.cuda.synchronize()
-    made.close()
+
+    ten()
     out.mkdir(parents=True, exist_ok=True)
-    profiled.export_chrome_trace(str(out / "trace.json"))
-    busiest = sorted(profiled.key_averages(), key=lambda event: -event.self_device_time_total)[:30]
-    return [
-        {"kernel": e.key[:60], "launches a step": e.count / 10, "us a step": e.self_device_time_total / 10}
-        for e in busiest
-        if e.self_device_time_total
-    ]
+    found = profiled(ten, out)
+    made.close()
+    return found
 
 
 SMALL_VOCAB = 12_000
