@@ -1,4 +1,4 @@
-"""With a target of any family every strategy writes what plain decoding writes, and that is what transformers writes."""
+"""With a target of any family every strategy writes what plain decoding does, which is what transformers writes."""
 
 import pytest
 import torch
