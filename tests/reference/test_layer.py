@@ -10,10 +10,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from specchat.engine.families.family import head_norms
-from specchat.engine.families.settings import Settings
 from specchat.engine.model.config import parse_config
-from specchat.engine.recipe import Layer, Matrix, Norm, Recipe, Rope
+from specchat.engine.recipe import Layer, Matrix, Recipe, Rope
 from specchat.engine.reference.layer import hidden_states, logits
 from specchat.engine.reference.tensors import Dense
 
@@ -84,37 +82,6 @@ def model_of(name: str) -> transformers.PreTrainedModel:
     return model
 
 
-def recipe_of(config: transformers.PretrainedConfig) -> Recipe:
-    raw = config.to_dict()
-    if config.model_type not in ("smollm3", "granite", "olmo2"):
-        return parse_config(Path("nowhere"), raw).recipe
-    plain = parse_config(Path("nowhere"), raw | {"model_type": "llama", "use_sliding_window": False}).recipe
-    if config.model_type == "granite":
-        return replace(
-            each_layer(plain, lambda of: changed(replace(of, residual=0.7), scale=0.4)),
-            embed_scale=3.0,
-            logit_scale=1 / 0.6,
-        )
-    if config.model_type == "smollm3":
-        layers = [of if config.no_rope_layers[i] else changed(of, rope=None) for i, of in enumerate(plain.layers)]
-        return replace(plain, layers=tuple(layers))
-
-    def after(of: Layer) -> Layer:
-        prefix = of.mixer.out.names[0].removesuffix(".self_attn.o_proj")
-        norms = [
-            Norm(f"{prefix}.post_{half}_layernorm", config.hidden_size, config.rms_norm_eps)
-            for half in ("attention", "feedforward")
-        ]
-        mixer = head_norms(Settings.model_validate(raw), of.mixer, f"{prefix}.self_attn", together=True)
-        return replace(of, mixer=mixer, pre_mixer=None, pre_feed=None, post_mixer=norms[0], post_feed=norms[1])
-
-    return each_layer(plain, after)
-
-
-def each_layer(recipe: Recipe, change: Callable[[Layer], Layer]) -> Recipe:
-    return replace(recipe, layers=tuple(change(of) for of in recipe.layers))
-
-
 def changed(of: Layer, **fields: Any) -> Layer:
     """A layer with other attention."""
     return replace(of, mixer=replace(of.mixer, **fields))
@@ -127,7 +94,9 @@ def cases() -> dict[str, Case]:
         model = model_of(name)
         tokens = torch.randint(0, model.config.vocab_size, (BATCH, ROWS), generator=torch.Generator().manual_seed(1))
         with torch.no_grad():
-            found[name] = Case(model, tokens, model(tokens).logits, recipe_of(model.config))
+            theirs = model(tokens).logits
+        recipe = parse_config(Path("nowhere"), model.config.to_dict()).recipe
+        found[name] = Case(model, tokens, theirs, recipe)
     return found
 
 

@@ -149,7 +149,7 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     c, on_cpu = model.config, model.place == "cpu"
     context = min(context, c.longest)
     capacity = _rounded(context if on_cpu else context + GPU_ROWS, CACHE_BLOCK)
-    entries = 2 * c.layers * c.kv_heads * c.head_dim * capacity
+    entries = c.recipe.entry * capacity
     if not on_cpu:
         return Need(_weights(model), entries * 2, _gpu_workspace(model, capacity, processors))
     if not model.compiled:
@@ -236,12 +236,12 @@ def _kept(quant: Quant | None, inputs: int) -> Quant | None:
 
 def _weights(model: Model) -> int:
     c, on_cpu = model.config, model.place == "cpu"
-    layer = sum(_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0) for m in block(c).products)
-    norms = 4 * sum(norm.size for norm in block(c).norms)
+    layers = sum(_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0) for m in c.recipe.matrices)
+    norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms))
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
     shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
     table = 0 if shared else (2 if not on_cpu or model.half else 4) * c.vocab * c.hidden
-    return c.layers * (layer + norms) + 4 * c.hidden + table + head
+    return layers + norms + table + head
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:

@@ -40,7 +40,7 @@ class ReferenceDecoder(CachedDecoder):
         self._recipe = c.recipe
         self._tensors = Kept(checkpoint, quant)
         self._drafts = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
-        self.cache = KVCache(c.layers, c.kv_heads, c.head_dim, self.context)
+        self.cache = KVCache(c.recipe, self.context)
         self._nodes: list[tuple[Tensor, Tensor]] = []
         """Keys and values of a tree's nodes in each layer, float32 [kv_heads, STASH_ROWS, head_dim]."""
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
