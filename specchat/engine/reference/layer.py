@@ -69,8 +69,8 @@ def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
     """Root mean square norm of each `of.size` values of x [..., values]; x itself where there is none."""
     if of is None:
         return x
-    sized, weight = x.unflatten(-1, (-1, of.size)), tensors.vector(f"{of.name}.weight")
-    return rms_norm(sized, (of.size,), weight, of.eps).flatten(-2)
+    sized = x.unflatten(-1, (-1, of.size))
+    return rms_norm(sized, (of.size,), tensors.vector(f"{of.name}.weight"), of.eps).flatten(-2)
 
 
 def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
@@ -95,8 +95,9 @@ def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> T
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Queries or keys float32 [..., rows, head_dim], the first `width` values of each turned."""
     width = cos.shape[-1]
-    first, rest = x[..., :width], x[..., width:]
-    return torch.cat([first * cos + first.roll(width // 2, -1) * sin, rest], -1)
+    if width < x.shape[-1]:
+        return torch.cat([turned(x[..., :width], cos, sin), x[..., width:]], -1)
+    return x * cos + x.roll(width // 2, -1) * sin
 
 
 def gated(of: Gated, x: Tensor, tensors: Tensors) -> Tensor:

@@ -9,10 +9,11 @@ from torch.nn.functional import embedding, linear
 
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.quantise import block_scales, dequantised, quantise
+from specchat.engine.model.matrices import read_matrix, read_norm
+from specchat.engine.model.quantise import block_scales, dequantised
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Matrix, Norm
+from specchat.engine.recipe import Matrix
 
 SLAB = 1 << 20
 """Weights that are made float32 at a time: 4 MiB, which a processor's cache holds."""
@@ -49,55 +50,50 @@ class Kept:
         """
         recipe = checkpoint.config.recipe
         self._vectors: dict[str, Tensor] = {}
-        self._matrices: dict[str, Weight] = {}
+        self._matrices: dict[Matrix, tuple[Weight, Tensor | None]] = {}
         self.head = recipe.head
         """The matrix that gives logits, of the rows that it has."""
         with Weights(checkpoint) as weights:
-            for each in recipe.layers:
-                for one in each.norms:
-                    self._read_norm(weights, one)
-                for matrix in each.products:
-                    self._read(weights, matrix, quant if weights.quant is None else None)
-            self._read_norm(weights, recipe.norm)
+            for matrix in recipe.matrices:
+                weight, bias = read_matrix(weights, matrix, quant if weights.quant is None else None)
+                self._matrices[matrix] = owned(weight), bias
             for matrix in {recipe.embed, recipe.head}:
-                self._read(weights, matrix, None)
+                weight, _ = read_matrix(weights, matrix, None)
+                self._matrices[matrix] = owned(dense(weight)), None
+            for norm in (recipe.norm, *(norm for layer in recipe.layers for norm in layer.norms)):
+                self._vectors[f"{norm.name}.weight"] = read_norm(weights, norm).clone()
         if checkpoint.drafts is not None:
-            (name,), drafts = recipe.head.names, torch.tensor(checkpoint.drafts)
-            self.head = replace(recipe.head, names=(f"{name}, drafts",), outputs=(len(drafts),))
-            self._matrices[self.head.names[0]] = self._dense(name)[drafts]
+            kept = self._table(recipe.head)[torch.tensor(checkpoint.drafts)]
             if not recipe.tied:
-                del self._matrices[name]
+                del self._matrices[recipe.head]
+            self.head = replace(recipe.head, outputs=(len(kept),))
+            self._matrices[self.head] = kept, None
 
     def vector(self, name: str) -> Tensor:
         return self._vectors[name]
 
     def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
-        return embedding(tokens, self._dense(of.names[0])).float()
+        return embedding(tokens, self._table(of)).float()
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
-        made = torch.cat([linear(x, slab) for name in of.names for slab in slabs(self._matrices[name])], -1)
-        return made + torch.cat([self._vectors[f"{name}.bias"] for name in of.names]) if of.bias else made
+        weight, bias = self._matrices[of]
+        made = torch.cat([linear(x, slab) for slab in slabs(weight)], -1)
+        return made if bias is None else made + bias
 
     def memory(self) -> int:
         """Bytes held."""
-        weights = [t for weight in self._matrices.values() for t in parts(weight)]
-        return sum(t.numel() * t.element_size() for t in (*self._vectors.values(), *weights))
+        of_matrices = (part for weight, bias in self._matrices.values() for part in (*parts(weight), bias))
+        return sum(part.nbytes for part in (*self._vectors.values(), *of_matrices) if part is not None)
 
-    def _dense(self, name: str) -> Tensor:
-        weight = self._matrices[name]
-        return weight if isinstance(weight, Tensor) else dequantised(weight, torch.float32)
+    def _table(self, of: Matrix) -> Tensor:
+        weight, _ = self._matrices[of]
+        assert isinstance(weight, Tensor)
+        return weight
 
-    def _read_norm(self, weights: Weights, of: Norm) -> None:
-        self._vectors[f"{of.name}.weight"] = weights.get(f"{of.name}.weight", of.size).clone()
 
-    def _read(self, weights: Weights, of: Matrix, quant: Quant | None) -> None:
-        for name, outputs in of.parts:
-            weight = weights.linear(name, outputs, of.inputs)
-            if quant is not None and isinstance(weight, Tensor):
-                weight = quantise(weight, quant)
-            self._matrices[name] = owned(weight)
-            if of.bias:
-                self._vectors[f"{name}.bias"] = weights.get(f"{name}.bias", outputs).clone()
+def dense(weight: Weight) -> Tensor:
+    """A table of tokens, which no known checkpoint quantises, as it is stored."""
+    return weight if isinstance(weight, Tensor) else dequantised(weight, torch.float32)
 
 
 def owned(weight: Weight) -> Weight:
