@@ -9,7 +9,7 @@ from torch.nn.functional import embedding, linear
 
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.matrices import read_matrix, read_norm
+from specchat.engine.model.matrices import read_matrix, read_norm, read_table
 from specchat.engine.model.quantise import block_scales, dequantised
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
@@ -58,8 +58,7 @@ class Kept:
                 weight, bias = read_matrix(weights, matrix, quant if weights.quant is None else None)
                 self._matrices[matrix] = owned(weight), bias
             for matrix in {recipe.embed, recipe.head}:
-                weight, _ = read_matrix(weights, matrix, None)
-                self._matrices[matrix] = owned(dense(weight)), None
+                self._matrices[matrix] = read_table(weights, matrix).clone(), None
             for norm in (recipe.norm, *(norm for layer in recipe.layers for norm in layer.norms)):
                 self._vectors[f"{norm.name}.weight"] = read_norm(weights, norm).clone()
         if checkpoint.drafts is not None:
@@ -89,11 +88,6 @@ class Kept:
         weight, _ = self._matrices[of]
         assert isinstance(weight, Tensor)
         return weight
-
-
-def dense(weight: Weight) -> Tensor:
-    """A table of tokens, which no known checkpoint quantises, as it is stored."""
-    return weight if isinstance(weight, Tensor) else dequantised(weight, torch.float32)
 
 
 def owned(weight: Weight) -> Weight:
