@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 
 from specchat.engine.api import Loading
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
@@ -12,6 +11,7 @@ from specchat.engine.loading.next_best import instead
 from specchat.engine.loading.unfit import KernelsUnfit
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
+from specchat.engine.strategy import resolved
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] = lambda: None) -> Session:
@@ -47,6 +47,5 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
 def _loaded(
     backend: str, pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]
 ) -> Session:
-    module, _, function = BACKENDS[backend].partition(":")
-    session: Session = getattr(import_module(module), function)(pair, progress, make_room)
+    session: Session = resolved(BACKENDS[backend])(pair, progress, make_room)
     return session
