@@ -97,7 +97,7 @@ def step_costs(
     Ends early when it is no longer `wanted`; lengths that were not measured by then are left out.
     """
     # Random weights are sure of nothing: a draft would end at once.
-    runner.executor.stops.off = True
+    runner.executor.policies.off = True
     prompt = [0] * PROMPT
     timed: dict[int, list[tuple[float, Stepped]]] = {length: [] for length in LENGTHS}
     runner.target.begin(prompt)

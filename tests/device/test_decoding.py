@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.decoding.stop import Stop
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.verify import Verifier
@@ -147,7 +147,7 @@ def test_what_the_target_drafts_for_itself_is_accepted(twins: Runner) -> None:
 
 def test_an_unsure_draft_ends_one_token_later(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host looks at a pass while the next one runs; the text is the same."""
-    monkeypatch.setattr(Stop, "ends", lambda _, probability: probability < 0.7)
+    monkeypatch.setattr(LengthPolicy, "ends", lambda _, probability: probability < 0.7)
     runner.target.keep(0)
     runner.target.begin(PROMPT)
     drafter = runner.drafters["draft"]

@@ -9,7 +9,7 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import LayerWeights, ModelWeights, Product
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.strategies import SWIFT_LAYERS
+from specchat.engine.strategies import STRATEGIES
 
 HOST = torch.device("cpu")
 
@@ -63,10 +63,10 @@ def _like(weight: Weight) -> Weight:
 
 def _distinct(layers: list[LayerWeights]) -> Iterator[LayerWeights]:
     """As many layers as any strategy needs, and of the others one of each form: some may have been left dense."""
-    seen = set()
+    seen, needed = set(), max(one.layers for one in STRATEGIES.values())
     for index, layer in enumerate(layers):
         form = layer.made(lambda p: (_form(p.weight), p.bias is None), lambda _: None)
-        if index < SWIFT_LAYERS or form not in seen:
+        if index < needed or form not in seen:
             yield layer
         seen.add(form)
 

@@ -10,7 +10,8 @@ from specchat.clean import one_line
 from specchat.engine.api import Speedup
 from specchat.engine.options import Speculation
 from specchat.engine.pair import PairInfo
-from specchat.engine.strategies import STRATEGIES, Kind, delegates
+from specchat.engine.strategies import STRATEGIES, delegates, in_group
+from specchat.engine.strategy import Group
 from specchat.engine.tally import Tally
 from specchat.tui import figures
 from specchat.tui.insight.costs import CheckCost, Checks
@@ -30,7 +31,9 @@ _ENOUGH_TOKENS = 64
 _ENOUGH_WORDS = 40
 _GAIN: Mapping[Evidence, float] = {"measured": 1.05, "projected": 1.2, "estimated": 1.2}
 """How much faster something must look to be advised."""
-_SUBJECT: Mapping[Kind, str] = {
+_COPIER = next(in_group("copied"))
+"""The strategy that is advised where texts repeat themselves."""
+_SUBJECT: Mapping[Group, str] = {
     "auto": "the draft agrees",
     "plain": "the draft agrees",
     "model": "the draft agrees",
@@ -159,8 +162,8 @@ def _chosen(tally: Tally, strategy: str) -> str:
 
 def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) -> str:
     """`the draft agrees 31 % and costs 0.40 of a step, a check 1.3 steps`."""
-    kind = STRATEGIES[strategy].kind if strategy in STRATEGIES else "model"
-    words = f"{_SUBJECT[kind]} {figures.percent(tally.accepted, tally.tested)}"
+    group = STRATEGIES[strategy].group if strategy in STRATEGIES else "model"
+    words = f"{_SUBJECT[group]} {figures.percent(tally.accepted, tally.tested)}"
     a_ms = plain / 1000 * tally.waiting_factor
     cost = tally.draft_ms / tally.drafted * a_ms if plain else info.draft_cost if info else None
     if cost is not None and cost >= 0.005:
@@ -187,7 +190,7 @@ def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledg
     now = known.times if drafting else 1.0
     usable = {status.name for status in info.strategies if status.available} - {used.strategy}
     candidates = [*_other_length(reply, now), *_others(reply, usable, lengths, ledger)]
-    if "lookup" in usable and not delegates(used.strategy) and ledger.of(reply.name, "lookup").tokens < _ENOUGH_TOKENS:
+    if _COPIER in usable and not delegates(used.strategy) and ledger.of(reply.name, _COPIER).tokens < _ENOUGH_TOKENS:
         candidates += _lookup(reply, lengths, ledger, plain)
     better = [one for one in candidates if one.times >= _GAIN[one.evidence] * max(now, 1.0)]
     if not better and drafting and _GAIN["measured"] * now <= 1.0 and known.high < 1.0:
@@ -224,7 +227,7 @@ def _others(reply: Reply, usable: set[str], lengths: Mapping[str, int], ledger: 
 
 def _lookup(reply: Reply, lengths: Mapping[str, int], ledger: Ledger, plain: float) -> Iterable[Advice]:
     """The speed of copying for this text, at the cost of checks as measured here or earlier with this pair."""
-    speculation = Speculation.of("lookup", lengths.get("lookup"), reply.record.speculation.acceptance)
+    speculation = Speculation.of(_COPIER, lengths.get(_COPIER), reply.record.speculation.acceptance)
     checks = Checks.of(reply.steps[-_LATEST:])
     if max(checks.rows, default=1) == 1:
         checks = ledger.checks.get(reply.name, checks)
