@@ -34,10 +34,10 @@ from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.frequent_tokens import always, covered, frequent
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.draft_vocabulary import write
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Sampling, Speculation
+from specchat.engine.runners.host import host_model
 from specchat.engine.threads import leave_one_core
 
 TOKENS = 96
@@ -112,7 +112,7 @@ def at_shapes(name: str, sizes: Sequence[int]) -> None:
 
 def _after_a_prompt(opened: Checkpoint) -> HostLoops:
     """What drafts by a model whose cache holds a prompt but for its last token."""
-    cached = CachedModel(Decoder(opened, 2 * PROMPT, drafting=True))
+    cached = CachedModel(host_model(opened, 2 * PROMPT))
     cached.begin([0] * PROMPT)
     policies = LengthPolicies(StepCosts())
     policies.off = True

@@ -11,8 +11,8 @@ from specchat.engine.device import beside
 from specchat.engine.device.beside import LoopsAhead
 from specchat.engine.device.clock import Clock
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.translation.dictionary import Dictionary
@@ -33,13 +33,13 @@ def _slow_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def often(shallow: Folders) -> Runner:
     """A draft that often agrees."""
-    return device_runner(decoder(shallow.target), Decoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
+    return device_runner(decoder(shallow.target), ReferenceDecoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
 
 
 @pytest.fixture(scope="module")
 def always(shallow: Folders) -> Runner:
     """The target drafts for itself, on the host."""
-    return device_runner(decoder(shallow.target), Decoder(Checkpoint.open(shallow.target)), VOCAB, DEVICE)
+    return device_runner(decoder(shallow.target), ReferenceDecoder(Checkpoint.open(shallow.target)), VOCAB, DEVICE)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def others(shallow: Folders, tmp_path_factory: pytest.TempPathFactory) -> Runner
     folder = permuted(tmp_path_factory.mktemp("others"), shallow.draft)
     target, draft = Checkpoint.open(shallow.target), Checkpoint.open(folder)
     dictionary = Dictionary.of(target.tokenizer(), draft.tokenizer())
-    return device_runner(decoder(shallow.target), translated(Decoder(draft), dictionary, VOCAB), VOCAB, DEVICE)
+    return device_runner(decoder(shallow.target), translated(ReferenceDecoder(draft), dictionary, VOCAB), VOCAB, DEVICE)
 
 
 def test_cores_are_free_while_a_device_reads(often: Runner) -> None:
@@ -117,7 +117,7 @@ def test_a_pass_that_the_verdict_ends_goes_on_in_the_next_draft(
 
 def test_what_does_not_fit_is_dropped(shallow: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft whose tokens never are the target's."""
-    draft = Decoder(Checkpoint.open(shallow.draft))
+    draft = ReferenceDecoder(Checkpoint.open(shallow.draft))
     pair = device_runner(decoder(shallow.target), draft, VOCAB, DEVICE)
     plain = write(pair, "plain", 0, Sampling(), tokens=6)
     logits = draft.logits

@@ -20,8 +20,9 @@ from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import CachedDecoder, Decoder, Skip
+from specchat.engine.model.decoder import CachedDecoder, Skip
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
@@ -80,7 +81,7 @@ def headed(folder: Path, found: FoundHeads) -> Runner:
 
 @pytest.fixture(scope="module")
 def on_host(folder: Path, found: FoundHeads) -> Runner:
-    return host_runner(Decoder(Checkpoint.open(folder)), None, found=found)
+    return host_runner(ReferenceDecoder(Checkpoint.open(folder)), None, found=found)
 
 
 def model(runner: Runner) -> DeviceModel:
@@ -240,7 +241,7 @@ def test_states_are_kept_in_the_dtype_of_the_model_and_count_as_memory(folder: P
     assert target.all_keys.shape[2] >= CONTEXT
     tokens = torch.tensor(PROMPT, dtype=torch.int32, device=DEVICE)
     target.forward(tokens, torch.zeros(1, dtype=torch.int32, device=DEVICE), len(PROMPT))
-    host = Decoder(Checkpoint.open(folder))
+    host = ReferenceDecoder(Checkpoint.open(folder))
     host.tap([3])
     host.forward(PROMPT, 0)
     expected = host.states(3, 0, len(PROMPT))

@@ -14,8 +14,8 @@ from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.drafters import draft_model
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
@@ -176,7 +176,9 @@ def named(stepped: Stepped) -> dict[tuple[int, ...], float]:
 @pytest.mark.parametrize("acceptance", ["ratio", pytest.param("coupled", marks=pytest.mark.slow)])
 def test_a_grown_tree_is_the_hosts(runner: Runner, shallow: Folders, acceptance: Acceptance) -> None:
     """And so are the verdicts, as far as logits agree."""
-    host = host_runner(Decoder(Checkpoint.open(shallow.target)), Decoder(Checkpoint.open(shallow.draft)))
+    host = host_runner(
+        ReferenceDecoder(Checkpoint.open(shallow.target)), ReferenceDecoder(Checkpoint.open(shallow.draft))
+    )
     sampling = SAMPLINGS["filtered"]
     made = []
     for pair in (runner, host):
@@ -191,7 +193,7 @@ def test_a_grown_tree_is_the_hosts(runner: Runner, shallow: Folders, acceptance:
 
 def test_what_is_likeliest_after_each_node_is_told_as_on_the_host(runner: Runner, shallow: Folders) -> None:
     """So that lookahead drafts the same there, n-grams that were read in the step before among it."""
-    host = host_runner(Decoder(Checkpoint.open(shallow.target)), None)
+    host = host_runner(ReferenceDecoder(Checkpoint.open(shallow.target)), None)
     made = []
     for pair in (runner, host):
         reply = started(pair, list(range(40, 49)), SAMPLINGS["penalised"])
@@ -214,7 +216,9 @@ def test_an_unlikely_tree_ends_early(runner: Runner, shallow: Folders, monkeypat
         run(graphs, key, body)
 
     monkeypatch.setattr(Graphs, "run", watched)
-    host = host_runner(Decoder(Checkpoint.open(shallow.target)), Decoder(Checkpoint.open(shallow.draft)))
+    host = host_runner(
+        ReferenceDecoder(Checkpoint.open(shallow.target)), ReferenceDecoder(Checkpoint.open(shallow.draft))
+    )
     made = []
     for pair in (runner, host):
         reply = started(pair, PROMPT, SAMPLINGS["filtered"])
@@ -253,7 +257,7 @@ def test_a_draft_model_goes_on_from_the_path_that_stays(twins: Runner) -> None:
 
 
 def test_a_tree_made_on_the_host_is_verified_here(shallow: Folders) -> None:
-    pair = device_runner(decoder(shallow.target), Decoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
+    pair = device_runner(decoder(shallow.target), ReferenceDecoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
     expected = write(pair, "plain", 0, SAMPLINGS["sampled"], tokens=4)
     reply = started(pair, PROMPT, SAMPLINGS["sampled"])
     steps = [reply.step(pair.drafters["draft-tree"], 7, "coupled") for _ in range(3)]

@@ -19,8 +19,8 @@ from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.kernels.streams import GOLDEN
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.branches import Branches
 
 V = 4
@@ -293,7 +293,7 @@ class Fixed:
 
 def written_by_blocks(logits: torch.Tensor, draft: torch.Tensor, tokens: int) -> tuple[list[int], int]:
     """A text whose every place has one law, drafted four tokens at a time from another one; and its steps."""
-    model: CachedModel[Decoder] = CachedModel(Fixed(draft))  # type: ignore[arg-type]
+    model: CachedModel[ReferenceDecoder] = CachedModel(Fixed(draft))  # type: ignore[arg-type]
     policies = LengthPolicies(StepCosts())
     policies.off = True
     drafts = HostLoops({"draft": model}, len(logits), policies)

@@ -15,21 +15,22 @@ from specchat.engine.drafters.early_exit import MOST_EXITS, ROUNDS, EarlyExitDra
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import CachedDecoder, Decoder
+from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.pair import PairSpec
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_runner
 from specchat.engine.session import Session
 from tests.engine.test_costs import step
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import checkpoint, on_cpu
 
-Make = Callable[[Checkpoint], Decoder | CpuDecoder]
+Make = Callable[[Checkpoint], ReferenceDecoder | CpuDecoder]
 PROMPT = [72, 101, 108, 108, 111, 32, 72, 101, 108]
 LAYERS, EXIT = 4, 2
 
 
-@pytest.fixture(params=[Decoder, CpuDecoder])
+@pytest.fixture(params=[ReferenceDecoder, CpuDecoder])
 def make(request: pytest.FixtureRequest) -> Make:
     return request.param
 

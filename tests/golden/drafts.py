@@ -112,7 +112,7 @@ def kept(logits: Callable[[Tensor], Tensor], scored: list[bytes], hidden: Tensor
 
 def runner_of(target: Path, draft: Path | None, heads: Mapping[Head, Path], exit_layer: int | None = None) -> Runner:
     big = host_model(Checkpoint.open(target), 256)
-    small = None if draft is None else host_model(Checkpoint.open(draft), 256, drafting=True)
+    small = None if draft is None else host_model(Checkpoint.open(draft), 256)
     return host_runner(big, small, exit_layer, FoundHeads({head: HeadFiles.open(path) for head, path in heads.items()}))
 
 

@@ -50,7 +50,7 @@ class CpuDecoder(CachedDecoder):
         threads: int = 0,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """Read the weights; `context` and `quant` as in `model.decoder.Decoder`, for a shape that `vectors.fits` takes.
+        """Read the weights; `context` and `quant` as in `ReferenceDecoder`, for a shape that `vectors.fits` takes.
 
         `threads` is the most that may work on it; 0 as many as there are cores, and one where passes are short.
         `clock`, in seconds, tells how many of them are best for few rows and for many.

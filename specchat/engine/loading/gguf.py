@@ -62,7 +62,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         elif checkpoint is not None:
             other = checkpoint.tokenizer()
             progress(Loading(f"reading {pair.draft.short}", 0.5))
-            draft = host_model(checkpoint, target.context, checkpoint.kept(pair.draft.quant), drafting=True)
+            draft = host_model(checkpoint, target.context, checkpoint.kept(pair.draft.quant))
         dictionary = dictionary_of(pair, tokenizer, other)
         draft = None if draft is None else translated(draft, dictionary, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))

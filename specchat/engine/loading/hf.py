@@ -106,7 +106,7 @@ def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place
         ModelError: it cannot draft.
     """
     if isinstance(small, Checkpoint) and (place == "cpu" or source.device == "cpu"):
-        return host_model(small, context, small.kept(source.quant), drafting=True)
+        return host_model(small, context, small.kept(source.quant))
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
     chosen: Place = place if source.device == "auto" else source.device
     draft = HfModel(files.read(_device(chosen), source.quant), files.context(context), source.label)

@@ -15,10 +15,11 @@ from specchat.engine.drafters.parts import Parts
 from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.decoder import CachedDecoder, Decoder
+from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.plan import Place
 from specchat.engine.model.vectors import fits
 from specchat.engine.pair import Quant
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import Facts, Feature
@@ -69,16 +70,14 @@ class TargetInfo:
     exit_layer: int | None = None
 
 
-def host_model(
-    checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None, drafting: bool = False
-) -> OwnModel:
-    """A checkpoint that our own decoder runs: compiled where that can be, in plain torch otherwise.
+def host_model(checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None) -> OwnModel:
+    """A checkpoint that our own decoder runs: compiled where that can be, by the reference otherwise.
 
     Raises:
         ModelError: weights missing, damaged or of other shapes.
     """
     if not fits(checkpoint.config) or compiled.unavailable():
-        return Decoder(checkpoint, context, quant, drafting)
+        return ReferenceDecoder(checkpoint, context, quant)
     from specchat.engine.cpu.decoder import CpuDecoder
 
     return CpuDecoder(checkpoint, context, quant)

@@ -58,7 +58,7 @@ def _on_host(
     small: HostModel | None = None
     if draft is not None and plan.draft is not None:
         about_draft()
-        drafting = host_model(draft, plan.context, plan.draft.quant, drafting=True)
+        drafting = host_model(draft, plan.context, plan.draft.quant)
         small = translated(drafting, dictionary, big.vocab)
     return host_runner(big, small, pair.exit_layer, heads)
 
@@ -90,7 +90,7 @@ def _on_gpu(
         if plan.draft.place == "cuda":
             small = model(draft, plan.draft)
         else:
-            drafting = host_model(draft, plan.context, plan.draft.quant, True)
+            drafting = host_model(draft, plan.context, plan.draft.quant)
             small = translated(drafting, dictionary, big.config.vocab)
     return device_runner(big, small, big.config.vocab, device, found=heads)
 
