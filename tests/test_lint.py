@@ -51,4 +51,4 @@ def test_a_class_name_stands_once() -> None:
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef)
     )
-    assert {name for name, times in found.items() if times > 1} == SEVERAL
+    assert {name for name, times in found.items() if times > 1} <= SEVERAL
