@@ -106,7 +106,7 @@ def test_a_trial_of_skipping_leaves_the_cache_as_it_was(
     deep.target.begin(text)
     model = deep.target.model
     assert isinstance(model, DeviceModel)
-    before = [k.clone() for k in model.decoder.keys]
+    before = [k.clone() for k, _ in model.decoder.entries]
     skip = Skip(attention=frozenset({1}), mlp=frozenset({2}))
     if fails:
         monkeypatch.setattr(torch, "argmax", out_of_memory)
@@ -114,7 +114,7 @@ def test_a_trial_of_skipping_leaves_the_cache_as_it_was(
             model.guesses(text[5:15], 5, skip)
     else:
         assert model.guesses(text[5:15], 5, skip) != model.guesses(text[5:15], 5, Skip())
-    assert all(torch.equal(a[:, :19], b[:, :19]) for a, b in zip(before, model.decoder.keys, strict=True))
+    assert all(torch.equal(a[:, :19], b[:, :19]) for a, (b, _) in zip(before, model.decoder.entries, strict=True))
 
 
 def out_of_memory(*_: object, **__: object) -> Tensor:

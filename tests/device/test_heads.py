@@ -237,8 +237,8 @@ def test_states_are_kept_in_the_dtype_of_the_model_and_count_as_memory(folder: P
     states = target.states
     assert isinstance(states, States)
     assert states.layers == (2, 3, 4)
-    assert target.memory() - bare == states.memory() == 3 * target.all_keys.shape[2] * HIDDEN * 2
-    assert target.all_keys.shape[2] >= CONTEXT
+    assert target.memory() - bare == states.memory() == 3 * target.capacity * HIDDEN * 2
+    assert target.capacity >= CONTEXT
     tokens = torch.tensor(PROMPT, dtype=torch.int32, device=DEVICE)
     target.forward(tokens, torch.zeros(1, dtype=torch.int32, device=DEVICE), len(PROMPT))
     host = ReferenceDecoder(Checkpoint.open(folder))

@@ -95,11 +95,11 @@ def assert_caches_hold(runner: Runner, reply: Decoding) -> None:
     model = runner.target.model
     assert isinstance(model, DeviceModel)
     length = len(reply.committed) - 1
-    before = [t[:, :, :length].clone() for t in (model.decoder.all_keys, model.decoder.all_values)]
+    before = [t[..., :length, :].clone() for t in model.decoder.caches.values()]
     runner.target.keep(0)
     runner.target.begin(reply.committed)
-    for mine, cache in zip(before, (model.decoder.all_keys, model.decoder.all_values), strict=True):
-        assert torch.equal(mine, cache[:, :, :length])
+    for mine, cache in zip(before, model.decoder.caches.values(), strict=True):
+        assert torch.equal(mine, cache[..., :length, :])
 
 
 @pytest.mark.cpu
@@ -249,11 +249,11 @@ def test_a_draft_model_goes_on_from_the_path_that_stays(twins: Runner) -> None:
     assert isinstance(model, DeviceModel)
     assert twins.draft.tokens == reply.committed[:length]
     assert length >= len(reply.committed) - 2
-    before = [t[:, :, :length].clone() for t in (model.decoder.all_keys, model.decoder.all_values)]
+    before = [t[..., :length, :].clone() for t in model.decoder.caches.values()]
     twins.draft.keep(0)
     twins.draft.begin(reply.committed)
-    for mine, cache in zip(before, (model.decoder.all_keys, model.decoder.all_values), strict=True):
-        assert torch.equal(mine, cache[:, :, :length])
+    for mine, cache in zip(before, model.decoder.caches.values(), strict=True):
+        assert torch.equal(mine, cache[..., :length, :])
 
 
 def test_a_tree_made_on_the_host_is_verified_here(shallow: Folders) -> None:
