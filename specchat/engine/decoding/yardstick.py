@@ -2,14 +2,14 @@
 
 What a plain step takes where the machine is not slow was measured at load and by plain replies. The load factor, which
 every step tells, makes it one of now. Whether plain decoding is slowed alike is told by plain steps alone, so some are
-slipped in among drafts where there are too few. Quick ones come in a row, of which the first does not count: then a
+slipped in among drafts where there are too few. Quick ones come in a row, the first of which do not count: then a
 processor's caches hold what the draft needed. What they tell is kept twice: as of these seconds and this load, and as
 of the pair, for what was measured at load is off by some of it.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import ceil, exp, log, sqrt
 
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
@@ -23,9 +23,9 @@ LOAD_S, PART_S = 0.5, 20.0
 """Seconds after which the load, and how much of it is plain's, weighs a third."""
 PLAIN_STEPS = 32.0
 """Plain steps that are enough, and beyond which older ones weigh less."""
-OFF = 0.1
+OFF = 0.08
 """Spread of plain's part of the load before any step told it: what was measured at load is off by as much."""
-EVEN, UNEVEN = 0.04, 0.5
+EVEN, UNEVEN = 0.04, 0.6
 """Spread of the part from one second to another where there is no load, and what another load adds to it: that share of
 how much greater it is, by its logarithm."""
 LASTING = 0.0001
@@ -37,16 +37,15 @@ NOISE, NOISES = 0.1, 4.0
 LEAST_ERROR, BEYOND = 0.04, 0.05
 """Error of the mean of any number of measurements, for the load that they are held against is one for many of them, and
 what load adds to it, as with `UNEVEN`."""
-AT_FIRST = 3
-"""Plain steps that may be slipped in before drafted ones have paid for any: at once after loading some are wanted."""
-SOONEST, FIRST_DRAFTS = 4, 8
+SOONEST, FIRST_DRAFTS = 3, 8
 """Drafts of a reply before one is left out, the first time and later: a short reply is not to pay for others."""
 SPIKE = 2.0
 """A plain step counts as at most so many times what was expected."""
 LEAST_LOAD = 0.05
 """Of a clock that jumped."""
-QUICK_MS, IN_A_ROW = 3.0, 3
-"""Plain steps that take less than this are slipped in so many in a row, and the first does not count."""
+SETTLES_MS, QUICK_MS, COUNTED = 1.2, 6.0, 2
+"""After so long a processor's caches are as in plain decoding, busy or not. Plain steps before do not count where they
+take less than the second of these, and so many that do count follow."""
 
 
 @dataclass(frozen=True)
@@ -142,16 +141,18 @@ class Yardstick:
     def begin(self, plain_ms: float) -> None:
         """A reply begins. Plain decoding takes `plain_ms` a token where the machine is not slow; 0 where unknown."""
         self._usual = plain_ms
+        self._cold = ceil(SETTLES_MS / plain_ms) if 0 < plain_ms < QUICK_MS else 0
+        """Plain steps after a draft that do not count."""
         if self._credit is None and plain_ms:
-            self._credit = AT_FIRST * plain_ms
+            self._credit = (2 * self._cold + COUNTED) * plain_ms
         self._ended: float | None = None
         """When the last step of this reply did."""
         self._gain, self._own, self._plain = 1.0, 0.0, 0.0
         self._verified = Window(NEVER)
         self._lasted, self._tokens = 0.0, 0
         """Milliseconds of its steps, and their tokens."""
-        self._left, self._settled = 0, False
-        """Plain steps that are still to be slipped in, and whether the last step had no draft."""
+        self._left = self._settled = 0
+        """Plain steps that are still to be slipped in, and those since the last draft."""
         self._drafts = 0
         """Steps of this reply that had a draft: a plain reply is of other seconds than the drafts before it."""
 
@@ -181,11 +182,6 @@ class Yardstick:
         return self._parts[self._family]
 
     @property
-    def _quick(self) -> bool:
-        """Whether what a draft left in a processor's caches matters to a plain step."""
-        return self._usual < QUICK_MS
-
-    @property
     def plain_ms(self) -> float:
         """Milliseconds of a plain token now; 0 where they are unknown."""
         return self._usual * self.load * self._part.known(self.load, self._costs.slowness.value)[0]
@@ -198,7 +194,7 @@ class Yardstick:
         first = FIRST_DRAFTS if self._part.count else SOONEST
         if self._credit is None or not self._usual or self._drafts < first or self._part.count >= PLAIN_STEPS / 2:
             return False
-        steps = IN_A_ROW if self._quick else 1
+        steps = self._cold + COUNTED if self._cold else 1
         cost = steps * self.plain_ms * max(LEAST_COST, 1 - 1 / self._gain)
         if self._credit < cost:
             return False
@@ -220,15 +216,15 @@ class Yardstick:
         self._tokens += len(stepped.tokens)
         if not self._usual:
             return Measured(0.0, 0.0, 0.0)
-        settled, self._settled = self._settled or not self._quick, not stepped.drafted
+        self._settled += 1
         if stepped.drafted:
-            self._family = family
+            self._family, self._settled = family, 0
             self._drafts += 1
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
             self._loads[family].add(stepped.draft_ms + lasted, own)
-            most = 2 * IN_A_ROW * self._usual * load
+            most = 2 * (self._cold + COUNTED) * self._usual * load
             self._credit = min((self._credit or 0.0) + SHARE * (stepped.draft_ms + lasted), most)
-        elif self._drafts and self._recent and settled:
+        elif self._drafts and self._recent and self._settled > self._cold:
             self._part.add(min(lasted / (self._usual * load), SPIKE), load)
         part, error = self._part.known(load, self._costs.slowness.value)
         plain = self._usual * part
