@@ -177,6 +177,13 @@ def test_none_is_slipped_in_before_plain_was_measured_nor_where_there_are_plain_
     assert not machine.yardstick.due()
 
 
+def test_a_plain_time_of_next_to_nothing_lets_a_reply_draft() -> None:
+    """As after a jump of the clock."""
+    machine = Machine(steady)
+    machine.yardstick.begin(1e-320)
+    assert sum(machine.step().drafted > 0 for _ in range(400)) > 100
+
+
 def test_plain_steps_are_as_fast_as_plain_decoding_but_for_what_was_thought() -> None:
     machine = Machine(steady)
     machine.yardstick.begin(PLAIN_MS)

@@ -141,7 +141,7 @@ class Yardstick:
     def begin(self, plain_ms: float) -> None:
         """A reply begins. Plain decoding takes `plain_ms` a token where the machine is not slow; 0 where unknown."""
         self._usual = plain_ms
-        self._cold = ceil(SETTLES_MS / plain_ms) if 0 < plain_ms < QUICK_MS else 0
+        self._cold = ceil(min(SETTLES_MS / plain_ms, PLAIN_STEPS)) if 0 < plain_ms < QUICK_MS else 0
         """Plain steps after a draft that do not count."""
         if self._credit is None and plain_ms:
             self._credit = (2 * self._cold + COUNTED) * plain_ms
