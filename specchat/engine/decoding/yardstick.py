@@ -43,9 +43,9 @@ SPIKE = 2.0
 """A plain step counts as at most so many times what was expected."""
 LEAST_LOAD = 0.05
 """Of a clock that jumped."""
-SETTLES_MS, QUICK_MS, COUNTED = 1.2, 6.0, 2
-"""After so long a processor's caches are as in plain decoding, busy or not. Plain steps before do not count where they
-take less than the second of these, and so many that do count follow."""
+SETTLES_MS, COLD, QUICK_MS, COUNTED = 1.2, 2, 6.0, 2
+"""After so long and so many steps a processor's caches are as in plain decoding, busy or not. Plain steps before do not
+count where they take less than the third of these, and so many that do count follow."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Yardstick:
     def begin(self, plain_ms: float) -> None:
         """A reply begins. Plain decoding takes `plain_ms` a token where the machine is not slow; 0 where unknown."""
         self._usual = plain_ms
-        self._cold = ceil(min(SETTLES_MS / plain_ms, PLAIN_STEPS)) if 0 < plain_ms < QUICK_MS else 0
+        self._cold = max(COLD, ceil(min(SETTLES_MS / plain_ms, PLAIN_STEPS))) if 0 < plain_ms < QUICK_MS else 0
         """Plain steps after a draft that do not count."""
         if self._credit is None and plain_ms:
             self._credit = (2 * self._cold + COUNTED) * plain_ms
