@@ -27,7 +27,7 @@ _ENOUGH = 6
 _SELDOM = 0.005
 """Share of the steps below which a family is not named."""
 _ENOUGH_TOKENS = 64
-"""Tokens that a strategy wrote in this run before its speed is held up as an example."""
+"""Tokens that a strategy wrote for a prompt before its speed is held up as an example."""
 _ENOUGH_WORDS = 40
 _GAIN: Mapping[Evidence, float] = {"measured": 1.05, "projected": 1.2, "estimated": 1.2}
 """How much faster something must look to be advised."""
@@ -189,8 +189,9 @@ def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledg
     plain = tally.tokens_per_second / known.times
     now = known.times if drafting else 1.0
     usable = {status.name for status in info.strategies if status.available} - {used.strategy}
-    candidates = [*_other_length(reply, now), *_others(reply, usable, lengths, ledger)]
-    if _COPIER in usable and not delegates(used.strategy) and ledger.of(reply.name, _COPIER).tokens < _ENOUGH_TOKENS:
+    candidates = [*_other_length(reply, now), *_others(reply, usable - {"plain"}, ledger, known)]
+    measured = {speculation.strategy for speculation in ledger.tried(reply)}
+    if _COPIER in usable - measured and not delegates(used.strategy):
         candidates += _lookup(reply, lengths, ledger, plain)
     better = [one for one in candidates if one.times >= _GAIN[one.evidence] * max(now, 1.0)]
     if not better and drafting and _GAIN["measured"] * now <= 1.0 and known.high < 1.0:
@@ -216,13 +217,14 @@ def within_reach(projection: Projection) -> int:
     return max(tried, key=lambda outlook: outlook.tokens_per_second).length
 
 
-def _others(reply: Reply, usable: set[str], lengths: Mapping[str, int], ledger: Ledger) -> Iterable[Advice]:
-    """Strategies that wrote earlier replies of this run with the same pair."""
-    for name in sorted(usable - {"plain"}):
-        account = ledger.of(reply.name, name)
-        if account.tokens >= _ENOUGH_TOKENS and account.times is not None:
-            acceptance = reply.record.speculation.acceptance
-            yield Advice(Speculation.of(name, lengths.get(name), acceptance), account.times, "measured")
+def _others(reply: Reply, usable: set[str], ledger: Ledger, known: Speedup) -> Iterable[Advice]:
+    """Strategies that wrote other replies to the same prompt, surely faster than the present one, of speed `known`."""
+    for speculation, compared in ledger.tried(reply).items():
+        measured, alike = compared.speedup, speculation.acceptance == reply.record.speculation.acceptance
+        if measured is None or compared.tokens < _ENOUGH_TOKENS or not alike:
+            continue
+        if speculation.strategy in usable and measured.low > known.high:
+            yield Advice(speculation, measured.times, "measured")
 
 
 def _lookup(reply: Reply, lengths: Mapping[str, int], ledger: Ledger, plain: float) -> Iterable[Advice]:
