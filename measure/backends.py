@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from measure.marks import marks, rewritten
+from specchat.engine import families
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, UNFIT
-from specchat.engine.model.config import FAMILIES
 from specchat.engine.strategies import STRATEGIES
 
 PAGE = Path(__file__).parents[1] / "README.md"
@@ -49,7 +49,7 @@ def _cell(strategy: str, backend: str) -> str:
 
 
 def _families() -> str:
-    *first, last = FAMILIES.values()
+    *first, last = (family.name for family in families.known().values())
     return f"{', '.join(first)} and {last}"
 
 

@@ -8,7 +8,6 @@ compiling them takes.
 
 import os
 from collections import Counter
-from dataclasses import replace
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
@@ -17,7 +16,7 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from specchat.bench.published import PUBLISHED
+from specchat.bench.published import PUBLISHED, narrowed
 from specchat.engine.device.compile import Absent, compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.rehearsal import HOST
@@ -53,7 +52,7 @@ def main() -> None:
 
 
 def _narrow(config: ModelConfig, quant: Quant) -> DeviceDecoder:
-    narrow = replace(config, hidden=512, intermediate=1024, vocab=1000)
+    narrow = narrowed(config, hidden=512, intermediate=1024, vocab=1000)
     return DeviceDecoder(narrow, random(narrow, quant, HOST, DTYPE), CONTEXT, HOST, DTYPE)
 
 

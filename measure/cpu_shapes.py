@@ -7,7 +7,6 @@ those of its last row, and how many times faster it is here.
 """
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -17,8 +16,8 @@ from typing import TypedDict
 import llama_cpp
 import torch
 
+from specchat.bench.published import shaped
 from specchat.bench.synthetic import write_random
-from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.gguf.export import Kind, export
 from specchat.engine.model.checkpoint import Checkpoint
@@ -50,8 +49,7 @@ SHAPES = {
 
 def shape_of(name: str) -> ModelConfig:
     """The configuration of one of the shapes."""
-    small = Checkpoint.open(demo_model("target")).config
-    return replace(small, heads=16, kv_heads=8, context=1024, **SHAPES[name])
+    return shaped("llama", heads=16, kv_heads=8, context=1024, theta=1e4, tied=True, **SHAPES[name])
 
 
 def compared(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from measure.gpu.checks import Check, command
-from specchat.bench.published import PUBLISHED, Shapes
+from specchat.bench.published import PUBLISHED, Shapes, narrowed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import random
 from specchat.engine.gpu_checks.demo import profiled, write
@@ -60,7 +60,7 @@ class Setting:
 
 def on_gpu(layers: int = LAYERS, vocab: int | None = None) -> Setting:
     shapes = PUBLISHED["qwen3-8b"].cut(layers)
-    config: ModelConfig = replace(shapes.target, vocab=vocab or shapes.target.vocab)
+    config: ModelConfig = narrowed(shapes.target, vocab=vocab or shapes.target.vocab)
     return Setting(torch.device("cuda"), torch.bfloat16, "nf4", replace(shapes, target=config))
 
 

@@ -1,8 +1,10 @@
 """Shapes of published models, from their config.json files on the Hugging Face hub; no weights."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from specchat.engine.model.config import ModelConfig, Rope
+from specchat.engine.model.config import ModelConfig, parse_config
 
 
 @dataclass(frozen=True)
@@ -20,10 +22,10 @@ class Shapes:
         if layers is None or layers >= self.target.layers:
             return self
         part = max(1, round(self.draft.layers * layers / self.target.layers))
-        return replace(self, target=replace(self.target, layers=layers), draft=replace(self.draft, layers=part))
+        return replace(self, target=self.target.cut(layers), draft=self.draft.cut(part))
 
 
-def _config(
+def shaped(
     family: str,
     hidden: int,
     intermediate: int,
@@ -36,34 +38,58 @@ def _config(
     theta: float,
     tied: bool,
 ) -> ModelConfig:
+    """A model of a family with these sizes, as its config.json would tell."""
     # How positions are scaled changes a table, not the time of a step.
-    return ModelConfig(
-        family=family,
-        hidden=hidden,
-        intermediate=intermediate,
-        layers=layers,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        vocab=vocab,
-        context=context,
-        norm_eps=1e-5 if family == "llama" else 1e-6,
-        rope=Rope(theta, "default", {}),
-        tied=tied,
-        qkv_bias=family == "qwen2",
-        out_bias=False,
-        mlp_bias=False,
-        qk_norm=family == "qwen3",
-        eos=frozenset(),
+    return parse_config(
+        Path(),
+        {
+            "model_type": family,
+            "hidden_size": hidden,
+            "intermediate_size": intermediate,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "head_dim": head_dim,
+            "vocab_size": vocab,
+            "max_position_embeddings": context,
+            "rms_norm_eps": 1e-5 if family == "llama" else 1e-6,
+            "rope_theta": theta,
+            "tie_word_embeddings": tied,
+        },
     )
 
 
-QWEN3_8B = _config("qwen3", 4096, 12288, 36, 32, 8, 128, 151936, 40960, 1e6, False)
-QWEN3_06B = _config("qwen3", 1024, 3072, 28, 16, 8, 128, 151936, 40960, 1e6, True)
-LLAMA31_8B = _config("llama", 4096, 14336, 32, 32, 8, 128, 128256, 131072, 5e5, False)
-LLAMA32_1B = _config("llama", 2048, 8192, 16, 32, 8, 64, 128256, 131072, 5e5, True)
-QWEN25_14B = _config("qwen2", 5120, 13824, 48, 40, 8, 128, 152064, 32768, 1e6, False)
-QWEN25_05B = _config("qwen2", 896, 4864, 24, 14, 2, 64, 151936, 32768, 1e6, True)
+def described(c: ModelConfig) -> dict[str, Any]:
+    """The config.json that reads back as `c`."""
+    return {
+        "model_type": c.family,
+        "hidden_size": c.hidden,
+        "intermediate_size": c.intermediate,
+        "num_hidden_layers": c.layers,
+        "num_attention_heads": c.heads,
+        "num_key_value_heads": c.kv_heads,
+        "head_dim": c.head_dim,
+        "vocab_size": c.vocab,
+        "max_position_embeddings": c.context,
+        "rms_norm_eps": c.norm_eps,
+        "rope_theta": c.rope.theta,
+        "tie_word_embeddings": c.tied,
+        "dtype": "float16",
+    }
+
+
+def narrowed(c: ModelConfig, *, hidden: int = 0, intermediate: int = 0, vocab: int = 0) -> ModelConfig:
+    """A model of the same family with other sizes; 0 leaves one as it is."""
+    sizes = {"hidden_size": hidden, "intermediate_size": intermediate, "vocab_size": vocab}
+    return parse_config(Path(), described(c) | {key: size for key, size in sizes.items() if size})
+
+
+QWEN3_8B = shaped("qwen3", 4096, 12288, 36, 32, 8, 128, 151936, 40960, 1e6, False)
+QWEN3_06B = shaped("qwen3", 1024, 3072, 28, 16, 8, 128, 151936, 40960, 1e6, True)
+LLAMA31_8B = shaped("llama", 4096, 14336, 32, 32, 8, 128, 128256, 131072, 5e5, False)
+LLAMA32_1B = shaped("llama", 2048, 8192, 16, 32, 8, 64, 128256, 131072, 5e5, True)
+QWEN25_14B = shaped("qwen2", 5120, 13824, 48, 40, 8, 128, 152064, 32768, 1e6, False)
+QWEN25_05B = shaped("qwen2", 896, 4864, 24, 14, 2, 64, 151936, 32768, 1e6, True)
 
 PUBLISHED: dict[str, Shapes] = {
     shapes.name: shapes

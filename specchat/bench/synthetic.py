@@ -4,13 +4,12 @@ import json
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.bench.published import Shapes
+from specchat.bench.published import Shapes, described
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
@@ -83,7 +82,7 @@ def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
 def write_random(folder: Path, config: ModelConfig, seed: int) -> Path:
     """A checkpoint of random float16 weights, scaled so that activations stay finite; returns `folder`."""
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(_published(config)))
+    (folder / "config.json").write_text(json.dumps(described(config)))
     generator = torch.Generator().manual_seed(seed)
     home: dict[str, str] = {}
     # A file a layer: no more than one is in memory while writing.
@@ -116,22 +115,3 @@ def _layer(c: ModelConfig, index: int) -> dict[str, tuple[int, ...]]:
             if matrix.bias:
                 shapes[f"{name}.bias"] = (outputs,)
     return shapes
-
-
-def _published(c: ModelConfig) -> dict[str, Any]:
-    """The config.json that reads back as `c`."""
-    return {
-        "model_type": c.family,
-        "hidden_size": c.hidden,
-        "intermediate_size": c.intermediate,
-        "num_hidden_layers": c.layers,
-        "num_attention_heads": c.heads,
-        "num_key_value_heads": c.kv_heads,
-        "head_dim": c.head_dim,
-        "vocab_size": c.vocab,
-        "max_position_embeddings": c.context,
-        "rms_norm_eps": c.norm_eps,
-        "rope_theta": c.rope.theta,
-        "tie_word_embeddings": c.tied,
-        "dtype": "float16",
-    }

@@ -15,7 +15,7 @@ from specchat.engine.foreign import Foreign, MaybeCount, checked
 from specchat.engine.gguf.header import Header, read_header
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, read_json, stored_values
-from specchat.engine.model.settings import Quantised, Written
+from specchat.engine.model.written import Quantised, Written
 
 Format = Literal["safetensors", "GGUF"]
 

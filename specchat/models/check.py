@@ -14,8 +14,8 @@ from specchat.engine.fetch.source import Hub
 from specchat.engine.foreign import checked
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.files import read_json
-from specchat.engine.model.settings import Written
 from specchat.engine.model.tokenizer import Tokenizer, same_tokens
+from specchat.engine.model.written import Written
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import OTHER_TOKENS, cost

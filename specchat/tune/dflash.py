@@ -127,7 +127,8 @@ class DFlashTrainee(Trainee):
         text = self.hidden_norm(self.fc(torch.cat([batch.states[layer][:, :slots] for layer in self.layers], -1)))
         x = self._target.embedded(torch.tensor([self._mask])).repeat(rows, at.shape[1], BLOCK, 1)
         x[:, :, 0] = self._target.embedded(batch.tokens.gather(1, at + 1))
-        cos, sin = (table.unsqueeze(-2) for table in tables(self._shapes, max(slots, LONGEST) + BLOCK))
+        c, length = self._shapes, max(slots, LONGEST) + BLOCK
+        cos, sin = (table.unsqueeze(-2) for table in tables(c.rope, c.head_dim, length))
         places = at.unsqueeze(-1) + torch.arange(1, BLOCK + 1)
         ropes = (cos[places], sin[places]), (cos[:slots], sin[:slots])
         later = torch.arange(slots) > at.unsqueeze(-1)

@@ -106,7 +106,7 @@ class Eagle3Trainee(Trainee):
         length = batch.tokens.shape[1]
         features = self.fc(torch.cat([batch.states[layer] for layer in self.layers], -1))
         embedded = self._target.embedded(batch.tokens[:, 1:])
-        cos, sin = tables(self._shapes, max(length, LONGEST))
+        cos, sin = tables(self._shapes.rope, self._shapes.head_dim, max(length, LONGEST))
         before: list[Entries] = []
         for place in range(min(self.places, length - 2)):
             slots = length - 2 - place

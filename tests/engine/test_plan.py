@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.bench.published import shaped
 from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
 from specchat.engine.backends import DEFAULT_BACKEND
@@ -53,28 +54,41 @@ LLAMA = {
 }
 
 
+SMALL = {
+    "family": "llama",
+    "hidden": 64,
+    "intermediate": 112,
+    "layers": 4,
+    "heads": 4,
+    "kv_heads": 4,
+    "head_dim": 16,
+    "vocab": 260,
+    "context": 256,
+    "theta": 1e4,
+    "tied": True,
+}
+
+
 @pytest.fixture
-def shape(tmp_path: Path) -> Callable[..., ModelConfig]:
+def shape() -> Callable[..., ModelConfig]:
     """Configurations of published shapes, read as those of checkpoints are."""
-    checkpoint(tmp_path)
-    base = Checkpoint.open(tmp_path).config
-    return lambda **changes: replace(base, **changes)
+    return lambda **changes: shaped(**(SMALL | changes))
 
 
-def of(stated: Shape, base: ModelConfig) -> ModelConfig:
-    return replace(
-        base,
-        hidden=stated.hidden,
-        intermediate=stated.ffn,
-        layers=stated.layers,
-        heads=stated.heads,
-        kv_heads=stated.kv_heads,
-        head_dim=stated.head_size,
-        vocab=stated.vocabulary,
-        context=131072,
-        tied=stated.tied,
-        qkv_bias=stated.extra == "q/k/v bias",
-        qk_norm=stated.extra == "q/k norm",
+def of(stated: Shape) -> ModelConfig:
+    family = {"q/k/v bias": "qwen2", "q/k norm": "qwen3"}.get(stated.extra, "llama")
+    return shaped(
+        family,
+        stated.hidden,
+        stated.ffn,
+        stated.layers,
+        stated.heads,
+        stated.kv_heads,
+        stated.head_size,
+        stated.vocabulary,
+        131072,
+        1e4,
+        stated.tied,
     )
 
 
@@ -140,11 +154,11 @@ def test_a_workspace_holds_the_second_copy_of_the_largest_matrix(shape: Callable
 
 
 @pytest.mark.parametrize("pair", [p for p in REAL if p.spec.backend == DEFAULT_BACKEND], ids=lambda pair: pair.id)
-def test_shipped_needs_agree_with_the_plan(pair: Pair, shape: Callable[..., ModelConfig]) -> None:
+def test_shipped_needs_agree_with_the_plan(pair: Pair) -> None:
     assert pair.spec.draft is not None
     sources = (pair.spec.target, pair.spec.draft)
     for place, stated in (("cuda", pair.requires.vram_gib), ("cpu", pair.requires.ram_gib)):
-        shapes = [of(SHAPES[source.repo or ""], shape()) for source in sources]
+        shapes = [of(SHAPES[source.repo or ""]) for source in sources]
         target, draft = (Model(c, place, s.quant, half=True, threads=1) for c, s in zip(shapes, sources, strict=True))
         planned = drafting(plan(target, draft, pair.spec.context or 0), {}).need(place)
         assert (planned.weights + planned.cache) / GIB + OVERHEAD_GIB == pytest.approx(stated, rel=0.02)
@@ -211,10 +225,7 @@ def test_a_matrix_whose_blocks_go_on_across_rows_counts_as_dense(shape: Callable
     """down_proj alone has inputs that 64 does not divide."""
     c = shape(**(LLAMA | {"intermediate": 14352}))
     for place, dense in (("cpu", 4), ("cuda", 2)):
-        more = (
-            need(Model(c, place, "nf4"), 64).weights
-            - need(Model(replace(c, intermediate=14336), place, "nf4"), 64).weights
-        )
+        more = need(Model(c, place, "nf4"), 64).weights - need(Model(shape(**LLAMA), place, "nf4"), 64).weights
         assert more == pytest.approx(32 * 4096 * 14352 * dense - 0.53 * 32 * 4096 * 14336, rel=0.03)
 
 
@@ -250,10 +261,12 @@ def test_scales_that_are_not_nested_cost_more(shape: Callable[..., ModelConfig])
     assert plain - nested == pytest.approx((0.5625 - 0.516) * layers, rel=0.05)
 
 
-def drafted(shape: Callable[..., ModelConfig], place: Place = "cuda", **changes: int) -> Plan:
-    """A large target with a draft of Qwen3-0.6B's shape, or as `changes` say, that nobody said anything of."""
-    small = of(SHAPES["Qwen/Qwen3-0.6B"], shape())
-    return plan(Model(shape(**LLAMA), place, "nf4"), Model(replace(small, **changes), place), 4096)
+def drafted(shape: Callable[..., ModelConfig], place: Place = "cuda", small: bool = False) -> Plan:
+    """A large target with a draft of Qwen3-0.6B's shape, or of a `small` one, that nobody said anything of."""
+    draft = of(SHAPES["Qwen/Qwen3-0.6B"])
+    if small:
+        draft = shape(hidden=1024, intermediate=3072, layers=2, heads=16, kv_heads=8, head_dim=128, vocab=32_000)
+    return plan(Model(shape(**LLAMA), place, "nf4"), Model(draft, place), 4096)
 
 
 def kept(planned: Plan) -> tuple[Quant | None, Quant | None]:
@@ -268,7 +281,7 @@ def test_a_draft_on_a_gpu_is_read_as_8_bits(shape: Callable[..., ModelConfig]) -
 
 
 def test_a_small_draft_stays_as_it_is_while_it_fits(shape: Callable[..., ModelConfig]) -> None:
-    small = drafted(shape, layers=2, vocab=32_000)
+    small = drafted(shape, small=True)
     assert small.draft is not None
     assert small.draft.config.parameters() < WORTH
     assert kept(drafting(small, {"cuda": 24 * GIB})) == (None, None)
@@ -284,13 +297,18 @@ def test_a_draft_goes_to_4_bits_where_the_pair_fits_no_other_way(shape: Callable
     assert kept(drafting(wanted, {"cuda": GIB})) == ("int8", "int8"), "what is refused is told with what was wanted"
 
 
+def untied_config(c: ModelConfig) -> ModelConfig:
+    head = replace(c.recipe.head, names=("lm_head",))
+    return replace(c, recipe=replace(c.recipe, head=head))
+
+
 def test_a_quantised_head_counts_beside_its_embedding(shape: Callable[..., ModelConfig]) -> None:
     wanted = drafted(shape).draft
     assert wanted is not None
     table = wanted.config.vocab * wanted.config.hidden
     body = need(replace(wanted, quant="int8"), 64).weights
     assert need(quantised(wanted, "int8"), 64).weights == body + table + 4 * wanted.config.vocab
-    untied = replace(wanted, config=replace(wanted.config, tied=False))
+    untied = replace(wanted, config=untied_config(wanted.config))
     assert need(untied, 64).weights == need(wanted, 64).weights + 2 * table
     on_cpu = replace(wanted, place="cpu")
     assert need(quantised(on_cpu, "int8"), 64) == need(replace(on_cpu, quant="int8"), 64)

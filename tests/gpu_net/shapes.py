@@ -15,8 +15,9 @@ from specchat.engine.device.weights import ModelWeights, Product
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.parts import Matrix, Norm, block
+from specchat.engine.model.parts import block
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 
@@ -59,7 +60,7 @@ def weights(c: ModelConfig, quant: Quant | None, device: torch.device, head: Qua
     return ModelWeights(
         embed=embed,
         layers=[block(c, index).made(product, norm) for index in range(c.layers)],
-        norm=norm(Norm("norm", c.hidden)),
+        norm=norm(c.recipe.norm),
         head=quantised(c.vocab, c.hidden, head, device) if own_head else embed,
     )
 

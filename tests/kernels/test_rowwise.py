@@ -5,12 +5,13 @@ import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
+from specchat.bench.published import shaped
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.activation import reference_silu_mul, silu_mul
 from specchat.engine.kernels.embed import embed, reference_embed
 from specchat.engine.kernels.norm import add_rms_norm, reference_add_rms_norm
 from specchat.engine.kernels.rope import reference_rope, rope_and_write
-from specchat.engine.model.config import ModelConfig, Rope
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
 from tests.kernels import compiled
 
@@ -115,7 +116,7 @@ class Rotation:
         self.dtype, self.heads, self.kv, self.dim = dtype, heads, kv, dim
         self.partials = random(splits, CAPACITY, (heads + 2 * kv) * dim)
         self.norms = (random(dim, dtype=dtype, seed=1), random(dim, dtype=dtype, seed=2)) if normed else (None, None)
-        self.cos, self.sin = (t.to(DEVICE) for t in tables(config(heads, kv, dim), CAPACITY))
+        self.cos, self.sin = (t.to(DEVICE) for t in tables(config(heads, kv, dim).rope, dim, CAPACITY))
 
     def run(
         self, length: int, offsets: list[int], first: int = 0, skip: Tensor | None = None
@@ -142,25 +143,8 @@ class Rotation:
 
 
 def config(heads: int, kv: int, dim: int) -> ModelConfig:
-    return ModelConfig(
-        family="llama",
-        vocab=32,
-        hidden=heads * dim,
-        intermediate=64,
-        layers=1,
-        heads=heads,
-        kv_heads=kv,
-        head_dim=dim,
-        context=CAPACITY,
-        norm_eps=EPS,
-        rope=Rope(10000.0, "default", {}),
-        tied=True,
-        qkv_bias=False,
-        out_bias=False,
-        mlp_bias=False,
-        qk_norm=False,
-        eos=frozenset(),
-    )
+    theta, sizes = 10000.0, (heads * dim, 64, 1, heads, kv, dim, 32, CAPACITY)
+    return shaped("llama", *sizes, theta, tied=True)
 
 
 class TestRope:

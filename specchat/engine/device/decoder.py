@@ -80,7 +80,7 @@ class DeviceDecoder:
         self.all_keys, self.all_values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
         self.keys: tuple[Tensor, ...] = self.all_keys.unbind(0)
         self.values: tuple[Tensor, ...] = self.all_values.unbind(0)
-        cos, sin = tables(config, capacity)
+        cos, sin = tables(config.rope, config.head_dim, capacity)
         self.cos, self.sin = cos.to(device), sin.to(device)
         self.buffers = Buffers(config, weights, capacity, device, dtype)
         self.states: States | None = None

@@ -1,7 +1,6 @@
 """What stands for a decoder and its graphs while it is found out which kernels they launch."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -36,7 +35,7 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
     kept = [*_distinct(weights.layers)]
     layers = [layer.made(lambda p: Product(_like(p.weight), _or_none(p.bias)), empty) for layer in kept]
     embed = head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed)
-    config = replace(decoder.config, layers=len(layers))
+    config = decoder.config.cut(len(layers))
     tokens = None if weights.tokens is None else weights.tokens.to(HOST)
     made = ModelWeights(embed=embed, layers=layers, norm=empty(weights.norm), head=head, tokens=tokens)
     return DeviceDecoder(config, made, decoder.context, HOST, weights.embed.dtype)

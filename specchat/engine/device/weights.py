@@ -10,10 +10,11 @@ from torch import Tensor
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, Matrix, Norm, block
+from specchat.engine.model.parts import EMBEDDING, HEAD, Block, block
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Matrix, Norm
 
 
 class Product(NamedTuple):
@@ -119,7 +120,7 @@ def _assemble(
     return ModelWeights(
         embed=embed,
         layers=[block(c, index).made(product, norm) for index in range(c.layers)],
-        norm=norm(Norm(LAST_NORM, c.hidden)),
+        norm=norm(c.recipe.norm),
         head=head if of_head is None else quantise(head, of_head),
         tokens=None if tokens is None else tokens.to(device),
     )

@@ -14,11 +14,12 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.library import INSTALL
 from specchat.engine.gguf.vocabulary import Vocabulary, describe
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig, Rope
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, Matrix, Norm, block
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, block
 from specchat.engine.model.quantise import dequantised, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Matrix, Norm, Rope
 
 Kind = Literal["f32", "f16", "q8_0", "q4_0"]
 """What matrices are stored as; vectors are always float32. With q4_0 embeddings and head are q8_0."""

@@ -26,7 +26,7 @@ class Rotary:
     """Rotary embedding for the slots of a text of `context` tokens, and of a block after it."""
 
     def __init__(self, c: ModelConfig, context: int, device: torch.device) -> None:
-        self._cos, self._sin = (table.to(device) for table in tables(c, context + MOST_BLOCK))
+        self._cos, self._sin = (table.to(device) for table in tables(c.rope, c.head_dim, context + MOST_BLOCK))
         self._half = c.head_dim // 2
 
     def __call__(self, x: Tensor, first: int) -> Tensor:

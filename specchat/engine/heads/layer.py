@@ -70,7 +70,7 @@ class HeadLayer:
         of_mlp = weights.get(f"{prefix}post_attention_layernorm.weight", c.hidden)
         self._mlp_norm = RMSNorm(of_mlp, c.norm_eps)
         slots = -(-(target.context + STASH_ROWS) // LANES) * LANES
-        self._cos, self._sin = (table.to(weights.device) for table in tables(c, slots))
+        self._cos, self._sin = (table.to(weights.device) for table in tables(c.rope, c.head_dim, slots))
         shape = (c.kv_heads, slots, c.head_dim)
         self._keys, self._values = (torch.zeros(shape, device=weights.device) for _ in range(2))
         self.compiled: Chained | None = None

@@ -1,7 +1,7 @@
 """config.json of targets with a layer for multi-token prediction. The app reads it too, so torch stays out of here."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -58,11 +58,10 @@ class MtpSettings:
                 f"{path}: this layer is for another target, of {shape.vocab} tokens and a hidden size of "
                 f"{shape.hidden}; this one has {target.vocab} and {target.hidden}."
             )
-        return cls(replace(shape, layers=1), normed=bool(known.num_speculative_steps))
+        return cls(shape.cut(1), normed=bool(known.num_speculative_steps))
 
     @property
     def values(self) -> int:
-        """How many weights the layer has, norms of attention heads left out."""
+        """How many weights the layer has."""
         c = self.layer
-        biases = (c.heads + 2 * c.kv_heads) * c.head_dim if c.qkv_bias else 0
-        return c.layer_parameters + biases + 2 * c.hidden * c.hidden + 3 * c.hidden
+        return c.layer_parameters + 2 * c.hidden * c.hidden + 3 * c.hidden

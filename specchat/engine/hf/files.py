@@ -16,12 +16,12 @@ from transformers.utils import logging
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
+from specchat.engine.families.settings import Ends
 from specchat.engine.foreign import Count, MaybeCount, checked, shown
 from specchat.engine.hf.positions import reach_of
 from specchat.engine.model.checkpoint import weight_files
 from specchat.engine.model.files import read_json
 from specchat.engine.model.plan import DEFAULT_CONTEXT
-from specchat.engine.model.settings import Ends
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.pair import QUANT_BITS, Wanted

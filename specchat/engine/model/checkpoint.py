@@ -11,8 +11,8 @@ from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.foreign import checked
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, indexed, read_json
-from specchat.engine.model.settings import Quantised, Written
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.model.written import Quantised, Written
 from specchat.engine.pair import Quant, Wanted
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

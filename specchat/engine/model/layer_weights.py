@@ -6,12 +6,13 @@ from torch import Tensor
 from specchat.engine.kernels.formats import Weight
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.parts import Block, Matrix, Norm, block
+from specchat.engine.model.parts import Block, block
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.quantised import QuantisedLinear, linear_of
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Matrix, Norm
 
 Product = Linear | QuantisedLinear
 Layer = Block[Product, RMSNorm]

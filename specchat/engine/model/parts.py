@@ -8,35 +8,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.recipe import Matrix, Norm
 
 EMBEDDING, LAST_NORM, HEAD = "model.embed_tokens", "model.norm", "lm_head"
 """Tables [vocab, hidden] before and after the layers, and the norm [hidden] between; a tied model has no head."""
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """A product of one or more stored matrices of the same inputs, one after another along the outputs.
-
-    `names` are without ".weight" and ".bias"; with `bias` each has one, [outputs].
-    """
-
-    names: tuple[str, ...]
-    outputs: tuple[int, ...]
-    inputs: int
-    bias: bool
-
-    @property
-    def parts(self) -> tuple[tuple[str, int], ...]:
-        """(name, outputs) of each stored matrix."""
-        return tuple(zip(self.names, self.outputs, strict=True))
-
-
-@dataclass(frozen=True)
-class Norm:
-    """The weights of an RMS norm; `name` is without ".weight"."""
-
-    name: str
-    size: int
 
 
 P = TypeVar("P")
@@ -83,30 +58,18 @@ class Block(Generic[P, N]):
         )
 
 
-def head_of(c: ModelConfig) -> Matrix:
-    """The matrix that gives logits; a tied model's is its embedding."""
-    return Matrix((EMBEDDING if c.tied else HEAD,), (c.vocab,), c.hidden, bias=False)
-
-
 def block(c: ModelConfig, layer: int = 0) -> Block[Matrix, Norm]:
     """What a checkpoint of shape `c` holds of layer number `layer`."""
-    prefix = f"model.layers.{layer}."
-    query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
-
-    def matrix(names: tuple[str, ...], outputs: tuple[int, ...], inputs: int, bias: bool) -> Matrix:
-        return Matrix(tuple(prefix + name for name in names), outputs, inputs, bias)
-
-    def norm(name: str, size: int) -> Norm:
-        return Norm(prefix + name, size)
-
-    projections = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    of = c.recipe.layers[layer]
+    assert of.pre_mixer is not None
+    assert of.pre_feed is not None
     return Block(
-        attention_norm=norm("input_layernorm", c.hidden),
-        qkv=matrix(projections, (query, key, key), c.hidden, c.qkv_bias),
-        query_norm=norm("self_attn.q_norm", c.head_dim) if c.qk_norm else None,
-        key_norm=norm("self_attn.k_norm", c.head_dim) if c.qk_norm else None,
-        out=matrix(("self_attn.o_proj",), (c.hidden,), query, c.out_bias),
-        mlp_norm=norm("post_attention_layernorm", c.hidden),
-        gate_up=matrix(("mlp.gate_proj", "mlp.up_proj"), (c.intermediate, c.intermediate), c.hidden, c.mlp_bias),
-        down=matrix(("mlp.down_proj",), (c.hidden,), c.intermediate, c.mlp_bias),
+        attention_norm=of.pre_mixer,
+        qkv=of.mixer.qkv,
+        query_norm=of.mixer.query_norm,
+        key_norm=of.mixer.key_norm,
+        out=of.mixer.out,
+        mlp_norm=of.pre_feed,
+        gate_up=of.feed.gate_up,
+        down=of.feed.down,
     )

@@ -10,10 +10,11 @@ from specchat.engine.kernels.tiles import PROCESSORS, SPLIT, tiling
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.host_need import CACHE_BLOCK, VERIFY_ROWS, buffers, packing_workspace, plain_workspace
-from specchat.engine.model.parts import Matrix, block, head_of
+from specchat.engine.model.parts import block
 from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.model.vectors import fits as fills_vectors
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Matrix
 
 Place = Literal["cpu", "cuda"]
 GIB = 1 << 30
@@ -66,9 +67,10 @@ class Model:
         return self.place == "cpu" and self.threads > 0 and fills_vectors(self.config)
 
     @property
-    def head_shape(self) -> ModelConfig:
-        """The model as far as its head is concerned: with so large a vocabulary."""
-        return replace(self.config, vocab=self.head_rows or self.config.vocab)
+    def head_matrix(self) -> Matrix:
+        """The matrix that gives logits, of the rows that it has."""
+        head = self.config.recipe.head
+        return replace(head, outputs=(self.head_rows,)) if self.head_rows else head
 
 
 @dataclass(frozen=True)
@@ -147,14 +149,14 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     c, on_cpu = model.config, model.place == "cpu"
     context = min(context, c.longest)
     capacity = _rounded(context if on_cpu else context + GPU_ROWS, CACHE_BLOCK)
-    entries = 2 * c.layers * c.kv_heads * c.head_dim * capacity
+    entries = c.recipe.entry * capacity
     if not on_cpu:
         return Need(_weights(model), entries * 2, _gpu_workspace(model, capacity, processors))
     if not model.compiled:
         passing = plain_workspace(c, capacity)
         return Need(_weights(model), entries * 4, passing, passing)
     passing = packing_workspace(c, "quantised" if model.quant else "half" if model.half else "whole")
-    kept = buffers(c, model.head_shape.vocab, model.threads, capacity)
+    kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity)
     return Need(_weights(model), entries * 4, kept + passing, passing)
 
 
@@ -234,13 +236,13 @@ def _kept(quant: Quant | None, inputs: int) -> Quant | None:
 
 def _weights(model: Model) -> int:
     c, on_cpu = model.config, model.place == "cpu"
-    layer = sum(_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0) for m in block(c).products)
-    norms = 4 * sum(norm.size for norm in block(c).norms)
-    head = _matrix(replace(model, quant=None if on_cpu else model.head), head_of(model.head_shape))
+    layers = sum(_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0) for m in c.recipe.matrices)
+    norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms))
+    head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
     # Plain torch looks a tied table up as it is and multiplies with a copy that is laid out for that.
     shared = c.tied and model.head_rows is None and (model.compiled if on_cpu else model.head is None)
     table = 0 if shared else (2 if not on_cpu or (model.compiled and model.half) else 4) * c.vocab * c.hidden
-    return c.layers * (layer + norms) + 4 * c.hidden + table + head
+    return layers + norms + table + head
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:
@@ -273,7 +275,7 @@ def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     )
     active = GPU_ROWS * (4 * (c.hidden + partials) + 2 * (c.hidden + 2 * c.heads * c.head_dim + c.intermediate))
     attention = 4 * prod((-(-capacity // SPLIT), GPU_ROWS, c.heads, c.head_dim + 2))
-    rows = model.head_shape.vocab
+    rows = sum(model.head_matrix.outputs)
     logits = 4 * VERIFY_ROWS * rows * tiling(rows, c.hidden, bits[model.head], processors).splits
     whole = 4 * VERIFY_ROWS * c.vocab if model.head_rows else 0
     return active + attention + logits + whole + 8 * capacity * c.head_dim

@@ -1,31 +1,48 @@
 """Rotary position embeddings and their published scalings."""
 
 import math
+from collections.abc import Mapping
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.recipe import Recipe, Rope
 
 
-def tables(config: ModelConfig, length: int) -> tuple[Tensor, Tensor]:
-    """Cosine and signed sine for every position.
+def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
+    """Cosine and signed sine for every position; without a `rope` they leave `width` values as they are.
 
     Returns:
-        cos, sin: float32 [length, head_dim]. The rotation of x is `x * cos + swap(x) * sin`, `swap` exchanging the
+        cos, sin: float32 [length, width]. The rotation of x is `x * cos + swap(x) * sin`, `swap` exchanging the
         halves of x; the first half of `sin` is negated for that (rotate-half convention of the Hugging Face layout).
     """
-    inverse, factor = _frequencies(config)
+    if rope is None:
+        return torch.ones(length, width), torch.zeros(length, width)
+    inverse, factor = _frequencies(rope)
     angles = torch.outer(torch.arange(length, dtype=torch.float32), inverse)
     cos, sin = angles.cos() * factor, angles.sin() * factor
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
 
-def _frequencies(config: ModelConfig) -> tuple[Tensor, float]:
-    """Inverse frequencies float32 [head_dim / 2] and the factor on cos and sin (1 but for yarn)."""
-    rope, dim = config.rope, config.head_dim
+def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """The `tables` of each layer; layers that turn alike share them."""
+    made: list[tuple[Rope | None, int, tuple[NDArray[np.float32], NDArray[np.float32]]]] = []
+    for mixer in (layer.mixer for layer in recipe.layers):
+        found = next((pair for rope, width, pair in made if (rope, width) == (mixer.rope, mixer.head_dim)), None)
+        if found is None:
+            cos, sin = tables(mixer.rope, mixer.head_dim, length)
+            found = cos.numpy(), sin.numpy()
+        made.append((mixer.rope, mixer.head_dim, found))
+    return [pair for _, _, pair in made]
+
+
+def _frequencies(rope: Rope) -> tuple[Tensor, float]:
+    """Inverse frequencies float32 [width / 2] and the factor on cos and sin (1 but for yarn)."""
+    dim = rope.width
     exponents = torch.arange(0, dim, 2, dtype=torch.int64).float() / dim
-    inverse = 1.0 / (rope.theta**exponents)
+    inverse: Tensor = 1.0 / (rope.theta**exponents)
     if rope.kind == "linear":
         return inverse / float(rope.options["factor"]), 1.0
     if rope.kind == "llama3":
@@ -35,7 +52,7 @@ def _frequencies(config: ModelConfig) -> tuple[Tensor, float]:
     return inverse, 1.0
 
 
-def _llama3(inverse: Tensor, options: dict[str, float]) -> Tensor:
+def _llama3(inverse: Tensor, options: Mapping[str, float]) -> Tensor:
     """Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended."""
     factor, low, high = options["factor"], options["low_freq_factor"], options["high_freq_factor"]
     original = options["original_max_position_embeddings"]
@@ -44,7 +61,7 @@ def _llama3(inverse: Tensor, options: dict[str, float]) -> Tensor:
     return (1 - smooth) * inverse / factor + smooth * inverse
 
 
-def _yarn(theta: float, inverse: Tensor, dim: int, options: dict[str, float]) -> tuple[Tensor, float]:
+def _yarn(theta: float, inverse: Tensor, dim: int, options: Mapping[str, float]) -> tuple[Tensor, float]:
     """YaRN (Peng et al. 2023): interpolate by how many rotations a dimension makes in the original context."""
     original = options.get("original_max_position_embeddings") or options["max_position_embeddings"]
     factor = float(options.get("factor") or options["max_position_embeddings"] / original)
@@ -62,7 +79,7 @@ def _yarn(theta: float, inverse: Tensor, dim: int, options: dict[str, float]) ->
     return blended, _yarn_attention(factor, options)
 
 
-def _yarn_attention(factor: float, options: dict[str, float]) -> float:
+def _yarn_attention(factor: float, options: Mapping[str, float]) -> float:
     if (given := options.get("attention_factor")) is not None:
         return float(given)
 

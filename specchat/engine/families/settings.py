@@ -1,8 +1,8 @@
-"""The keys of config.json and generation_config.json that are read, with the kinds of their values."""
+"""The keys of config.json and generation_config.json that recipes are made of, with the kinds of their values."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from specchat.engine.foreign import A_NUMBER, LARGEST, OR_NONE, Count, Foreign, MaybeCount, Number, Switch, Table
 
@@ -22,7 +22,7 @@ class Ends(Foreign):
 
 
 class Settings(Ends):
-    """What is read of a config.json; `hidden_act` and the kind of rotary scaling are names, which are looked up."""
+    """The keys of config.json that most families have; a family with others adds them in a class of its own."""
 
     hidden_size: Count
     intermediate_size: Count
@@ -41,6 +41,17 @@ class Settings(Ends):
     tie_word_embeddings: Switch = False
     attention_bias: Switch = False
     mlp_bias: Switch = False
+    hidden_act: str = "silu"
+
+    @property
+    def window(self) -> int:
+        """Positions that a token sees, 0 for all before it."""
+        return (self.sliding_window or 0) if self.use_sliding_window else 0
+
+    @property
+    def scaling(self) -> dict[str, Any]:
+        """Options of the rotary embeddings: of transformers 5, or as older checkpoints have them beside rope_theta."""
+        return self.rope_parameters or self.rope_scaling
 
 
 class Scaling(Foreign):
@@ -57,24 +68,3 @@ class Scaling(Foreign):
     attention_factor: MaybeNumber = None
     mscale: MaybeNumber = None
     mscale_all_dim: MaybeNumber = None
-
-
-class Quantised(Foreign):
-    """How bitsandbytes or another method quantised a checkpoint."""
-
-    quant_method: str = "bitsandbytes"
-    load_in_8bit: Switch = False
-    load_in_4bit: Switch = False
-    bnb_4bit_quant_type: str = "fp4"
-    bnb_4bit_use_double_quant: Switch = False
-
-
-_named = BeforeValidator(lambda value: {"quant_method": value} if isinstance(value, str) else value or None)
-
-
-class Written(Foreign):
-    """How weights are kept in the files, by config.json; the dtype has an old name and a new one."""
-
-    dtype: str | None = None
-    torch_dtype: str | None = None
-    quantization_config: Annotated[Quantised | None, _named] = Field(None, description="an object, or a method's name")

@@ -1,0 +1,102 @@
+"""What a family is, and the parts that most families share, in the names of transformers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specchat.engine.families.rope import rope_of
+from specchat.engine.families.settings import Settings
+from specchat.engine.foreign import shown
+from specchat.engine.recipe import Attention, Gated, Layer, Matrix, Norm, Recipe, Unsupported
+
+SILU = ("silu", "swish")
+"""The activation that a recipe can hold, by its names in config.json."""
+PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model family.
+
+    Attributes:
+        model_type: its name in config.json.
+        name: as people know it.
+        recipe: makes a recipe of an instance of `settings`, the keys of config.json that are read.
+            It raises ValueError where a value is wrong, and `Unsupported` where a feature is none that a recipe holds.
+    """
+
+    model_type: str
+    name: str
+    recipe: Callable[[Any], Recipe]
+    settings: type[Settings] = Settings
+
+
+def attention(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False) -> Attention:
+    """Attention over all positions before, turned by `c`'s rope, its tensors named after `prefix`.
+
+    Raises:
+        ValueError: the heads cannot share their keys so, or have an odd size.
+    """
+    heads = c.num_attention_heads
+    kv_heads = c.num_key_value_heads or heads
+    if heads % kv_heads:
+        raise ValueError(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
+    head_dim = c.head_dim or c.hidden_size // heads
+    if head_dim < 2 or head_dim % 2:
+        raise ValueError(f"attention heads have {head_dim} values (head_dim), not an even number of them")
+    query, key = heads * head_dim, kv_heads * head_dim
+    return Attention(
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        scale=head_dim**-0.5,
+        qkv=Matrix(tuple(f"{prefix}.{name}" for name in PROJECTIONS), (query, key, key), c.hidden_size, qkv_bias),
+        out=Matrix((f"{prefix}.o_proj",), (c.hidden_size,), query, out_bias),
+        rope=rope_of(c, head_dim),
+    )
+
+
+def head_norms(c: Settings, mixer: Attention, prefix: str, *, together: bool = False) -> Attention:
+    """`mixer` with norms of queries and keys: of each head, or `together` over all heads."""
+    queries, keys = (mixer.heads, mixer.kv_heads) if together else (1, 1)
+    return replace(
+        mixer,
+        query_norm=Norm(f"{prefix}.q_norm", queries * mixer.head_dim, c.rms_norm_eps),
+        key_norm=Norm(f"{prefix}.k_norm", keys * mixer.head_dim, c.rms_norm_eps),
+    )
+
+
+def gated(c: Settings, prefix: str, *, bias: bool = False) -> Gated:
+    """A gated MLP, its tensors named after `prefix`.
+
+    Raises:
+        Unsupported: its activation is none that a recipe holds.
+    """
+    if c.hidden_act not in SILU:
+        raise Unsupported(f"specchat's decoder has no hidden_act {shown(c.hidden_act)}, only silu")
+    inner = c.intermediate_size
+    return Gated(
+        Matrix((f"{prefix}.gate_proj", f"{prefix}.up_proj"), (inner, inner), c.hidden_size, bias),
+        Matrix((f"{prefix}.down_proj",), (c.hidden_size,), inner, bias),
+    )
+
+
+def block(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False, mlp_bias: bool = False) -> Layer:
+    """Llama's layer (Touvron et al. 2023): a norm before attention and one before a gated MLP."""
+    return Layer(
+        mixer=attention(c, f"{prefix}.self_attn", qkv_bias=qkv_bias, out_bias=out_bias),
+        feed=gated(c, f"{prefix}.mlp", bias=mlp_bias),
+        pre_mixer=Norm(f"{prefix}.input_layernorm", c.hidden_size, c.rms_norm_eps),
+        pre_feed=Norm(f"{prefix}.post_attention_layernorm", c.hidden_size, c.rms_norm_eps),
+    )
+
+
+def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
+    """A decoder of `c`'s number of layers: layer(i, prefix) is layer i, whose tensors are named after the prefix."""
+    embed = Matrix(("model.embed_tokens",), (c.vocab_size,), c.hidden_size)
+    return Recipe(
+        layers=tuple(layer(index, f"model.layers.{index}") for index in range(c.num_hidden_layers)),
+        embed=embed,
+        norm=Norm("model.norm", c.hidden_size, c.rms_norm_eps),
+        head=embed if c.tie_word_embeddings else replace(embed, names=("lm_head",)),
+    )

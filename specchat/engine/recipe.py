@@ -1,0 +1,201 @@
+"""A model as a recipe: what its layers compute, and which tensors of a checkpoint they take.
+
+Families write recipes, executors interpret them. Everything that follows from a model's shape is derived from here:
+weights, caches, buffers, the memory plan and exports. No torch in here: the app asks too.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Activation = Literal["silu"]
+
+
+class Unsupported(ValueError):
+    """A feature of a model that no executor has; the message names it."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A root mean square norm (Zhang and Sennrich 2019): x / sqrt(mean(x^2) + eps) * weight.
+
+    Attributes:
+        name: of the weight, without ".weight".
+        size: values that share a mean.
+    """
+
+    name: str
+    size: int
+    eps: float
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary position embeddings over the halves of `width` values (Su et al. 2021), and how they are scaled.
+
+    Attributes:
+        kind: default, linear, llama3 or yarn.
+        options: of the scaling, by the keys of transformers' "rope_parameters".
+    """
+
+    theta: float
+    kind: str
+    width: int
+    options: Mapping[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A product of one or more stored matrices of the same inputs, one after another along the outputs.
+
+    `names` are without ".weight" and ".bias"; with `bias` each has one, [outputs].
+    """
+
+    names: tuple[str, ...]
+    outputs: tuple[int, ...]
+    inputs: int
+    bias: bool = False
+
+    @property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """(name, outputs) of each stored matrix."""
+        return tuple(zip(self.names, self.outputs, strict=True))
+
+    @property
+    def parameters(self) -> int:
+        """Values of the matrices and their biases."""
+        return sum(self.outputs) * (self.inputs + self.bias)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Causal attention of `heads` query heads, groups of which share one of `kv_heads` keys and values.
+
+    Attributes:
+        qkv: queries, keys and values, one after another.
+        scale: factor on the scores before their softmax.
+        rope: turns queries and keys; None leaves them unturned.
+        query_norm, key_norm: before they are turned: over each head, or over all heads together (see `Norm.size`).
+        window: positions that a token sees, itself among them; 0 for all before it.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+    qkv: Matrix
+    out: Matrix
+    rope: Rope | None
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    window: int = 0
+
+    @property
+    def entry(self) -> int:
+        """Values that the cache keeps of a token: a key and a value of each key-value head."""
+        return 2 * self.kv_heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A gated MLP (Shazeer 2020): down(activation(gate(x)) * up(x)); gate and up are one product."""
+
+    gate_up: Matrix
+    down: Matrix
+    activation: Activation = "silu"
+
+    @property
+    def width(self) -> int:
+        """Values between the products."""
+        return self.down.inputs
+
+
+@dataclass(frozen=True)
+class Layer:
+    """x += residual * post_mixer(mixer(pre_mixer(x))), then the same of `feed`; a norm may be missing."""
+
+    mixer: Attention
+    feed: Gated
+    pre_mixer: Norm | None
+    pre_feed: Norm | None
+    post_mixer: Norm | None = None
+    post_feed: Norm | None = None
+    residual: float = 1.0
+
+    @property
+    def products(self) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+        """The matrices, in the order in which a pass multiplies by them."""
+        return self.mixer.qkv, self.mixer.out, self.feed.gate_up, self.feed.down
+
+    @property
+    def norms(self) -> tuple[Norm, ...]:
+        """Those that there are."""
+        every = (
+            self.pre_mixer, self.mixer.query_norm, self.mixer.key_norm, self.post_mixer, self.pre_feed, self.post_feed,
+        )  # fmt: skip
+        return tuple(norm for norm in every if norm is not None)
+
+    @property
+    def parameters(self) -> int:
+        """Values of all matrices, biases and norms."""
+        return sum(one.parameters for one in self.products) + sum(norm.size for norm in self.norms)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A decoder: tokens are looked up in `embed`, go through the layers, and `head` scores them after the last norm.
+
+    A tied model's head is its table of embeddings. Embeddings are multiplied by `embed_scale`, logits by `logit_scale`.
+    """
+
+    layers: tuple[Layer, ...]
+    embed: Matrix
+    norm: Norm
+    head: Matrix
+    embed_scale: float = 1.0
+    logit_scale: float = 1.0
+
+    @property
+    def hidden(self) -> int:
+        """Values of a token's state."""
+        return self.embed.inputs
+
+    @property
+    def vocab(self) -> int:
+        """Tokens that are known."""
+        return sum(self.embed.outputs)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the head is the table of embeddings."""
+        return self.head == self.embed
+
+    @property
+    def matrices(self) -> Iterator[Matrix]:
+        """Those of the layers, in the order in which a pass multiplies by them."""
+        return (matrix for layer in self.layers for matrix in layer.products)
+
+    @property
+    def ropes(self) -> list[Rope | None]:
+        """The distinct ones, in the order of the layers that first have them."""
+        distinct: list[Rope | None] = []
+        for layer in self.layers:
+            if layer.mixer.rope not in distinct:
+                distinct.append(layer.mixer.rope)
+        return distinct
+
+    @property
+    def deepest(self) -> int:
+        """Values of the largest attention head."""
+        return max(layer.mixer.head_dim for layer in self.layers)
+
+    @property
+    def entry(self) -> int:
+        """Values that the caches of all layers keep of a token."""
+        return sum(layer.mixer.entry for layer in self.layers)
+
+    @property
+    def parameters(self) -> int:
+        """Values of all matrices, biases and norms, a tied head counted once."""
+        outer = self.embed.parameters + self.norm.size + (0 if self.tied else self.head.parameters)
+        return sum(layer.parameters for layer in self.layers) + outer
