@@ -22,7 +22,7 @@ from specchat.engine.runners.host import host_model
 from tests.engine.bnb import bnb_checkpoint
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.test_trees import PARENTS, path_to
-from tests.engine.tiny import FAMILIES, FAMILY, checkpoint
+from tests.engine.tiny import FAMILIES, FAMILY, MORE, checkpoint
 
 
 def whole(decoder: CpuDecoder | Decoder, ids: list[int]) -> Tensor:
@@ -76,7 +76,7 @@ def test_quantised_weights_are_what_the_plain_decoder_unpacks(quant: Quant, tmp_
     torch.testing.assert_close(whole(CpuDecoder(stored), ids), whole(Decoder(stored), ids), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", *MORE])
 def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> None:
     """Bit for bit; `keep` leaves the cache of the chain."""
     opened = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family]))

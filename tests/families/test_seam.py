@@ -108,6 +108,13 @@ def test_a_file_of_a_family_is_small(file: Path) -> None:
         assert len(file.read_text().splitlines()) <= LINES
 
 
+def test_the_page_shows_the_example_as_it_is_and_every_family() -> None:
+    page = (ROOT / "docs/families.md").read_text("utf-8")
+    example = (Path(families.__file__).parent / "smollm3.py").read_text("utf-8")
+    assert f"```python\n{example}```" in page
+    assert all(f"| `{kind}` |" in page for kind in families.known())
+
+
 def test_nothing_else_names_a_family() -> None:
     named = set(families.known())
     found = {
