@@ -16,7 +16,7 @@ COMMANDS = {
     "import contracts": ("lint-imports",),
 }
 SEVERAL = {
-    "Choice", "Counted", "Family", "Found", "Growth", "Guessing", "HeadChain", "Library", "Model", "Packed", "Plan",
+    "Choice", "Counted", "Found", "Growth", "Guessing", "HeadChain", "Library", "Model", "Packed", "Plan",
     "Workspace", "Written", "_Keys", "_Parts",
 }  # fmt: skip
 """Names that stand several times for now, in parts of the engine that are being rewritten."""
