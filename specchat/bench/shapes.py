@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
+from specchat.bench.cost_model import even_survival, expected_tokens, speed_up
 from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
-from specchat.engine.cost_model import even_survival, expected_tokens, speed_up
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.bench.published import narrowed
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.loading import load
@@ -217,7 +218,7 @@ def test_a_masked_token_is_one_that_no_text_has(target: FrozenTarget) -> None:
     # All tokens have names here; the last of the added ones, which are the roles and the end of a reply.
     assert told["mask_token_id"] == VOCAB - 1
     checkpoint = target.checkpoint
-    filled = replace(checkpoint, config=replace(target.config, vocab=VOCAB + 4))
+    filled = replace(checkpoint, config=narrowed(target.config, vocab=VOCAB + 4))
     assert dflash.mask_token(filled) == VOCAB + 3
     ended = replace(checkpoint, config=replace(target.config, eos=frozenset({VOCAB - 1, VOCAB - 2})))
     assert dflash.mask_token(ended) == VOCAB - 3
