@@ -26,14 +26,14 @@ from specchat.config.catalog import load_catalog
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import EngineError
 from specchat.engine.fetch.source import Hub
-from specchat.engine.heads.families import READERS
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.need import need
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.strategies import Head
+from specchat.engine.strategies import HEADS
+from specchat.engine.strategy import Head, resolved
 from specchat.models.about import about_folder, about_gguf
 from specchat.models.library import ModelPlaces, look
 from specchat.models.machine import FreeMemory
@@ -165,7 +165,7 @@ def _head(bases: Bases, folder: Path, dice: random.Random) -> None:
     file.write_text(damaged_json(json.loads(file.read_text()), dice))
     _each(
         lambda: need(head, HeadFiles.open(folder), bases.decoder.config, CONTEXT, "cpu"),
-        lambda: READERS[head](HeadFiles.open(folder), CachedModel(bases.decoder)),
+        lambda: resolved(HEADS[head].reads)(HeadFiles.open(folder), CachedModel(bases.decoder)),
     )
 
 

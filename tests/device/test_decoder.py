@@ -93,14 +93,14 @@ def test_a_node_of_a_tree_is_the_end_of_its_path(folders: Folders, start: int) -
 
     model.forward(numbers(*tokens), length, 8, tree=Branches(length, numbers(*depth), bits))
     assert torch.equal(model.logits(0, 8)[:8].cpu(), torch.stack(alone))
-    together = [k[:, start : start + 8].clone() for k in model.keys]
+    together = [k[:, start : start + 8].clone() for k, _ in model.entries]
 
     for first, end in ((0, 1), (1, 3), (3, 6), (6, 8)):
         rows = end - first
         tree = Branches(length, numbers(*(d - first for d in depth[first:end])), bits[first:end].clone())
         model.forward(numbers(*tokens[first:end]), length + first, rows, tree=tree)
         assert torch.equal(model.logits(0, rows)[:rows].cpu(), torch.stack(alone[first:end]))
-    assert all(torch.equal(a, k[:, start : start + 8]) for a, k in zip(together, model.keys, strict=True))
+    assert all(torch.equal(a, k[:, start : start + 8]) for a, (k, _) in zip(together, model.entries, strict=True))
 
 
 def test_a_pass_of_prefill_leaves_what_single_rows_leave(folders: Folders) -> None:
@@ -108,11 +108,11 @@ def test_a_pass_of_prefill_leaves_what_single_rows_leave(folders: Folders) -> No
     tokens = ids(20)
     for i, token in enumerate(tokens):
         run(model, [token], i)
-    keys = [k[:, :20].clone() for k in model.keys]
+    keys = [k[:, :20].clone() for k, _ in model.entries]
     fed = torch.zeros(64, dtype=torch.int32, device=DEVICE)
     fed[:20] = torch.tensor(tokens)
     model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 64)
-    assert all(torch.equal(a, b[:, :20]) for a, b in zip(keys, model.keys, strict=True))
+    assert all(torch.equal(a, b[:, :20]) for a, (b, _) in zip(keys, model.entries, strict=True))
 
 
 def test_skipping_is_the_hosts_skipping(folders: Folders) -> None:

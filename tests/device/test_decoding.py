@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.decoding.stop import Stop
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.verify import Verifier
@@ -106,7 +106,7 @@ def test_a_trial_of_skipping_leaves_the_cache_as_it_was(
     deep.target.begin(text)
     model = deep.target.model
     assert isinstance(model, DeviceModel)
-    before = [k.clone() for k in model.decoder.keys]
+    before = [k.clone() for k, _ in model.decoder.entries]
     skip = Skip(attention=frozenset({1}), mlp=frozenset({2}))
     if fails:
         monkeypatch.setattr(torch, "argmax", out_of_memory)
@@ -114,7 +114,7 @@ def test_a_trial_of_skipping_leaves_the_cache_as_it_was(
             model.guesses(text[5:15], 5, skip)
     else:
         assert model.guesses(text[5:15], 5, skip) != model.guesses(text[5:15], 5, Skip())
-    assert all(torch.equal(a[:, :19], b[:, :19]) for a, b in zip(before, model.decoder.keys, strict=True))
+    assert all(torch.equal(a[:, :19], b[:, :19]) for a, (b, _) in zip(before, model.decoder.entries, strict=True))
 
 
 def out_of_memory(*_: object, **__: object) -> Tensor:
@@ -148,7 +148,7 @@ def test_what_the_target_drafts_for_itself_is_accepted(twins: Runner) -> None:
 
 def test_an_unsure_draft_ends_one_token_later(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host looks at a pass while the next one runs; the text is the same."""
-    monkeypatch.setattr(Stop, "ends", lambda _, probability: probability < 0.7)
+    monkeypatch.setattr(LengthPolicy, "ends", lambda _, probability: probability < 0.7)
     runner.target.keep(0)
     runner.target.begin(PROMPT)
     drafter = runner.drafters["draft"]

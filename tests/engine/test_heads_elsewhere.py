@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.heads import block_tensors, eagle3
 from specchat.engine.heads import dspark as dspark_module
-from specchat.engine.heads.families import Found, read
+from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.need import need
 from specchat.engine.heads.peagle import PEagleHead
@@ -24,7 +24,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.runs import Levels
 from specchat.engine.model.weights import Weights
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from tests.engine import published_blocks, published_heads
 from tests.engine.tiny import VOCAB, checkpoint
 
@@ -113,15 +113,15 @@ def heads(
     target.tokens = list(range(KNOWN))
     head, write = WRITE[request.param]
     with OneDevice():
-        made = read(Found({head: HeadFiles.open(write(tmp_path / "h"))}), target)  # type: ignore[arg-type]
-        assert not made.found.refused
-        yield made.models[head]
+        models, found = read(FoundHeads({head: HeadFiles.open(write(tmp_path / "h"))}), target)  # type: ignore[arg-type]
+        assert not found.unsupported
+        yield models[head]
 
 
 def test_a_chain_is_drafted_where_the_states_are(heads: CachedModel[HostModel]) -> None:
     heads.begin(range(KNOWN))
     if isinstance(heads.model, PEagleHead):
-        heads.model.places = 3
+        heads.model.wanted = 3
     fed = [KNOWN - 1, 5]
     for at in range(3):
         hidden = heads.model.forward(fed, KNOWN + 1 + at - len(fed))

@@ -18,11 +18,11 @@ from specchat.engine.decoding.means import Mean
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.promises import Promises
-from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.pair import PairSpec
+from specchat.engine.read_ahead import WORTH, ReadAhead, reader
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_runner
 from specchat.engine.session import Session

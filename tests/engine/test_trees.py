@@ -12,7 +12,7 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import WIDTH
 from specchat.engine.decoding.growth import ROOT, Growth
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.drafters import draft_tree
+from specchat.engine.drafters import draft_model
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.runs import Levels, Runs, chain, depth_first
 from specchat.engine.options import Acceptance, Sampling
@@ -119,7 +119,7 @@ def test_the_draft_model_holds_what_it_ran_over_of_the_path_that_stays(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a path all but its last token, whether the model ran over that or not; of a refused tree the pending token."""
-    monkeypatch.setattr(draft_tree, "LEAST", 0.01)
+    monkeypatch.setattr(draft_model, "LEAST", 0.01)
     prompt = session.tokenizer.backend.encode("The cat sat. The cat sat. The").ids
     session.forget()
     session.target.begin(prompt)
@@ -150,7 +150,7 @@ def test_trees_branch_and_their_branches_stay(
     session: Session, acceptance: Acceptance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a path that is no chain in the draft, what is tested of trees elsewhere would be tested of chains."""
-    monkeypatch.setattr(draft_tree, "LEAST", 0.01)
+    monkeypatch.setattr(draft_model, "LEAST", 0.01)
     kinds: Counter[str] = Counter()
     prompt = session.tokenizer.backend.encode("The cat sat. The cat sat. The").ids
     for seed, sampling in enumerate(SAMPLINGS.values()):

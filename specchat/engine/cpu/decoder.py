@@ -226,6 +226,8 @@ class CpuDecoder(CachedDecoder):
         return self._chains.drafted(tokens, start, going)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
+        if not rows:
+            return
         for stash, cached in zip(self._space.stashes, self._entries, strict=True):
             for kept, into in zip(stash, cached, strict=True):
                 into[:, start : start + len(rows)] = kept[list(rows)].transpose(1, 0, 2)

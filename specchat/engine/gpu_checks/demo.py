@@ -113,7 +113,7 @@ def against_the_cpu(notes: Notes, quant: Quant | None) -> None:
 
 def logits(model: DeviceDecoder, text: Sequence[int]) -> Tensor:
     """Logits float32 [len(text), vocab] of passes of ROWS tokens, on the host."""
-    found, device = list[Tensor](), model.all_keys.device
+    found, device = list[Tensor](), model.device
     for first in range(0, len(text), ROWS):
         part = text[first : first + ROWS]
         fed = torch.tensor(part, dtype=torch.int32, device=device)

@@ -6,7 +6,7 @@ import torch
 
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError
-from specchat.engine.heads.families import Found
+from specchat.engine.heads.families import FoundHeads
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.model.plan import Model, Plan
@@ -24,7 +24,7 @@ def load_runner(
     plan: Plan,
     about_draft: Callable[[], None],
     dictionary: Dictionary | None,
-    heads: Found = NO_HEADS,
+    heads: FoundHeads = NO_HEADS,
 ) -> Runner:
     """Load the models as `plan` says; `about_draft` is called between the two.
 
@@ -52,7 +52,7 @@ def _on_host(
     plan: Plan,
     about_draft: Callable[[], None],
     dictionary: Dictionary | None,
-    heads: Found,
+    heads: FoundHeads,
 ) -> Runner:
     big = host_model(target, plan.context, plan.target.quant)
     small: HostModel | None = None
@@ -69,7 +69,7 @@ def _on_gpu(
     plan: Plan,
     about_draft: Callable[[], None],
     dictionary: Dictionary | None,
-    heads: Found,
+    heads: FoundHeads,
 ) -> Runner:
     # Only here: Triton and the kernels take a while to import, and are not there on every system.
     from specchat.engine.device.decoder import DeviceDecoder
