@@ -6,6 +6,8 @@ from time import perf_counter
 
 from specchat.engine.api import Loading
 from specchat.engine.backends import GGUF_BACKEND, UNFIT
+from specchat.engine.cross_tokenizer.model import wrap_draft
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.errors import EngineError, ModelError
@@ -17,7 +19,7 @@ from specchat.engine.gguf.proof import PaddingProof, prove
 from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.trial import attempt
 from specchat.engine.hub import locate, locate_file
-from specchat.engine.loading.drafting import dictionary_of, words_of
+from specchat.engine.loading.drafting import vocabulary_map_of, words_of
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.plan import DEFAULT_CONTEXT, shortened
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
@@ -25,8 +27,6 @@ from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.strategies import plain_only
 from specchat.engine.threads import CORES, leave_one_core
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import translated
 
 ALL_LAYERS = 9999
 FEW_CORES = 4
@@ -53,7 +53,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     target = _model(pair, pair.target, place, progress, 0.1)
     tokenizer, ends = tokenizer_of(target.file)
     draft: HostModel | None = None
-    dictionary: Dictionary | None = None
+    vocabulary_map: VocabularyMap | None = None
     if pair.draft is not None:
         if small is not None:
             draft = drafting = _model(pair, pair.draft, small, progress, 0.5)
@@ -64,8 +64,8 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
             other = checkpoint.tokenizer()
             progress(Loading(f"reading {pair.draft.short}", 0.5))
             draft = host_model(checkpoint, target.context, checkpoint.kept(pair.draft.quant), drafting=True)
-        dictionary = dictionary_of(pair, tokenizer, other)
-        draft = None if draft is None else translated(draft, dictionary, target.vocab)
+        vocabulary_map = vocabulary_map_of(pair, tokenizer, other)
+        draft = None if draft is None else wrap_draft(draft, vocabulary_map, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)
     target.padding, target.alone = proof.padding, proof.alone
@@ -82,7 +82,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         guard=_guard(target, proof),
     )
     progress(Loading("measuring plain speed", 0.9))
-    session = Session(pair, tokenizer, assembled(target, draft, about), started, words_of(dictionary))
+    session = Session(pair, tokenizer, assembled(target, draft, about), started, words_of(vocabulary_map))
     short = shortened(pair.context, target.context, pair.target.label)
     unused = f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair." if pair.draft_vocabulary else ""
     session.warn(short, unused)

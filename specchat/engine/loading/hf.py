@@ -7,6 +7,8 @@ import torch
 
 from specchat.engine.api import Loading
 from specchat.engine.backends import HF_BACKEND, UNFIT
+from specchat.engine.cross_tokenizer.model import wrap_draft
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
@@ -14,7 +16,7 @@ from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import Proof, prove
 from specchat.engine.hub import locate
-from specchat.engine.loading.drafting import dictionary_of, noted, words_of
+from specchat.engine.loading.drafting import noted, vocabulary_map_of, words_of
 from specchat.engine.model.accelerator import device_of, find_accelerator, kind
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
@@ -26,8 +28,6 @@ from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.strategies import plain_only
 from specchat.engine.threads import leave_one_core
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import translated
 
 SPARE = 1 << 30
 """Bytes that are left for caches and for what a pass takes."""
@@ -46,10 +46,10 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     files = HfFiles.open(locate(pair.target, progress), trusted)
     tokenizer = files.tokenizer()
     small: HfFiles | Checkpoint | None = None
-    dictionary: Dictionary | None = None
+    vocabulary_map: VocabularyMap | None = None
     if pair.draft is not None:
         small = _opened(pair.draft, progress, trusted)
-        dictionary = dictionary_of(pair, tokenizer, small.tokenizer())
+        vocabulary_map = vocabulary_map_of(pair, tokenizer, small.tokenizer())
     for source, found in ((pair.target, files), (pair.draft, small)):
         if source is not None and isinstance(found, HfFiles):
             found.check("cpu" if source.device == "cpu" else kind() or "cpu", source.quant)
@@ -61,12 +61,12 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     draft = None
     if pair.draft is not None and small is not None:
         progress(Loading(f"reading {pair.draft.short}", 0.5))
-        draft = translated(_draft(pair.draft, small, context, place), dictionary, target.vocab)
+        draft = wrap_draft(_draft(pair.draft, small, context, place), vocabulary_map, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)
     if files.own_programs or (isinstance(small, HfFiles) and small.own_programs):
         note = noted(note, "programs of the checkpoint are run (trust_remote_code)")
-    note = noted(note, words_of(dictionary))
+    note = noted(note, words_of(vocabulary_map))
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, about(target, proof, place)), started, note)
     short = "" if files.longest is None else shortened(pair.context, files.longest, pair.target.label)

@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 
+from specchat.engine.cross_tokenizer.model import unsupported_strategies
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.device.compile import compile_all, rehearsed
@@ -25,7 +26,6 @@ from specchat.engine.kernels.products import as_with, processors
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.runner import Runner
 from specchat.engine.threads import spare
-from specchat.engine.translation.model import refused_by
 
 
 def device_runner(
@@ -66,7 +66,7 @@ def device_runner(
             executor.add_head(*maker.chain, cached["target"].model)
     headed = [maker.make(by_heads if maker.chain is None else executor) for maker in heads.makers]
     earlier, fences = Earlier(), Fences()
-    refused = {**refused_by(draft), **heads.found.unfit()}
+    refused = {**unsupported_strategies(draft), **heads.found.unfit()}
     drafters, statuses = drafters_for(
         cached["target"],
         target.config.layers,

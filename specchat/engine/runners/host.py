@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from specchat.engine.cpu import compiled
+from specchat.engine.cross_tokenizer.model import unsupported_strategies
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.guard import Guard
@@ -24,7 +25,6 @@ from specchat.engine.model.vectors import fits
 from specchat.engine.pair import Quant
 from specchat.engine.runners.runner import Runner
 from specchat.engine.threads import spare
-from specchat.engine.translation.model import refused_by
 
 NO_HEADS = Found()
 
@@ -112,7 +112,7 @@ def assembled(target: HostModel, draft: HostModel | None, about: TargetInfo, fou
     executor = HostExecutor(cached, about.guard, about.trees)
     drafting = DraftModel(cached["draft"], executor, ahead=False) if draft is not None else None
     earlier, fences = Earlier(), Fences()
-    refused = {**refused_by(draft), **about.refused, **heads.found.unfit()}
+    refused = {**unsupported_strategies(draft), **about.refused, **heads.found.unfit()}
     c = about.config
     exits = Exits(executor, c.layers, c.head_layers, about.exit_layer) if c is not None else None
     headed = [maker.make(executor) for maker in heads.makers]
