@@ -119,8 +119,8 @@ def about_gguf(file: Path, name: str = "") -> About:
         parameters=sum(types.values()),
         quant=max(types, key=lambda key: types[key]) if types else "",
         licence=one_line(str(first.values.get("general.license", "")), 40),
-        context=first.whole("context_length") or 0,
-        layers=first.whole("block_count") or 0,
+        context=first.integer("context_length") or 0,
+        layers=first.integer("block_count") or 0,
         tokens=first.tokens,
     )
 

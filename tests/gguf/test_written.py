@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.cli.root import specchat
 from specchat.config.paths import demo_model
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.export import ARCHITECTURES, KINDS, NAMES, Kind, export
+from specchat.engine.gguf.export import ARCHITECTURES, KINDS, TENSOR_NAMES, Kind, export
 from specchat.engine.model.checkpoint import Checkpoint
 from tests.engine.tiny import byte_fallback, checkpoint
 from tests.gguf.conftest import byte_tokenizer
@@ -45,7 +45,7 @@ def their_name(ours: str) -> str:
     if ours in OUTER:
         return OUTER[ours]
     _, _, index, *_, part, kind = ours.split(".")
-    return f"blk.{index}.{NAMES[part]}.{kind}"
+    return f"blk.{index}.{TENSOR_NAMES[part]}.{kind}"
 
 
 def turned(rows: Tensor, heads: int) -> Tensor:

@@ -11,13 +11,13 @@ from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.file import GgufFile, parts, whole
+from specchat.engine.gguf.file import GgufFile, file_parts, first_part
 from specchat.engine.gguf.header import read_header
 from specchat.engine.gguf.library import llama
 from specchat.engine.gguf.model import GgufModel, GgufSettings
 from specchat.engine.gguf.proof import PaddingProof, prove
 from specchat.engine.gguf.tokens import tokenizer_of
-from specchat.engine.gguf.trial import attempt
+from specchat.engine.gguf.trial import try_file
 from specchat.engine.hub import locate, locate_file
 from specchat.engine.loading.drafting import vocabulary_map_of, words_of
 from specchat.engine.model.checkpoint import Checkpoint
@@ -58,7 +58,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         if small is not None:
             draft = drafting = _model(pair, pair.draft, small, progress, 0.5)
             other = tokenizer_of(drafting.file)[0]
-            if drafting.file.running:
+            if drafting.file.recurrent:
                 raise ModelError(f"{pair.draft.label} cannot draft: {RUNNING}. Leave the draft out, or take another.")
         elif checkpoint is not None:
             other = checkpoint.tokenizer()
@@ -74,17 +74,17 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         layers=0,
         eos=ends,
         device=f"llama.cpp, {'GPU' if on_gpu else 'CPU'}, {target.threads} thread{'s' * (target.threads != 1)}",
-        exactness=proof.words,
+        exactness=proof.exactness,
         threads=0 if on_gpu else target.threads,
         place="cuda" if on_gpu else "cpu",
         trees=False,
-        refused=plain_only(RUNNING) if target.file.running else UNFIT[GGUF_BACKEND],
+        refused=plain_only(RUNNING) if target.file.recurrent else UNFIT[GGUF_BACKEND],
         guard=_guard(target, proof),
     )
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, about), started, words_of(vocabulary_map))
     short = shortened(pair.context, target.context, pair.target.label)
-    unused = f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair." if pair.draft_vocabulary else ""
+    unused = f"{pair.id} drafts with its first_part vocabulary: it is a GGUF pair." if pair.draft_vocabulary else ""
     session.warn(short, unused)
     return session
 
@@ -97,11 +97,11 @@ def _guard(target: GgufModel, proof: PaddingProof) -> Guard | None:
 
 def _located(source: ModelSource, progress: Progress) -> tuple[Path, bool]:
     """The file to open, and whether its weights may be arranged anew."""
-    path = whole(locate_file(source, progress))
-    for part in parts(path):
+    path = first_part(locate_file(source, progress))
+    for part in file_parts(path):
         read_header(part)  # within bounds, which llama.cpp has none of
     progress(Loading(f"trying {source.short}", 0.05))
-    return path, attempt(path)
+    return path, try_file(path)
 
 
 def _model(
