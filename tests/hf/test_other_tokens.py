@@ -24,7 +24,7 @@ from tests.hf.networks import perturbed as network_perturbed
 def _quick() -> Iterator[None]:
     """Little is measured at load."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(proof, "PLACES", proof.PLACES[:2])
+        patched.setattr(proof, "POSITIONS", proof.POSITIONS[:2])
         patched.setattr(measure, "BUDGET_S", 0.05)
         yield
 

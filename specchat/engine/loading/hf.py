@@ -57,7 +57,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     place, note = _placed(pair, files, small)
     context = files.context(pair.context)
     progress(Loading(f"reading {pair.target.short}", 0.1))
-    target = HfModel(files.read(_device(place), pair.target.quant), context, pair.target.label)
+    target = HfModel(files.load(_device(place), pair.target.quant), context, pair.target.label)
     draft = None
     if pair.draft is not None and small is not None:
         progress(Loading(f"reading {pair.draft.short}", 0.5))
@@ -69,7 +69,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     note = noted(note, words_of(vocabulary_map))
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, about(target, proof, place)), started, note)
-    short = "" if files.longest is None else shortened(pair.context, files.longest, pair.target.label)
+    short = "" if files.max_context is None else shortened(pair.context, files.max_context, pair.target.label)
     unused = f"{pair.id} drafts with its whole vocabulary: transformers runs it." if pair.draft_vocabulary else ""
     session.warn(short, unused)
     return session
@@ -81,11 +81,11 @@ def about(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
         layers=0,
         eos=_ends(target),
         device=f"transformers, {_device_name(place)}, {str(target.network.dtype).removeprefix('torch.')}",
-        exactness=proof.words,
+        exactness=proof.exactness,
         threads=torch.get_num_threads() if place == "cpu" else 0,
         place=place,
         trees=False,
-        refused=plain_only(proof.unfit) if proof.unfit else UNFIT[HF_BACKEND],
+        refused=plain_only(proof.unsupported) if proof.unsupported else UNFIT[HF_BACKEND],
         guard=Guard(target, proof.error) if proof.error else None,
     )
 
@@ -110,9 +110,9 @@ def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place
         return host_model(small, context, small.kept(source.quant), drafting=True)
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
     chosen: Place = place if source.device == "auto" else source.device
-    draft = HfModel(files.read(_device(chosen), source.quant), files.context(context), source.label)
-    if unfit := prove(draft).unfit:
-        raise ModelError(f"{source.label} cannot draft: {unfit}. Leave the draft out, or take another.")
+    draft = HfModel(files.load(_device(chosen), source.quant), files.context(context), source.label)
+    if reason := prove(draft).unsupported:
+        raise ModelError(f"{source.label} cannot draft: {reason}. Leave the draft out, or take another.")
     return draft
 
 
@@ -137,7 +137,7 @@ def _placed(pair: PairSpec, files: HfFiles, small: HfFiles | Checkpoint | None) 
     def short(place: Place) -> float:
         """GiB that are missing."""
         free = machine.available[place]
-        needed = files.needs(place == "cuda", pair.target.quant) + drafting + SPARE
+        needed = files.weight_bytes(place == "cuda", pair.target.quant) + drafting + SPARE
         return 0.0 if free is None else (needed - free) / (1 << 30)
 
     place: Place = "cpu" if wanted == "cpu" or isinstance(machine.gpu, str) else "cuda"
