@@ -15,8 +15,8 @@ from specchat.bench.decide import (
     cheaper_drafts,
     dearer_checks,
     decide,
+    expected_speedup,
     fewer_kept,
-    promised,
     sooner_read,
 )
 from specchat.bench.decide_text import break_even_table, decided_text, decisions_table, in_words
@@ -66,9 +66,9 @@ def test_equal_promises_take_the_shorter_draft() -> None:
 
 def test_short_replies_pay_for_reading_and_for_what_is_beyond_their_ends() -> None:
     outcome = even(DRAFT, 0.9, 5)
-    whole = promised(outcome, FLAT, 5)
-    assert 1 / promised(replace(outcome, reading=0.2), FLAT, 5) == pytest.approx(1 / whole + 0.2)
-    assert promised(replace(outcome, lost=0.25), FLAT, 5) == pytest.approx(whole / 1.25)
+    whole = expected_speedup(outcome, FLAT, 5)
+    assert 1 / expected_speedup(replace(outcome, reading=0.2), FLAT, 5) == pytest.approx(1 / whole + 0.2)
+    assert expected_speedup(replace(outcome, lost=0.25), FLAT, 5) == pytest.approx(whole / 1.25)
     assert best([replace(outcome, reading=1.0)], FLAT).contender == "plain"
 
 
@@ -172,7 +172,7 @@ def test_it_is_said_in_words(decided: Decided) -> None:
 
 
 def test_what_was_measured_goes_before_what_is_promised(decided: Decided) -> None:
-    """The cost model promised most for `cascade`, and `draft` was faster as both ran."""
+    """The cost model expected_speedup most for `cascade`, and `draft` was faster as both ran."""
     code, chat, both = decided.decisions
     code = replace(code, best=DraftChoice("cascade x8", 8, 3.0), measured=code.measured | {"cascade x8": 1.01})
     said = in_words(replace(decided, decisions=[code, chat, both]))
