@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,9 +16,9 @@ from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.draft_quant import drafting
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
 from specchat.engine.model.plan import GIB, Model, Place, Plan, fits, plan
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Matrix, Norm, Recipe
 from specchat.engine.runners.host import host_model, host_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.threads import CORES
@@ -86,7 +87,7 @@ def write_random(folder: Path, config: ModelConfig, seed: int) -> Path:
     generator = torch.Generator().manual_seed(seed)
     home: dict[str, str] = {}
     # A file per layer, so that only one is in memory.
-    for part, shapes in enumerate([_outside(config), *(_layer(config, i) for i in range(config.layers))]):
+    for part, shapes in enumerate(_shapes(config.recipe)):
         file = f"model-{part:05}.safetensors"
         save_file({name: _drawn(name, shape, generator) for name, shape in shapes.items()}, folder / file)
         home |= dict.fromkeys(shapes, file)
@@ -100,18 +101,18 @@ def _drawn(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Ten
     return torch.empty(shape, dtype=torch.float16).normal_(0, shape[1] ** -0.5, generator=generator)
 
 
-def _outside(c: ModelConfig) -> dict[str, tuple[int, ...]]:
-    table = (c.vocab, c.hidden)
-    head = {} if c.tied else {f"{HEAD}.weight": table}
-    return {f"{EMBEDDING}.weight": table, f"{LAST_NORM}.weight": (c.hidden,)} | head
+def _shapes(recipe: Recipe) -> Iterator[dict[str, tuple[int, ...]]]:
+    """Shapes of the tensors outside the layers, then of those of each layer, by their names."""
 
+    def named(matrices: Iterable[Matrix], norms: Iterable[Norm]) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {f"{norm.name}.weight": (norm.size,) for norm in norms}
+        for matrix in matrices:
+            for name, outputs in matrix.parts:
+                shapes[f"{name}.weight"] = (outputs, matrix.inputs)
+                if matrix.bias:
+                    shapes[f"{name}.bias"] = (outputs,)
+        return shapes
 
-def _layer(c: ModelConfig, index: int) -> dict[str, tuple[int, ...]]:
-    layer = block(c, index)
-    shapes: dict[str, tuple[int, ...]] = {f"{norm.name}.weight": (norm.size,) for norm in layer.norms}
-    for matrix in layer.products:
-        for name, outputs in matrix.parts:
-            shapes[f"{name}.weight"] = (outputs, matrix.inputs)
-            if matrix.bias:
-                shapes[f"{name}.bias"] = (outputs,)
-    return shapes
+    yield named(dict.fromkeys((recipe.embed, recipe.head)), [recipe.norm])
+    for layer in recipe.layers:
+        yield named(layer.products, layer.norms)

@@ -8,13 +8,14 @@ from operator import itemgetter
 
 from specchat.engine.api import Drafted, Piece, Stats, Step
 from specchat.engine.options import Written
-from specchat.engine.strategies import delegates
+from specchat.engine.strategies import delegates, in_group
 from specchat.engine.tally import Tally
 
 DRAFT_MS, VERIFY_MS, OTHER_MS = 1.0, 10.0, 0.2
 ACCEPTED, REJECTED = (0.97, 0.88, 0.99, 0.93), (0.41, 0.62, 0.35)
 """Probabilities of accepted and rejected draft tokens, in a cycle."""
-DELEGATED = ("draft", "draft", "lookup")
+MODEL, COPIER = next(in_group("model")), next(in_group("copied"))
+DELEGATED = (MODEL, MODEL, COPIER)
 """Strategies that draft for a delegating one, in a cycle."""
 WRONG = (" or", " so", " the", " then")
 """Text of rejected draft tokens."""
@@ -90,7 +91,7 @@ def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: fl
 
 
 def _drafts(taken: Sequence[str], places: int, strategy: str, candidates: int) -> tuple[Drafted, ...]:
-    """The draft of a step that added `taken`, all drafted but the last token; lookup has no probabilities."""
+    """The draft of a step that added `taken`, all but the last token of it drafted; copies have no probabilities."""
     kept = taken[:-1]
     sure, unsure = cycle(ACCEPTED), cycle(REJECTED)
     wrong = cycle(word for word in WRONG if word != taken[-1])
@@ -103,6 +104,6 @@ def _drafts(taken: Sequence[str], places: int, strategy: str, candidates: int) -
         others = (word for word in wrong if not hit or word != kept[place])
         drafts += [(word, next(unsure), parent) for word in islice(others, candidates - hit)]
     return tuple(
-        Drafted(text, None if strategy == "lookup" else chance, parent if candidates > 1 else None)
+        Drafted(text, None if strategy == COPIER else chance, parent if candidates > 1 else None)
         for text, chance, parent in drafts
     )

@@ -8,8 +8,8 @@ from specchat.engine.api import Stats, Step
 from specchat.engine.comparison import Comparison
 from specchat.engine.strategies import STRATEGIES, delegates
 
-COPYING = {name for name, info in STRATEGIES.items() if info.kind == "copied" or delegates(name)}
-"""Strategies that draft from existing text."""
+COPYING = {name for name, info in STRATEGIES.items() if info.group == "copied" or delegates(name)}
+"""What drafts from text that is there."""
 
 
 def mean_acceptance_length(accepted: int, steps: int) -> float | None:

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from specchat.engine.cross_tokenizer.model import TRIALS, CrossTokenizerModel
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
-from specchat.engine.model.decoder import NOTHING, Decoder, Skip
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.tiny import checkpoint
 
 
-class Scripted(Decoder):
+class Scripted(ReferenceDecoder):
     """Gives these scores after each of its own texts."""
 
     context, block, vocab = 64, 8, 262

@@ -123,7 +123,7 @@ def test_all_parts_of_a_split_file_are_asked_for(files: tuple[Path, Path], tmp_p
     first, second = file_parts(tmp_path / "x-00002-of-00002.gguf")
     assert [first.name, second.name] == ["x-00001-of-00002.gguf", "x-00002-of-00002.gguf"]
     second.write_bytes(files[0].read_bytes())
-    assert "1 of 2 file_parts are missing (x-00001-of-00002.gguf)" in refused(second)
+    assert "1 of 2 parts are missing (x-00001-of-00002.gguf)" in refused(second)
     first.write_bytes(files[0].read_bytes())
     assert first_part(second) == first
 

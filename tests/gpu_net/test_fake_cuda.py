@@ -18,7 +18,7 @@ from specchat.engine.gpu_failure import is_one
 from specchat.engine.heads import block_layer
 from specchat.engine.heads import eagle3 as eagle3_module
 from specchat.engine.heads import layer as layer_module
-from specchat.engine.heads.families import Found
+from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
@@ -30,7 +30,7 @@ from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.load import load_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.device.test_heads import shape, steps
@@ -275,7 +275,7 @@ def test_the_chain_of_a_head_is_drafted_on_the_gpu(
     monkeypatch.setattr(eagle3_module, "proposed", lambda weights, rows, _: torch.arange(rows, device=weights.device))
     for module in (layer_module, block_layer):
         monkeypatch.setattr(module, "scaled_dot_product_attention", attended)
-    found = Found({head: HeadFiles.open(CHAINS[head](tmp_path / head))})
+    found = FoundHeads({head: HeadFiles.open(CHAINS[head](tmp_path / head))})
     drafting, sampling = [(head, 3)] * 2, SAMPLINGS["sampled"]
 
     def runner(device: torch.device) -> Runner:

@@ -13,16 +13,18 @@ Drafts are drawn from this distribution, however good it is, so all acceptance t
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from specchat.engine.backends import NO_DRAFT
 from specchat.engine.cross_tokenizer.retokenise import Retokenizer
 from specchat.engine.cross_tokenizer.vocabulary_map import Path, VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs, shared_prefix
+from specchat.engine.strategy import Feature
 
 MAX_PATH_TOKENS = 16
 """Draft tokens that may spell one target token."""
@@ -214,6 +216,8 @@ def wrap_draft(model: HostModel, vocabulary_map: VocabularyMap | None, vocab: in
     return model if vocabulary_map is None else CrossTokenizerModel(model, vocabulary_map, vocab)
 
 
-def unsupported_strategies(draft: object) -> dict[str, str]:
-    """Strategies that this draft does not support, with the reason."""
-    return {"draft-tree": TREES_UNSUPPORTED} if isinstance(draft, CrossTokenizerModel) else {}
+def missing_features(draft: object) -> Mapping[Feature, str]:
+    """Features that this draft lacks, with the reason."""
+    if draft is None:
+        return NO_DRAFT
+    return {"draft trees": TREES_UNSUPPORTED} if isinstance(draft, CrossTokenizerModel) else {}
