@@ -12,7 +12,7 @@ from time import perf_counter
 from specchat.config.paths import demo_model
 from specchat.engine.gguf.export import KINDS, export
 from specchat.engine.gguf.file import GgufFile
-from specchat.engine.gguf.model import GgufModel, Settings
+from specchat.engine.gguf.model import GgufModel, GgufSettings
 from specchat.engine.gguf.proof import prove
 from specchat.engine.model.checkpoint import Checkpoint
 
@@ -41,7 +41,7 @@ def main() -> None:
         for kind in KINDS:
             file = Path(folder) / f"{kind}.gguf"
             export(Checkpoint.open(demo_model("target")), file, kind)
-            model = GgufModel(GgufFile(file, 0, lambda _: None), Settings(1024, 1, "f16", False))
+            model = GgufModel(GgufFile(file, 0, lambda _: None), GgufSettings(1024, 1, "f16", False))
             proof = prove(model)
             goes = "alone" if proof.alone else str(proof.padding[1])
             cost = milliseconds(model)

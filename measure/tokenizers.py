@@ -18,7 +18,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from measure.other_drafts import permuted, trained
-from specchat.bench.contender import Prompt, Run
+from specchat.bench.contender import BenchPrompt, Run
 from specchat.bench.interleaved import measure
 from specchat.bench.ours import Ours
 from specchat.bench.summary import Spread
@@ -80,7 +80,7 @@ def run(folders: Mapping[str, Path], prompts: int, strategy: str, temperature: f
             contenders.append(Ours(shared_alone(session(folder, whole)), drafting, sampling))
             contenders[-1].name = f"{name}, shared alone"
     chats = [
-        Prompt(chat.id, chat.category, chat.messages, tuple(first.tokenizer.prompt(chat.messages)))
+        BenchPrompt(chat.id, chat.category, chat.messages, tuple(first.tokenizer.prompt(chat.messages)))
         for chat in spread(read_prompts(shipped_prompts("demo")), prompts)
     ]
     runs: dict[str, list[Run]] = {contender.name: [] for contender in contenders}

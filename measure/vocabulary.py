@@ -18,7 +18,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-from specchat.bench.contender import Prompt, Run
+from specchat.bench.contender import BenchPrompt, Run
 from specchat.bench.interleaved import measure
 from specchat.bench.ours import Ours
 from specchat.bench.published import PUBLISHED
@@ -52,7 +52,7 @@ def on_the_demo_pair(prompts: int, sizes: Sequence[int], temperature: float) -> 
     spec = load_catalog(None).find("demo").spec
     session = load(spec, lambda _: None)
     chats = [
-        Prompt(chat.id, chat.category, chat.messages, tuple(session.tokenizer.prompt(chat.messages)))
+        BenchPrompt(chat.id, chat.category, chat.messages, tuple(session.tokenizer.prompt(chat.messages)))
         for chat in spread(read_prompts(shipped_prompts("demo")), 2 * prompts)
     ]
     plain = Ours(session, Speculation(), sampling)

@@ -35,8 +35,8 @@ from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.strategies import Head
 from specchat.models.about import about_folder, about_gguf
-from specchat.models.library import Places, look
-from specchat.models.machine import Machine
+from specchat.models.library import ModelPlaces, look
+from specchat.models.machine import FreeMemory
 from specchat.models.offers import offers
 from tests.engine import published_blocks, published_heads
 from tests.engine.tiny import FAMILY, checkpoint
@@ -180,7 +180,7 @@ def _manifest(bases: Bases, folder: Path, dice: random.Random) -> None:
     shutil.copytree(bases.ollama, folder)
     file = folder / bases.manifest
     file.write_text(damaged_json(json.loads(file.read_text()), dice))
-    library = look(Places(Hub("http://127.0.0.1:1", folder / "hub"), ollama=folder))
+    library = look(ModelPlaces(Hub("http://127.0.0.1:1", folder / "hub"), ollama=folder))
     if not library.models:
         raise EngineError("model", library.problems[0])
 
@@ -242,8 +242,8 @@ def fuzz(files: int, seed: int, root: Path) -> Report:
         if _peak() - peak > MEMORY:
             report.faults.append(f"{kind} {number}: {(_peak() - peak) >> 20} MiB")
         if number % 100 == 99:  # a whole folder of broken models still has a list
-            places = Places(Hub("http://127.0.0.1:1", root / "hub"), own=(root / "damaged",))
-            offers(load_catalog(None), look(places), Machine(None, 8 << 30))
+            places = ModelPlaces(Hub("http://127.0.0.1:1", root / "hub"), own=(root / "damaged",))
+            offers(load_catalog(None), look(places), FreeMemory(None, 8 << 30))
         if number % 100 == 99 or number == files - 1:
             shutil.rmtree(root / "damaged")
     if _state(root) != sound:

@@ -10,12 +10,14 @@ import torch
 from click.testing import CliRunner
 
 from measure.gpu import __main__ as command
-from measure.gpu import faults, sessions, steps
+from measure.gpu import faults, kernels, sessions, steps
 from measure.gpu.parts import PARTS
 from measure.gpu.record import LIMIT_S, OtherCommit, Part, Record, run_all
 from measure.gpu.tables import write
 from specchat.bench.published import PUBLISHED
+from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model import gpu
+from specchat.engine.model.quantise import dequantised
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = {"torch": "2.13", "GPU": "none"}
@@ -124,7 +126,7 @@ def test_the_summary_holds_parts_and_their_tables(tmp_path: Path) -> None:
 def test_the_parts_can_be_run() -> None:
     """No GPU has seen them: at least what they name is there."""
     assert len({part.name for part in PARTS}) == len(PARTS)
-    checks = {"steps": steps.CHECKS, "sessions": sessions.CHECKS, "faults": faults.CHECKS}
+    checks = {"steps": steps.CHECKS, "sessions": sessions.CHECKS, "faults": faults.CHECKS, "kernels": kernels.CHECKS}
     for part in PARTS:
         words = list(part.command)
         for path in (word for word in words if word.startswith("tests/")):
@@ -216,6 +218,79 @@ class TestChecksUnderTheInterpreter:
 
     def test_caches(self) -> None:
         assert [row["rows a pass"] for row in steps.caches(tiny(), (0,))] == [64, 1, 16, 32]
+
+
+def four(call: kernels.Call, copies: int) -> list[float]:
+    """Launches on two of the copies, and says that each took 4 microseconds."""
+    for copy in range(min(copies, 2)):
+        call(copy)
+    return [4.0, 4.0]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+class TestTimedKernelsUnderTheInterpreter:
+    @pytest.fixture(autouse=True)
+    def _few_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kernels, "ROWS", (1, 3))
+
+    def test_products_have_their_rivals_and_the_bytes_that_they_read(self) -> None:
+        config = replace(tiny().shapes.target, hidden=64, heads=4)
+        rows = kernels.products(config, torch.device("cpu"), torch.float32, four, 1)
+        by = {row["product"]: [one["by"] for one in rows if one["product"] == row["product"]] for row in rows}
+        assert len(by) == 4 * len(kernels.FORMATS) + 1
+        for what, programs in by.items():
+            rivals = ["cuBLAS"] if what.startswith("head") else ["bitsandbytes", "cuBLAS"]
+            assert programs == [one for one in ("specchat", *rivals) for _ in kernels.ROWS]
+        nf4 = next(row for row in rows if row["product"] == "down 64x64 nf4")
+        # Half a byte a weight, a scale of 4 bytes for 64 of them, and the table of 16, in 4 microseconds.
+        assert nf4["GB/s"] == pytest.approx((64 * 64 // 2 + 64 * 4 + 64) / 4e3)
+
+    def test_attention_is_timed_in_each_split(self) -> None:
+        rows = kernels.attention(tiny().shapes.target, torch.device("cpu"), torch.float32, four, 1, (40,))
+        assert [(row["split"], row["rows"]) for row in rows] == [(s, r) for s in kernels.SPLITS for r in (1, 3)]
+
+    def test_a_rival_that_fails_has_its_reason_and_a_kernel_of_ours_ends_it(self) -> None:
+        weight = kernels.quantised(torch.randn(64, 64), "nf4", True)
+
+        def fails(at: int) -> kernels.Timer:
+            left = [at]
+
+            def timer(call: kernels.Call, copies: int) -> list[float]:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise RuntimeError("no kernel for this shape\nmore")
+                return four(call, copies)
+
+            return timer
+
+        rows = list(kernels.product("down", weight, "nf4", torch.float32, fails(2), 1))
+        assert [row["us"] for row in rows] == [4.0, 4.0, *["no kernel for this shape"] * 4]
+        with pytest.raises(RuntimeError, match="no kernel"):
+            list(kernels.product("down", weight, "nf4", torch.float32, fails(1), 1))
+
+
+@pytest.mark.parametrize("name", kernels.FORMATS)
+def test_bitsandbytes_multiplies_the_same_weights(name: str) -> None:
+    quant, nested = kernels.FORMATS[name]
+    weight = kernels.quantised(torch.randn(64, 128) / 11, quant, nested)
+    x = torch.randn(3, 128)
+    exact = x.double() @ dequantised(weight, torch.float32).double().t()
+    theirs = kernels.bitsandbytes_call(weight, quant, torch.float32)(x)
+    out = torch.empty(splits(weight), 3, 64)
+    multiply(x, weight, None, out, 3)
+    torch.testing.assert_close(out.sum(0).double(), exact, atol=1e-5, rtol=1e-5)
+    # LLM.int8 rounds the activations too.
+    loose = 0.05 if quant == "int8" else 1e-5
+    torch.testing.assert_close(theirs.double(), exact, atol=loose, rtol=loose)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_a_timed_copy_takes_longer_the_more_it_copies() -> None:
+    source = torch.zeros(1 << 28, dtype=torch.uint8, device="cuda")
+    other = torch.empty_like(source)
+    few, many = (sum(kernels.replayed(lambda _, n=n: other[:n].copy_(source[:n]), 2)) for n in (1 << 24, 1 << 28))
+    assert many > 4 * few
 
 
 def test_fuzzed_replies_are_compared_with_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:

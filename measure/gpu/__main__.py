@@ -20,7 +20,7 @@ from measure.gpu.record import OtherCommit, Outcome, Part, Record, run_all
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.paths import demo_model
 from specchat.doctor.gpu_checks import ENVIRONMENT
-from specchat.doctor.gpu_report import Listener, Report
+from specchat.doctor.gpu_report import GpuReport, Listener
 from specchat.doctor.gpu_report import run_all as run_checks
 from specchat.doctor.versions import commit
 
@@ -38,7 +38,7 @@ def machine() -> dict[str, str]:
         Unusable: there is none.
     """
     with tempfile.TemporaryDirectory() as folder:
-        report = Report(Path(folder, "environment.zip"))
+        report = GpuReport(Path(folder, "environment.zip"))
         run_checks((ENVIRONMENT,), report, demo_model("target").parent, Listener())
     if report.gpu is None:
         words = report.without or report.outcomes[ENVIRONMENT.name].words

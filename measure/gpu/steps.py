@@ -1,8 +1,7 @@
-"""Steps in bfloat16 with nested NF4 weights at Qwen3-8B's shapes: caches and texts bit for bit, then costs."""
+"""Steps in bfloat16 with nested NF4 weights at Qwen3-8B's shapes: caches and texts bit for bit, then a profile."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from measure.gpu.checks import Check, command
 from specchat.bench.published import PUBLISHED, Shapes, narrowed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import random
-from specchat.engine.gpu_checks.demo import write
+from specchat.engine.gpu_checks.demo import profiled, write
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import Quant
@@ -129,48 +128,23 @@ def eager_step(setting: Setting) -> list[dict[str, Any]]:
     return [{"tokens": len(written[0])}]
 
 
-def verify_cost(setting: Setting) -> list[dict[str, Any]]:
-    """v(M): what a step costs that checks M tokens, in plain steps; drafts are the device's own."""
-    runner, found, plain = setting.runner(True), [], 0.0
-    prompt = text(setting)
-    for length in (0, 1, 3, 7, 15):
-        runner.target.keep(0)
-        runner.target.begin(prompt)
-        drafter = runner.drafters["draft" if length else "plain"]
-        drafter.begin(prompt)
-        made = runner.reply(Sampling(), list(prompt), ())
-        steps = [made.step(drafter, length, "coupled") for _ in range(20)][4:]
-        made.close()
-        verify, draft = median(s.verify_ms for s in steps), median(s.draft_ms for s in steps)
-        plain = plain or verify
-        found.append({"tokens": length + 1, "verify ms": verify, "in plain steps": verify / plain, "draft ms": draft})
-    return found
-
-
 def trace(setting: Setting, out: Path) -> list[dict[str, Any]]:
-    """Device time by kernel over ten captured steps of five drafts; `trace.json` opens in a browser's tracing page."""
-    from torch.profiler import ProfilerActivity, profile
-
+    """Device time by kernel over ten captured steps of five drafts, as `profiled` tells it."""
     runner, prompt = setting.runner(True), text(setting)
     runner.target.begin(prompt)
     drafter = runner.drafters["draft"]
     drafter.begin(prompt)
     made = runner.reply(Sampling(), list(prompt), ())
-    for _ in range(4):
-        made.step(drafter, 5, "coupled")
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+
+    def ten() -> None:
         for _ in range(10):
             made.step(drafter, 5, "coupled")
-        torch.cuda.synchronize()
-    made.close()
+
+    ten()
     out.mkdir(parents=True, exist_ok=True)
-    profiled.export_chrome_trace(str(out / "trace.json"))
-    busiest = sorted(profiled.key_averages(), key=lambda event: -event.self_device_time_total)[:30]
-    return [
-        {"kernel": e.key[:60], "launches a step": e.count / 10, "us a step": e.self_device_time_total / 10}
-        for e in busiest
-        if e.self_device_time_total
-    ]
+    found = profiled(ten, out)
+    made.close()
+    return found
 
 
 SMALL_VOCAB = 12_000
@@ -180,7 +154,6 @@ CHECKS: dict[str, Check] = {
     "strategies": lambda _: strategies(on_gpu()),
     "ratio": lambda _: ratio(on_gpu()),
     "eager-step": lambda _: eager_step(on_gpu(2, SMALL_VOCAB)),
-    "verify-cost": lambda _: verify_cost(on_gpu(36)),
     "trace": lambda out: trace(on_gpu(36), out),
 }
 

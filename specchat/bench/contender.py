@@ -16,7 +16,7 @@ CLOCK: Clock = perf_counter
 
 
 @dataclass(frozen=True)
-class Prompt:
+class BenchPrompt:
     """A chat to answer; `tokens` is what the model is given."""
 
     id: str
@@ -83,11 +83,11 @@ class Contender(Protocol):
     note: str
     """A note for those who judge its figures, for example the number of threads; may be empty."""
 
-    def warm_up(self, prompt: Prompt) -> None:
+    def warm_up(self, prompt: BenchPrompt) -> None:
         """Do once what only the first reply would pay for, and settle what is to be tried out."""
         ...
 
-    def run(self, prompt: Prompt, most: int) -> Run:
+    def run(self, prompt: BenchPrompt, most: int) -> Run:
         """Continue `prompt` by at most `most` tokens, with nothing of it in a cache."""
         ...
 

@@ -35,7 +35,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DraftOutcome:
     """What a contender's drafts bring on some prompts.
 
     `kept[i]` and `drafted[i]` are the shares of its steps that keep and draft more than i tokens. `reading`, in plain
@@ -61,7 +61,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Choice:
+class DraftChoice:
     """Drafts of at most `length` tokens by `contender`, and the times as fast as plain that they promise."""
 
     contender: str
@@ -78,10 +78,10 @@ class Decision:
 
     category: str
     prompts: int
-    best: Choice
-    dearer_checks: Choice
-    cheaper_drafts: Choice
-    fewer_kept: Choice
+    best: DraftChoice
+    dearer_checks: DraftChoice
+    cheaper_drafts: DraftChoice
+    fewer_kept: DraftChoice
     expected: float | None
     measured: dict[str, float]
 
@@ -91,7 +91,7 @@ class Decided:
     """All decisions, that of all prompts last, with the outcomes over all prompts."""
 
     costs: Costs
-    outcomes: list[Outcome]
+    outcomes: list[DraftOutcome]
     decisions: list[Decision]
 
     def break_even(self, contender: str, length: int) -> float:
@@ -128,27 +128,27 @@ def costs_of(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Co
     return Costs(plain_ms, tuple(one_row * ms / first for ms in (first, *more)), draft, other)
 
 
-def outcomes_of(samples: Sequence[Sample], costs: Costs) -> list[Outcome]:
+def outcomes_of(samples: Sequence[Sample], costs: Costs) -> list[DraftOutcome]:
     """What each contender that drafts in one way brings on the prompts of `samples`."""
     names, beside = dict.fromkeys(sample.contender for sample in samples), _beside_ms(samples)
     return [_outcome(name, samples, costs, beside) for name in names if family_of(name) not in (PLAIN, AUTO)]
 
 
-def promised(outcome: Outcome, costs: Costs, length: int) -> float:
+def promised(outcome: DraftOutcome, costs: Costs, length: int) -> float:
     """Times as fast as plain with drafts of at most `length` tokens: S, but for what short replies lose."""
     name = outcome.contender
     step = mean_step_cost(outcome.drafted[:length], costs.draft[name], costs.checks, costs.other[name])
     return 1 / (outcome.reading + (1 + outcome.lost) / speed_up(expected_tokens(outcome.kept[:length]), step))
 
 
-def best(outcomes: Sequence[Outcome], costs: Costs) -> Choice:
+def best(outcomes: Sequence[DraftOutcome], costs: Costs) -> DraftChoice:
     """What promises most: the shortest such draft, and plain where none promises more."""
-    found = Choice(PLAIN, 0, 1.0)
+    found = DraftChoice(PLAIN, 0, 1.0)
     for outcome in outcomes:
         for length in range(1, len(outcome.drafted) + 1):
             times = promised(outcome, costs, length)
             if times > found.times:
-                found = Choice(outcome.contender, length, times)
+                found = DraftChoice(outcome.contender, length, times)
     return found
 
 
@@ -163,12 +163,12 @@ def cheaper_drafts(costs: Costs) -> Costs:
     return replace(costs, draft={name: CHEAPER * cost for name, cost in costs.draft.items()})
 
 
-def sooner_read(outcome: Outcome) -> Outcome:
+def sooner_read(outcome: DraftOutcome) -> DraftOutcome:
     """The prompts are read in CHEAPER times as long, as by a smaller draft model."""
     return replace(outcome, reading=CHEAPER * outcome.reading)
 
 
-def fewer_kept(outcome: Outcome) -> Outcome:
+def fewer_kept(outcome: DraftOutcome) -> DraftOutcome:
     """Each token stays RARER times as often where those before it do, as at a higher temperature."""
     return replace(outcome, kept=tuple(share * RARER**place for place, share in enumerate(outcome.kept, 1)))
 
@@ -208,7 +208,9 @@ def _measured(samples: Sequence[Sample]) -> dict[str, float]:
     }
 
 
-def _outcome(name: str, samples: Sequence[Sample], costs: Costs, beside: Mapping[tuple[str, str], float]) -> Outcome:
+def _outcome(
+    name: str, samples: Sequence[Sample], costs: Costs, beside: Mapping[tuple[str, str], float]
+) -> DraftOutcome:
     """`beside` as `_beside_ms` gives it."""
     own = [sample for sample in samples if sample.contender == name]
     runs = [sample.run for sample in own]
@@ -218,7 +220,7 @@ def _outcome(name: str, samples: Sequence[Sample], costs: Costs, beside: Mapping
     drafted = [sum(counts) for counts in zip_longest(*(run.drafted for run in runs), fillvalue=0)]
     read_ms = sum(s.run.first_draft_ms + beside.get((name, s.prompt.id), 0.0) for s in own)
     reading = read_ms / costs.plain_ms - costs.draft[name] * sum(run.first_drafted for run in runs)
-    return Outcome(
+    return DraftOutcome(
         name,
         tuple(count / steps for count in kept),
         tuple(count / steps for count in drafted),

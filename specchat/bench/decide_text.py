@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from specchat.bench.decide import ALL, CHEAPER, DEARER, RARER, Choice, Decided, Decision
+from specchat.bench.decide import ALL, CHEAPER, DEARER, RARER, Decided, Decision, DraftChoice
 from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.table import aligned
 from specchat.bench.verdict import verdict
@@ -134,7 +134,7 @@ def _lengths(decided: Decided) -> list[int]:
     return [length for length in LENGTHS if length < len(decided.costs.checks)]
 
 
-def _choice(choice: Choice) -> str:
+def _choice(choice: DraftChoice) -> str:
     return f"{family_of(choice.contender)} {choice.length}" if choice.length else choice.contender
 
 

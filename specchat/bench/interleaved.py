@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from specchat.bench.contender import Contender, Prompt, Run
+from specchat.bench.contender import BenchPrompt, Contender, Run
 
 
 @dataclass(frozen=True)
@@ -13,13 +13,13 @@ class Sample:
     """One reply of one contender; `repeat` counts from 0."""
 
     contender: str
-    prompt: Prompt
+    prompt: BenchPrompt
     repeat: int
     run: Run
 
 
 @dataclass(frozen=True)
-class Progress:
+class BenchProgress:
     """The next measurement, and the part that is done, in 0..1."""
 
     contender: str
@@ -29,10 +29,10 @@ class Progress:
 
 def measure(
     contenders: Sequence[Contender],
-    prompts: Sequence[Prompt],
+    prompts: Sequence[BenchPrompt],
     repeats: int,
     most: int,
-    told: Callable[[Progress], None],
+    told: Callable[[BenchProgress], None],
     failed: Callable[[Contender, Exception], None],
 ) -> Iterator[Sample]:
     """Replies of up to `most` tokens, after a warm-up of each contender on the first prompt.
@@ -54,13 +54,13 @@ def measure(
             return None
 
     for contender in contenders:
-        told(Progress(contender.name, "warm-up", 0.0))
+        told(BenchProgress(contender.name, "warm-up", 0.0))
         attempt(contender, partial(contender.warm_up, prompts[0]))
     rounds = [(prompt, repeat) for prompt in prompts for repeat in range(repeats)]
     for done, (prompt, repeat) in enumerate(rounds):
         order = Random(done).sample(running, len(running)) if done else list(running)
         for place, contender in enumerate(order):
-            told(Progress(contender.name, prompt.id, (done + place / len(running)) / len(rounds)))
+            told(BenchProgress(contender.name, prompt.id, (done + place / len(running)) / len(rounds)))
             run = attempt(contender, partial(contender.run, prompt, most))
             if run is not None:
                 yield Sample(contender.name, prompt, repeat, run)

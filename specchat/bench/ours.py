@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from specchat.bench.contender import CLOCK, Clock, Prompt, Run
+from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Run
 from specchat.engine.api import Finished, Generate, Step
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session
@@ -33,10 +33,10 @@ class Ours:
         self._sampling = sampling
         self._clock = clock
 
-    def warm_up(self, prompt: Prompt) -> None:
+    def warm_up(self, prompt: BenchPrompt) -> None:
         self.run(prompt, WARM_UP)
 
-    def run(self, prompt: Prompt, most: int) -> Run:
+    def run(self, prompt: BenchPrompt, most: int) -> Run:
         # From empty caches and nothing learnt: no reply is spared what another one has read or written.
         request = Generate(0, prompt.messages, self._sampling, Limits(most), self.speculation, cold=True)
         steps: list[Step] = []

@@ -12,7 +12,7 @@ from specchat.bench.interleaved import Sample
 from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
 from specchat.bench.plot import plot
-from specchat.bench.summary import PLAIN, Line, by_category, summarise
+from specchat.bench.summary import PLAIN, ContenderSummary, by_category, summarise
 from specchat.bench.table import auto_table, categories_table, cost_table, lines_table, places_table
 from specchat.bench.verdict import verdict
 from specchat.bench.verify_cost import VerifyCost
@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 @dataclass
-class Report:
+class BenchReport:
     """The figures of a pair.
 
     `others` names the contenders of other programs, `rivals` the one of ours that does the same, where it takes part,
@@ -43,7 +43,7 @@ class Report:
     free: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, info: PairInfo, contenders: Sequence[Contender], repeats: int, tokens: int) -> "Report":
+    def of(cls, info: PairInfo, contenders: Sequence[Contender], repeats: int, tokens: int) -> "BenchReport":
         ours = {c.name.partition(" ")[0]: c.name for c in reversed(contenders) if not c.rival}
         rivals = {c.name: ours[c.rival] for c in contenders if c.rival in ours}
         others = frozenset(c.name for c in contenders if c.rival)
@@ -51,11 +51,11 @@ class Report:
         return cls(info, describe(PACKAGES), repeats, tokens, others, rivals, free=free)
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[ContenderSummary]:
         return summarise(self.samples, self.rivals)
 
     @property
-    def categories(self) -> dict[str, list[Line]]:
+    def categories(self) -> dict[str, list[ContenderSummary]]:
         return by_category(self.samples, self.rivals)
 
     @property
@@ -99,7 +99,7 @@ class Report:
             parts.append(f"\n\n{last}")
         return "".join(parts).rstrip("\n") + "\n"
 
-    def _measured(self, lines: Sequence[Line]) -> dict[str, float]:
+    def _measured(self, lines: Sequence[ContenderSummary]) -> dict[str, float]:
         """Times plain of whole replies, by contender of ours."""
         return {
             line.contender: line.whole_speedup_vs_plain.median
@@ -134,13 +134,13 @@ class Report:
         }
 
 
-def write_json(report: Report, path: Path, decided: Decided | None = None) -> None:
+def write_json(report: BenchReport, path: Path, decided: Decided | None = None) -> None:
     """Write everything to `path`, with what was decided from it."""
     more = {} if decided is None else {"decide": asdict(decided)}
     path.write_text(json.dumps(report.as_json() | more, indent=1) + "\n", encoding="utf-8")
 
 
-def write_plot(report: Report, path: Path) -> None:
+def write_plot(report: BenchReport, path: Path) -> None:
     """Draw speed-ups by category to `path`, a .png or .svg."""
     title = f"{report.info.name}: {PLAIN} decoding = 1"
     plot(report.categories, title, report.machine, path)

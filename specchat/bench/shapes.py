@@ -43,7 +43,7 @@ class StepCost:
 
 
 @dataclass(frozen=True)
-class Projection:
+class ProjectedYield:
     """The yield of steps of a cost if the assumed acceptance held."""
 
     length: int
@@ -65,7 +65,7 @@ class Synthetic:
     prompt: int
     costs: tuple[StepCost, ...]
     assumed_acceptance: float
-    projections: tuple[Projection, ...]
+    projections: tuple[ProjectedYield, ...]
 
     @property
     def statement(self) -> str:
@@ -77,7 +77,7 @@ class Synthetic:
         return words + (" Layers are left out: no figure is the whole model's." if self.cut else "")
 
 
-def project(costs: Iterable[StepCost], acceptance: float) -> list[Projection]:
+def project(costs: Iterable[StepCost], acceptance: float) -> list[ProjectedYield]:
     """The yield of each draft length; plain decoding, length 0, must be among them."""
     steps = list(costs)
     plain = next(cost.step_ms.median for cost in steps if cost.length == 0)
@@ -85,7 +85,7 @@ def project(costs: Iterable[StepCost], acceptance: float) -> list[Projection]:
     for cost in steps:
         tokens = expected_tokens(even_survival(acceptance, cost.length))
         speed = 1e3 * tokens / cost.step_ms.median
-        projected.append(Projection(cost.length, tokens, speed, speed_up(tokens, cost.step_ms.median / plain)))
+        projected.append(ProjectedYield(cost.length, tokens, speed, speed_up(tokens, cost.step_ms.median / plain)))
     return projected
 
 

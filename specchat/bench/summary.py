@@ -34,7 +34,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Line:
+class ContenderSummary:
     """One contender on some prompts.
 
     A prompt's figure is the median over its repeats; a spread is over prompts. Ratios are of tokens per second within
@@ -72,7 +72,7 @@ def family_of(contender: str) -> str:
     return contender.partition(" ")[0]
 
 
-def summarise(samples: Iterable[Sample], rivals: dict[str, str]) -> list[Line]:
+def summarise(samples: Iterable[Sample], rivals: dict[str, str]) -> list[ContenderSummary]:
     """A line a contender, ours first; `rivals` has, of another program, the contender of ours that does the same."""
     replies: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
@@ -81,7 +81,7 @@ def summarise(samples: Iterable[Sample], rivals: dict[str, str]) -> list[Line]:
     return [_line(name, replies, rivals.get(name, "")) for name in order]
 
 
-def by_category(samples: Sequence[Sample], rivals: dict[str, str]) -> dict[str, list[Line]]:
+def by_category(samples: Sequence[Sample], rivals: dict[str, str]) -> dict[str, list[ContenderSummary]]:
     """`summarise` for each category of prompts."""
     categories: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -89,7 +89,7 @@ def by_category(samples: Sequence[Sample], rivals: dict[str, str]) -> dict[str, 
     return {category: summarise(of_it, rivals) for category, of_it in categories.items()}
 
 
-def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) -> Line:
+def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) -> ContenderSummary:
     mine, auto = replies[name], next((other for other in replies if family_of(other) == AUTO), "")
     everything = [s.run for of_prompt in mine.values() for s in of_prompt]
     stats = [run.stats for run in everything if run.stats is not None]
@@ -111,7 +111,7 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
         values = [_median(map(figure, of_prompt)) for of_prompt in mine.values()]
         return Spread.of([v for v in values if v is not None])
 
-    return Line(
+    return ContenderSummary(
         contender=name,
         prompts=len(mine),
         identical=sum(_same(of_prompt, replies[PLAIN].get(p, [])) for p, of_prompt in mine.items()),

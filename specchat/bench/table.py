@@ -6,7 +6,7 @@ from math import inf
 from operator import attrgetter
 from shutil import get_terminal_size
 
-from specchat.bench.summary import AUTO, PLAIN, Line, Spread, family_of
+from specchat.bench.summary import AUTO, PLAIN, ContenderSummary, Spread, family_of
 from specchat.bench.verify_cost import VerifyCost
 
 HEAD = (
@@ -16,7 +16,7 @@ HEAD = (
 GAP = "  "
 
 
-def lines_table(lines: Sequence[Line], names: dict[str, str]) -> str:
+def lines_table(lines: Sequence[ContenderSummary], names: dict[str, str]) -> str:
     """A row a contender. `names` has of other programs the contender of ours that the last column compares with."""
     rivals = any(line.ours_over for line in lines)
     rows = [(*HEAD, "same text", *(("ours over it", "quartiles", "whole") if rivals else ()))]
@@ -44,7 +44,7 @@ def lines_table(lines: Sequence[Line], names: dict[str, str]) -> str:
     return aligned(rows)
 
 
-def places_table(lines: Sequence[Line]) -> str:
+def places_table(lines: Sequence[ContenderSummary]) -> str:
     """Acceptance by place in the draft, a row a strategy; empty where nothing drafted."""
     drafting = [line for line in lines if line.by_place]
     if not drafting:
@@ -55,7 +55,7 @@ def places_table(lines: Sequence[Line]) -> str:
     return aligned(rows)
 
 
-def categories_table(categories: dict[str, list[Line]]) -> str:
+def categories_table(categories: dict[str, list[ContenderSummary]]) -> str:
     """Speed-up over plain by category, a column a contender; empty without any beside plain."""
     names = [line.contender for line in next(iter(categories.values()), []) if line.contender != "plain"]
     rows: list[tuple[str, ...]] = [("x plain", *names)]
@@ -65,7 +65,9 @@ def categories_table(categories: dict[str, list[Line]]) -> str:
     return aligned(rows) if names else ""
 
 
-def auto_table(categories: dict[str, list[Line]], everything: Sequence[Line], whole: bool = False) -> str:
+def auto_table(
+    categories: dict[str, list[ContenderSummary]], everything: Sequence[ContenderSummary], whole: bool = False
+) -> str:
     """How many times as fast as each other way of drafting `auto` is, by category; empty without any beside it.
 
     It is of all steps, or of `whole` replies.

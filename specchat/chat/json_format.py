@@ -54,7 +54,7 @@ class _Chat(_Strict):
     traces: dict[Key, dict[str, Any]]
 
 
-class _File(_Strict):
+class _ChatFile(_Strict):
     format: Literal["specchat"]
     version: int
     chats: list[_Chat]
@@ -100,7 +100,7 @@ def from_json(data: object, name: str) -> list[WholeChat]:
     if version != VERSION:
         raise ChatFileError(f"{name}: version is {one_line(repr(version), 40)}; this specchat reads version {VERSION}.")
     try:
-        file = _File.model_validate(data)
+        file = _ChatFile.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ChatFileError(f"{name}: {_place(first['loc'])}: {one_line(first['msg'])}.") from None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from specchat.config.paths import Paths
     from specchat.engine.client import EngineClient
     from specchat.models.declare import Added, Named
-    from specchat.models.library import Places
+    from specchat.models.library import ModelPlaces
     from specchat.tui.launch import Launch
 
 
@@ -71,7 +71,7 @@ def _terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") != "dumb"
 
 
-def _places(own: "Sequence[str]") -> "Places":
+def _places(own: "Sequence[str]") -> "ModelPlaces":
     """Where models are; imported when the app asks, after its start."""
     from specchat.engine.fetch.source import usual_hub
     from specchat.models.library import usual_places

@@ -19,9 +19,9 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, Progress, on_terminal, told
+from specchat.cli.output import Output, Problem, ProgressLine, on_terminal, told
 from specchat.cli.reply import Outlet, answer, load
-from specchat.cli.transcript import Transcript
+from specchat.cli.transcript import ChatInMemory
 from specchat.engine.api import Finished, Generate
 from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo
 from specchat.reading import TOO_LONG, read_typed
@@ -67,7 +67,7 @@ def ask(
     asked = Asked.of(options)
     with ExitStack() as stack:
         if not (save or continued or chat is not None):
-            _answer(question, attached, as_json, asked, lambda _: Transcript())
+            _answer(question, attached, as_json, asked, lambda _: ChatInMemory())
             return
         from specchat.cli.kept import Continued
 
@@ -80,7 +80,7 @@ def _answer(
     attached: tuple[Attachment, ...],
     as_json: bool,
     asked: Asked,
-    begin: "Callable[[Prepared], Transcript]",
+    begin: "Callable[[Prepared], ChatInMemory]",
 ) -> None:
     """Ask the engine; `begin` gives the chat that the question belongs to."""
     from specchat.cli.prepare import keeps_state, prepare
@@ -90,7 +90,7 @@ def _answer(
     pair = ready(prepared.pair, asked.models)
     transcript = begin(prepared)
     engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
-    out, progress = Output(), Progress()
+    out, progress = Output(), ProgressLine()
     with Interrupt() as interrupt:
         try:
             engine.start()
@@ -166,4 +166,4 @@ def _report(finished: Finished, request: Generate, info: PairInfo) -> None:
         click.echo("The context is full: the reply ends here.", err=True)
     if short := info.undrafted(request.speculation.strategy, finished.stats.length):
         click.echo(f"{short[0].upper()}{short[1:]}.", err=True)
-    Progress().line(" · ".join(figures(finished.stats, request.sampling.seed)))
+    ProgressLine().line(" · ".join(figures(finished.stats, request.sampling.seed)))

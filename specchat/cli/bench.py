@@ -11,7 +11,6 @@ import click
 
 from specchat.cli.asked import Asked
 from specchat.cli.bench_decide import DECIDE_OPTIONS, check_decide, decided_of, written
-from specchat.cli.bench_kernels import kernels
 from specchat.cli.bench_peers import PEERS, peer, reason, theirs
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
 from specchat.cli.download import ready
@@ -25,16 +24,16 @@ from specchat.cli.options import (
     Passing,
     with_options,
 )
-from specchat.cli.output import Output, Problem, Progress, told
+from specchat.cli.output import Output, Problem, ProgressLine, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
 from specchat.cli.writable import WRITABLE
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling, Speculation
 from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
 
 if TYPE_CHECKING:
-    from specchat.bench.contender import Contender, Prompt
-    from specchat.bench.interleaved import Progress as Turn
-    from specchat.bench.report import Report
+    from specchat.bench.contender import BenchPrompt, Contender
+    from specchat.bench.interleaved import BenchProgress as Turn
+    from specchat.bench.report import BenchReport
     from specchat.engine.session import Session
 
 LIMIT, REPEATS, TOKENS = 16, 2, 96
@@ -115,7 +114,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     prompts = spread(read_prompts(chosen), options["limit"])
     sampling = _sampling(options)
     with Interrupt() as interrupt:
-        progress = Progress()
+        progress = ProgressLine()
         progress.show("importing torch")
         from specchat.bench.report import write_json, write_plot
         from specchat.engine.loading import load
@@ -157,7 +156,7 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
     asked = Asked.of(options)
     pair = ready(prepare(asked).pair, asked.models)
     with Interrupt() as interrupt:
-        progress = Progress()
+        progress = ProgressLine()
         progress.show("importing torch")
         from specchat.bench.machine import describe
         from specchat.bench.report import PACKAGES
@@ -179,22 +178,19 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-bench.add_command(kernels)
-
-
 def _measure(
     session: "Session",
     contenders: "list[Contender]",
-    prompts: "list[Prompt]",
+    prompts: "list[BenchPrompt]",
     options: dict[str, Any],
     interrupt: Interrupt,
-    progress: Progress,
-) -> "Report":
+    progress: ProgressLine,
+) -> "BenchReport":
     from specchat.bench.interleaved import measure
-    from specchat.bench.report import Report
+    from specchat.bench.report import BenchReport
     from specchat.bench.verify_cost import verify_cost
 
-    report = Report.of(session.info, contenders, options["repeats"], options["tokens"])
+    report = BenchReport.of(session.info, contenders, options["repeats"], options["tokens"])
 
     def tell(at: "Turn") -> None:
         # Between two replies, warm-ups too, the first ctrl+c is enough.
@@ -245,15 +241,15 @@ def _ours(
     return ours
 
 
-def _usable(session: "Session", prompts: list[ChatPrompt], tokens: int, progress: Progress) -> "list[Prompt]":
-    from specchat.bench.contender import Prompt
+def _usable(session: "Session", prompts: list[ChatPrompt], tokens: int, progress: ProgressLine) -> "list[BenchPrompt]":
+    from specchat.bench.contender import BenchPrompt
 
     made = []
     for prompt in prompts:
         ids = tuple(session.tokenizer.prompt(prompt.messages))
         category = "mt-bench" if prompt.category in MT_BENCH else prompt.category or "all"
         if len(ids) + tokens <= session.info.context:
-            made.append(Prompt(prompt.id, category, prompt.messages, ids))
+            made.append(BenchPrompt(prompt.id, category, prompt.messages, ids))
     if not made:
         raise Problem(
             f"No prompt leaves room for {tokens} tokens in the context of {session.info.context}. Lower --tokens.",

@@ -6,7 +6,7 @@ import click
 
 if TYPE_CHECKING:
     from specchat.bench.decide import Decided
-    from specchat.bench.report import Report
+    from specchat.bench.report import BenchReport
 
 DECIDE_OPTIONS = (
     click.option(
@@ -23,7 +23,7 @@ def check_decide(options: dict[str, Any]) -> None:
         raise click.UsageError(f"{stray[0]} has no meaning with --decide, which weighs all that the pair has.")
 
 
-def decided_of(report: "Report") -> "Decided | None":
+def decided_of(report: "BenchReport") -> "Decided | None":
     """What was decided; None, and a note in the report, where what checks cost was not measured."""
     from specchat.bench.decide import decide
 
@@ -33,7 +33,7 @@ def decided_of(report: "Report") -> "Decided | None":
     return decide(report.samples, report.verify_cost)
 
 
-def written(report: "Report", decided: "Decided | None") -> str:
+def written(report: "BenchReport", decided: "Decided | None") -> str:
     """What was decided, or the tables of what was measured where nothing was."""
     from specchat.bench.decide_text import decided_text
 

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.output import Problem, Progress
+from specchat.cli.output import Problem, ProgressLine
 from specchat.engine.options import Sampling
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES
@@ -23,7 +23,7 @@ PEERS = {
 
 
 def theirs(
-    module: ModuleType, session: "Session", pair: PairSpec, sampling: Sampling, progress: Progress
+    module: ModuleType, session: "Session", pair: PairSpec, sampling: Sampling, progress: ProgressLine
 ) -> "list[Contender]":
     """The ways of another program to write, with the weights of `pair`, which is loaded once more."""
     from specchat.bench.contender import Material

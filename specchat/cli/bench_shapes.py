@@ -10,7 +10,7 @@ from click.core import ParameterSource
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import Named, Number
-from specchat.cli.output import Output, Progress
+from specchat.cli.output import Output, ProgressLine
 
 SHAPES = ("qwen3-8b", "llama-3.1-8b", "qwen2.5-14b")
 QUANTS = ("nf4", "fp4", "int8", "none")
@@ -53,7 +53,7 @@ def run_shapes(name: str, layers: int | None, quant: str | None, assumed: float 
         EngineError: the shapes do not fit the memory.
     """
     with Interrupt() as interrupt:
-        progress = Progress()
+        progress = ProgressLine()
         progress.show("importing torch")
         from specchat.bench.machine import describe
         from specchat.bench.published import PUBLISHED

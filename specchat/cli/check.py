@@ -11,7 +11,7 @@ from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, Progress, told
+from specchat.cli.output import Output, Problem, ProgressLine, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
 from specchat.engine.api import Count
 from specchat.engine.options import Acceptance
@@ -60,7 +60,7 @@ def _run(
     interrupt: Interrupt,
 ) -> bool:
     """Whether all that was checked is as it should be."""
-    progress = Progress()
+    progress = ProgressLine()
     progress.show("importing torch")
     from specchat.engine import check_ratio
     from specchat.engine.check import CheckPrompt, run

@@ -10,7 +10,7 @@ from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, Progress, told
+from specchat.cli.output import Output, Problem, ProgressLine, told
 
 if TYPE_CHECKING:
     from specchat.engine.gguf.export import Kind
@@ -48,7 +48,7 @@ def convert(what: str, to: str, out: Path | None, kind: "Kind", models: Path | N
 
 
 def _rewritten(place: Path, out: Path | None) -> None:
-    progress = Progress()
+    progress = ProgressLine()
     progress.show("importing torch")
     from specchat.engine.model.unpickled import pickled_file, rewrite
 
@@ -69,7 +69,7 @@ def _pair(pair: str, out: Path, kind: "Kind", models: Path | None) -> None:
     from specchat.config.paths import user_paths
 
     spec = ready(read_catalog(user_paths(), models).find(pair), models).spec
-    progress = Progress()
+    progress = ProgressLine()
     progress.show("importing torch")
     lines = ["[[pair]]", f'id = "{spec.id}-gguf"', f'name = "{spec.name} gguf {kind}"', 'backend = "gguf"']
     for role, source in (("target", spec.target), ("draft", spec.draft)):
@@ -81,7 +81,7 @@ def _pair(pair: str, out: Path, kind: "Kind", models: Path | None) -> None:
     Output().write("\n".join(lines) + "\n")
 
 
-def _write(source: "ModelSource", file: Path, kind: "Kind", progress: Progress) -> None:
+def _write(source: "ModelSource", file: Path, kind: "Kind", progress: ProgressLine) -> None:
     from specchat.engine.gguf.export import export
     from specchat.engine.hub import locate
     from specchat.engine.model.checkpoint import Checkpoint

@@ -12,7 +12,7 @@ from specchat.cli.asked import Asked
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, Progress, told
+from specchat.cli.output import Output, Problem, ProgressLine, told
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
@@ -108,7 +108,7 @@ def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":
     from specchat.engine.client import EngineClient
 
     os.environ["HF_HUB_OFFLINE"] = "1"  # the engine process takes it over: looking must not download
-    progress = Progress()
+    progress = ProgressLine()
     client = EngineClient(paths.engine_log if keeps_state(paths) else None)
     with Interrupt() as interrupt:
         try:
@@ -123,16 +123,16 @@ def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":
 def _gpu(path: Path, as_json: bool) -> None:
     from specchat.config.paths import demo_model, user_paths
     from specchat.doctor.gpu_checks import CHECKS
-    from specchat.doctor.gpu_report import Listener, Report, run_all
+    from specchat.doctor.gpu_report import GpuReport, Listener, run_all
     from specchat.doctor.gpu_verdict import remember
 
     try:
-        report = Report(path.absolute(), user_paths().engine_log)
+        report = GpuReport(path.absolute(), user_paths().engine_log)
     except OSError as error:
         raise Problem(
             f"{path} cannot be written ({error.strerror}). Name another with --report.", ExitCode.USAGE
         ) from None
-    progress, output = Progress(), Output()
+    progress, output = ProgressLine(), Output()
 
     def begins(number: int, check: "GpuCheck") -> None:
         progress.show(f"{check.name}: {check.about}", number / len(CHECKS))

@@ -10,7 +10,7 @@ import click
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.output import Problem, Progress
+from specchat.cli.output import Problem, ProgressLine
 from specchat.engine.errors import EngineError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def fetch(ordered: "Order") -> tuple[Path, ...]:
     from specchat.models import words
     from specchat.models.pull import Pull
 
-    line = Progress()
+    line = ProgressLine()
     running = Pull(ordered, lambda now: line.show(words.progress(now), now.fraction))
     with Interrupt() as interrupt:
         interrupt.then(running.cancel)
@@ -108,4 +108,4 @@ def _offer(pair: "Pair", lacking: "list[ModelSource]", models: Path | None) -> N
         if not click.confirm("Download it?", err=True):
             raise Problem(f"Nothing was downloaded. {command} does it later.", ExitCode.DOWNLOAD)
     fetch(ordered)
-    Progress().line(f"{what} {be} here.")
+    ProgressLine().line(f"{what} {be} here.")

@@ -15,7 +15,7 @@ from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.cli.asked import Asked
 from specchat.cli.chat_store import LAST, find_chat
-from specchat.cli.transcript import Transcript
+from specchat.cli.transcript import ChatInMemory
 from specchat.engine.api import Changed, Event, Failed, Finished, Generate, Started, Stats, Step
 from specchat.engine.options import Message, Written
 from specchat.engine.pair import PairInfo, PairSpec
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from specchat.config.catalog import Catalog
 
 
-class KeptTranscript(Transcript):
+class KeptTranscript(ChatInMemory):
     """A chat in the store: each prompt is saved before it is answered, replies while they are written.
 
     `chat` is gone on with at the end of its shown path; `view` is what the app wants to find in it again.

@@ -17,7 +17,7 @@ _SLICE_S = 0.25
 
 
 @dataclass(frozen=True)
-class Entry:
+class TypedLine:
     """A message, or a command with its slash; `is_cut` where the terminal dropped a part of it."""
 
     text: str
@@ -38,7 +38,7 @@ class Lines:
         """Bytes of the entry so far."""
         self._screen = sys.stdout if sys.stdout is not None and sys.stdout.isatty() else sys.stderr
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[TypedLine]:
         """Until the input ends.
 
         Raises:
@@ -48,13 +48,13 @@ class Lines:
             if line.startswith(QUOTES):
                 text = self._quoted(line.removeprefix(QUOTES))
             elif line.startswith("/"):
-                yield Entry(line.strip(), is_command=True)
+                yield TypedLine(line.strip(), is_command=True)
                 self._read = 0
                 continue
             else:
                 text = self._continued(line)
             if text.strip():
-                yield Entry(text, is_cut=self._is_cut)
+                yield TypedLine(text, is_cut=self._is_cut)
             self._is_cut, self._read = False, 0
 
     def _continued(self, line: str) -> str:

@@ -18,7 +18,7 @@ from specchat.engine.errors import ModelError
 
 if TYPE_CHECKING:
     from specchat.models.offers import Offer
-    from specchat.models.search import Hit
+    from specchat.models.search import HubHit
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -97,7 +97,7 @@ def find(words: Sequence[str], as_json: bool) -> None:
         raise Problem(f'The hub has no model for "{" ".join(words)}".', ExitCode.DOWNLOAD)
 
 
-def _hit(hit: "Hit") -> tuple[str, ...]:
+def _hit(hit: "HubHit") -> tuple[str, ...]:
     from specchat.models import words
 
     licence = f"{hit.licence}{', gated' if hit.gated else ''}"

@@ -15,7 +15,7 @@ from specchat.cli.output import Output, Problem, told
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
     from specchat.engine.pair import ModelSource
-    from specchat.models.library import Found
+    from specchat.models.library import FoundModel
 
 YES = click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
 
@@ -67,7 +67,7 @@ def _propose(out: Output, known: Here, target: "ModelSource") -> None:
         out.write(f"{reason}\n")
 
 
-def _holds(found: "Found", source: "ModelSource") -> bool:
+def _holds(found: "FoundModel", source: "ModelSource") -> bool:
     """Whether `found` is the model at `source`."""
     place = found.about.place
     if source.repo is None:

@@ -46,7 +46,7 @@ class Number(click.FloatRange):
         return number
 
 
-class Stop(click.ParamType[str]):
+class StopString(click.ParamType[str]):
     """A stop string, which cannot be empty."""
 
     name = "text"
@@ -114,7 +114,7 @@ DECODING_OPTIONS = (
     ),
     _option("--context", env=True, type=Named(CONTEXT_POLICIES), help="What becomes of a chat that does not fit."),
     _option("--system", env=True, metavar="TEXT", help="The system prompt."),
-    _option("--stop", type=Stop(), multiple=True, help="End the reply before this text; may be given again."),
+    _option("--stop", type=StopString(), multiple=True, help="End the reply before this text; may be given again."),
 )
 CHAT_OPTIONS = (
     click.option("--continue", "continued", is_flag=True, help="Go on with the latest chat."),

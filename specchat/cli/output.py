@@ -81,7 +81,7 @@ def on_terminal(text: str) -> None:
         click.echo(clean(text), err=True, nl=False)
 
 
-class Progress:
+class ProgressLine:
     """One line on standard error that is written over; only notes where that is no terminal."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.lines import Lines
 from specchat.cli.output import Output, on_terminal
 from specchat.cli.reply import Outlet, answer, load
-from specchat.cli.transcript import Transcript
+from specchat.cli.transcript import ChatInMemory
 from specchat.engine.api import Finished, Generate
 from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo
 from specchat.engine.port import EnginePort
@@ -32,7 +32,7 @@ PATIENCE_S = 10.0
 class PlainChat:
     """A chat over an engine. `asked` are the wishes of the command line, which commands change."""
 
-    def __init__(self, engine: EnginePort, asked: Asked, prepared: "Prepared", transcript: Transcript) -> None:
+    def __init__(self, engine: EnginePort, asked: Asked, prepared: "Prepared", transcript: ChatInMemory) -> None:
         self.asked = asked
         self.prepared = prepared
         self.transcript = transcript

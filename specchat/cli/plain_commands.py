@@ -15,7 +15,7 @@ from specchat.engine.strategies import STRATEGIES
 
 
 @dataclass(frozen=True)
-class Command:
+class PlainCommand:
     argument: str
     help: str
     run: Callable[[PlainChat, str], None]
@@ -157,15 +157,15 @@ def _seeding(chat: PlainChat) -> str:
     return "A new seed for each reply." if seed is None else f"Seed {seed} for all replies."
 
 
-COMMANDS: dict[str, Command] = {
-    "help": Command("", "Say what can be written here.", _help),
-    "new": Command("", "Start an empty chat.", _new),
-    "strategy": Command("NAME", f"Draft by {', '.join(STRATEGIES)}.", _strategy),
-    "length": Command("N", "Draft N tokens a step.", _length),
-    "seed": Command("N", "Use this seed for all replies; without N a new one for each.", _seed),
-    "temperature": Command("X", "0 takes the likeliest token.", _temperature),
-    "model": Command("ID", "Load another pair; without ID say which there are.", _model),
-    "stats": Command("", "Say how replies are made, and the figures of the last one.", _stats),
-    "regenerate": Command("", "Answer the last message again, with a new seed.", _regenerate),
-    "quit": Command("", "Leave.", _quit),
+COMMANDS: dict[str, PlainCommand] = {
+    "help": PlainCommand("", "Say what can be written here.", _help),
+    "new": PlainCommand("", "Start an empty chat.", _new),
+    "strategy": PlainCommand("NAME", f"Draft by {', '.join(STRATEGIES)}.", _strategy),
+    "length": PlainCommand("N", "Draft N tokens a step.", _length),
+    "seed": PlainCommand("N", "Use this seed for all replies; without N a new one for each.", _seed),
+    "temperature": PlainCommand("X", "0 takes the likeliest token.", _temperature),
+    "model": PlainCommand("ID", "Load another pair; without ID say which there are.", _model),
+    "stats": PlainCommand("", "Say how replies are made, and the figures of the last one.", _stats),
+    "regenerate": PlainCommand("", "Answer the last message again, with a new seed.", _regenerate),
+    "quit": PlainCommand("", "Leave.", _quit),
 }

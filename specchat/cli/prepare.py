@@ -11,7 +11,7 @@ from specchat.cli.asked import Asked
 from specchat.config.catalog import Catalog, Pair, load_catalog, local_pair
 from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder, user_paths
-from specchat.config.settings import Settings, load_settings
+from specchat.config.settings import UserSettings, load_settings
 from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import IN_TARGET, STRATEGIES
@@ -22,7 +22,7 @@ class Prepared:
     """The pair to load and how to decode. What was not asked for anywhere is None and the pair's to say."""
 
     paths: Paths
-    settings: Settings
+    settings: UserSettings
     catalog: Catalog
     pair: Pair
     strategy: str | None
@@ -106,7 +106,7 @@ def keeps_state(paths: Paths) -> bool:
     return True
 
 
-def _pair(asked: Asked, settings: Settings, catalog: Catalog) -> Pair:
+def _pair(asked: Asked, settings: UserSettings, catalog: Catalog) -> Pair:
     if asked.target is None:
         if asked.draft is not None:
             raise click.UsageError("--draft goes with --target; a pair names its own draft.")
@@ -116,7 +116,7 @@ def _pair(asked: Asked, settings: Settings, catalog: Catalog) -> Pair:
     return local_pair(asked.target, asked.draft)
 
 
-def _preferred(settings: Settings, pair: Pair) -> str | None:
+def _preferred(settings: UserSettings, pair: Pair) -> str | None:
     """The strategy of config.toml where the pair can have it: a preference should not stop a pair from working."""
     strategy = settings.strategy
     info = STRATEGIES.get(strategy or "")

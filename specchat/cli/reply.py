@@ -7,7 +7,7 @@ import click
 
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.output import Problem
-from specchat.cli.transcript import Transcript
+from specchat.cli.transcript import ChatInMemory
 from specchat.engine.api import Cancel, Event, Failed, Finished, Generate, Load, Loaded, Loading, Step
 from specchat.engine.options import Span, Written
 from specchat.engine.pair import PairInfo, PairSpec
@@ -90,7 +90,7 @@ def answer(
     request: Generate,
     interrupt: Interrupt,
     out: Outlet,
-    transcript: Transcript,
+    transcript: ChatInMemory,
     pair: PairSpec,
     info: PairInfo,
 ) -> Finished:

@@ -6,7 +6,7 @@ from specchat.engine.options import NOTHING_WRITTEN, Message, Written
 from specchat.engine.pair import PairInfo, PairSpec
 
 
-class Transcript:
+class ChatInMemory:
     """Keeps a chat in memory and says what the engine is to answer. A class with these methods may keep it longer."""
 
     def __init__(self) -> None:

@@ -11,9 +11,9 @@ from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, Named, Passing, with_options
-from specchat.cli.output import Output, Problem, Progress, told
+from specchat.cli.output import Output, Problem, ProgressLine, told
 from specchat.cli.prompts import read_prompts, shipped_prompts
-from specchat.cli.tune_heads import NEEDS, Order, alone, failing, measured, trained
+from specchat.cli.tune_heads import NEEDS, TrainingOrder, alone, failing, measured, trained
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.strategies import Head
 from specchat.tune import TUNED
@@ -62,9 +62,9 @@ def heads(pair: str, family: Head, prompts: Path | None, replies: int, steps: in
         raise Problem(f"{file} holds one prompt, and another is needed to be held out.", ExitCode.USAGE)
     name = f"{found.id}-{family}"
     folder, toml = private_folder(paths.data / "tune" / name), models or paths.models_file
-    progress = Progress()
+    progress = ProgressLine()
     with Interrupt() as interrupt, failing(folder, progress), alone(folder):
-        order = Order(found, family, chats, replies, steps, folder, progress, interrupt)
+        order = TrainingOrder(found, family, chats, replies, steps, folder, progress, interrupt)
         lines = trained(order)
         speeds = measured(order)
         lines.append(_compared(speeds))

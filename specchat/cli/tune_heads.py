@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.output import Problem, Progress
+from specchat.cli.output import Problem, ProgressLine
 from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError, ForeignModel
 from specchat.engine.options import Message
@@ -18,7 +18,7 @@ from specchat.engine.out_of_memory import ran_out
 from specchat.engine.strategies import Head
 
 if TYPE_CHECKING:
-    from specchat.bench.interleaved import Progress as Turn
+    from specchat.bench.interleaved import BenchProgress as Turn
     from specchat.config.catalog import Pair
     from specchat.engine.model.decoder import CachedDecoder
     from specchat.engine.session import Session
@@ -35,7 +35,7 @@ NEEDS = "heads learn from the states that specchat's own decoder has on the CPU"
 
 
 @dataclass(frozen=True)
-class Order:
+class TrainingOrder:
     """What is to be trained and where, what tells of it, and what may stop it."""
 
     pair: "Pair"
@@ -44,7 +44,7 @@ class Order:
     replies: int
     steps: int
     folder: Path
-    progress: Progress
+    progress: ProgressLine
     interrupt: Interrupt
 
     @cached_property
@@ -69,7 +69,7 @@ class Order:
             raise Problem(f"Stopped {done}. The same command goes on from there.", ExitCode.INTERRUPTED)
 
 
-def trained(order: Order) -> list[str]:
+def trained(order: TrainingOrder) -> list[str]:
     """Collect replies, train, and write the heads into the workshop; what was learnt, in sentences.
 
     Raises:
@@ -83,8 +83,8 @@ def trained(order: Order) -> list[str]:
     from specchat.engine.model.checkpoint import Checkpoint
     from specchat.engine.model.decoder import CachedDecoder
     from specchat.tune.families import FAMILIES, untrained
-    from specchat.tune.rows import Row, reply
-    from specchat.tune.target import Target
+    from specchat.tune.rows import TrainingText, reply
+    from specchat.tune.target import FrozenTarget
     from specchat.tune.trainee import accepted_length
     from specchat.tune.training import Training
     from specchat.tune.workshop import fingerprint, put_heads
@@ -107,9 +107,9 @@ def trained(order: Order) -> list[str]:
     judged = _collected(order, session, model, family, to_judge, shop.judged)
     learnt = _collected(order, session, model, family, to_learn, shop.learnt)
     replies = [reply(path) for path in learnt]
-    trainee = untrained(order.family, Target(checkpoint, model), replies)
+    trainee = untrained(order.family, FrozenTarget(checkpoint, model), replies)
     training = Training(trainee, shop.state)
-    held_out = [Row.read(path) for path in judged[:JUDGED]]
+    held_out = [TrainingText.read(path) for path in judged[:JUDGED]]
     length = accepted_length(trainee, held_out)
     for at in training.run(learnt, order.steps, lambda: order.interrupt.asked):
         if at.step % JUDGED_EVERY == 0 or at.step == at.steps:
@@ -126,7 +126,7 @@ def trained(order: Order) -> list[str]:
     ]
 
 
-def measured(order: Order) -> "Speeds":
+def measured(order: TrainingOrder) -> "Speeds":
     """The pair's held-out speed with the heads of the workshop and without.
 
     Raises:
@@ -169,7 +169,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def failing(folder: Path, progress: Progress) -> Iterator[None]:
+def failing(folder: Path, progress: ProgressLine) -> Iterator[None]:
     """Tells files that cannot be used, and memory that ran out, in a sentence, and ends the line of `progress`."""
     try:
         yield
@@ -199,7 +199,12 @@ def failing(folder: Path, progress: Progress) -> Iterator[None]:
 
 
 def _collected(
-    order: Order, session: "Session", model: "CachedDecoder", family: "Family", asked: "list[Question]", folder: Path
+    order: TrainingOrder,
+    session: "Session",
+    model: "CachedDecoder",
+    family: "Family",
+    asked: "list[Question]",
+    folder: Path,
 ) -> list[Path]:
     """The files of the target's replies.
 

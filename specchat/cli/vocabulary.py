@@ -14,7 +14,7 @@ from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, Progress, told
+from specchat.cli.output import Output, Problem, ProgressLine, told
 from specchat.cli.prompts import read_prompts, shipped_prompts
 from specchat.cli.writable import WRITABLE
 from specchat.engine.api import Finished, Generate
@@ -74,7 +74,7 @@ def _count(pair: "Pair", size: int | None, out: Path, interrupt: Interrupt) -> l
         Problem: the size does not fit the tokenizer, or the file cannot be written.
         click.Abort: interrupted.
     """
-    progress = Progress()
+    progress = ProgressLine()
     progress.show("importing torch")
     from specchat.engine.frequent_tokens import always, covered, frequent
     from specchat.engine.hub import locate
@@ -113,7 +113,7 @@ def _count(pair: "Pair", size: int | None, out: Path, interrupt: Interrupt) -> l
     return lines
 
 
-def _saved(tokenizer: "Tokenizer", progress: Progress, interrupt: Interrupt) -> list[list[int]]:
+def _saved(tokenizer: "Tokenizer", progress: ProgressLine, interrupt: Interrupt) -> list[list[int]]:
     progress.show("reading saved chats")
     with opened_store() as store:
         texts = [text for _, of_chat in store.replies(CHARACTERS) for text in of_chat]
@@ -125,7 +125,7 @@ def _saved(tokenizer: "Tokenizer", progress: Progress, interrupt: Interrupt) -> 
     return replies
 
 
-def _written(pair: "Pair", progress: Progress, interrupt: Interrupt) -> Iterator[list[int]]:
+def _written(pair: "Pair", progress: ProgressLine, interrupt: Interrupt) -> Iterator[list[int]]:
     """What the target answers to the prompts of the benchmark."""
     from specchat.engine.loading import load
 

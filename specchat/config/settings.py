@@ -16,7 +16,7 @@ from specchat.reading import read_text
 
 
 @dataclass(frozen=True)
-class Settings:
+class UserSettings:
     """None leaves a choice to the pair; without a `seed` each reply draws a new one. `max_tokens` limits a reply."""
 
     theme: str | None = None
@@ -33,13 +33,13 @@ class Settings:
     """Folders to look for models in, beside those of other programs."""
 
 
-def load_settings(path: Path) -> Settings:
+def load_settings(path: Path) -> UserSettings:
     """The settings in `path`; all defaults where there is no such file.
 
     Raises:
         ConfigError: the file is wrong.
     """
-    return Settings(**read_tables(path, "settings", optional=True))
+    return UserSettings(**read_tables(path, "settings", optional=True))
 
 
 def save_setting(path: Path, key: str, value: str | bool) -> None:

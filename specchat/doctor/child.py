@@ -12,7 +12,7 @@ from specchat.clean import clean
 
 
 @dataclass(frozen=True)
-class Ended:
+class ChildExit:
     """How a process ended: `code` is None where its time was over; `output` is all it wrote, without control codes."""
 
     code: int | None
@@ -20,7 +20,7 @@ class Ended:
     output: str
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], log: Path, limit_s: float) -> Ended:
+def run(command: Sequence[str], environment: Mapping[str, str], log: Path, limit_s: float) -> ChildExit:
     """Run `command` for at most `limit_s` seconds; `log` gets its output.
 
     Raises:
@@ -43,4 +43,4 @@ def run(command: Sequence[str], environment: Mapping[str, str], log: Path, limit
                 else:
                     process.kill()
                 process.wait()
-    return Ended(code, perf_counter() - started, clean(log.read_text(encoding="utf-8", errors="replace")).rstrip())
+    return ChildExit(code, perf_counter() - started, clean(log.read_text(encoding="utf-8", errors="replace")).rstrip())

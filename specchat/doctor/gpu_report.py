@@ -18,7 +18,7 @@ from specchat.clean import clean, one_line
 from specchat.doctor import child
 from specchat.doctor.gpu_checks import ENVIRONMENT, GpuCheck
 from specchat.doctor.versions import NEEDED, SOMETIMES, commit, installed
-from specchat.engine.gpu_checks.codes import NO_MEMORY, ROWS, UNAVAILABLE, WRONG, WRONGS
+from specchat.engine.gpu_checks import NO_MEMORY, ROWS, UNAVAILABLE, WRONG, WRONGS
 from specchat.engine.gpu_failure import SAYINGS
 
 State = Literal["passed", "wrong", "failed", "out of time", "no memory", "not run"]
@@ -44,7 +44,7 @@ class Outcome:
     """Whatever else it left, by name."""
 
 
-class Report:
+class GpuReport:
     """The zip at `path`, whole at any time."""
 
     def __init__(self, path: Path, engine_log: Path | None = None) -> None:
@@ -175,7 +175,7 @@ class Listener:
     ended: Callable[[GpuCheck, Outcome], None] = lambda *_: None
 
 
-def run_all(checks: Sequence[GpuCheck], report: Report, demo: Path, listener: Listener) -> None:
+def run_all(checks: Sequence[GpuCheck], report: GpuReport, demo: Path, listener: Listener) -> None:
     """Run every check, whatever became of those before; `demo` is the folder of the embedded models."""
     with tempfile.TemporaryDirectory(prefix="specchat-gpu-") as folder:
         for number, check in enumerate(checks):
@@ -188,7 +188,7 @@ def run_all(checks: Sequence[GpuCheck], report: Report, demo: Path, listener: Li
             listener.ended(check, outcome)
 
 
-def _lacking(check: GpuCheck, report: Report) -> str:
+def _lacking(check: GpuCheck, report: GpuReport) -> str:
     """Why a check cannot run here, in words; empty where it can."""
     if find_spec("torch") is None:
         return "torch is not installed"
@@ -197,7 +197,7 @@ def _lacking(check: GpuCheck, report: Report) -> str:
     return "no GPU" if check.needs == "gpu" and report.without else ""
 
 
-def _outcome(check: GpuCheck, demo: Path, folder: Path, report: Report) -> Outcome:
+def _outcome(check: GpuCheck, demo: Path, folder: Path, report: GpuReport) -> Outcome:
     """Run one check in a process of its own."""
     out = folder / check.name
     out.mkdir()
@@ -220,7 +220,7 @@ def _outcome(check: GpuCheck, demo: Path, folder: Path, report: Report) -> Outco
     return Outcome(state, ended.seconds, words, rows, ended.output, files)
 
 
-def _judged(ended: child.Ended, wrong: list[str]) -> tuple[State, str]:
+def _judged(ended: child.ChildExit, wrong: list[str]) -> tuple[State, str]:
     last = one_line((ended.output.splitlines() or ["it wrote nothing"])[-1], WORDS)
     match ended.code:
         case 0:

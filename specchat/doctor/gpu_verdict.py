@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from specchat.doctor.gpu_checks import GpuCheck
-from specchat.doctor.gpu_report import Outcome, Report
+from specchat.doctor.gpu_report import GpuReport, Outcome
 from specchat.engine.gpu_failure import SAYINGS
 from specchat.engine.gpu_record import GpuRecord
 
 
-def remember(checks: Iterable[GpuCheck], report: Report) -> None:
+def remember(checks: Iterable[GpuCheck], report: GpuReport) -> None:
     """Keep what is wrong with the kernels on the card that was found, or that every check which judges them passed.
 
     Where one of these did not run or had too little memory, and nothing is wrong, what was known before stays.

@@ -39,7 +39,7 @@ class _Card(BaseModel):
     ways: dict[Way, Annotated[str, Field(max_length=WORDS)]]
 
 
-class _File(BaseModel):
+class _GpuFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     version: Literal[1] = 1
     cards: Annotated[dict[str, _Card], Field(max_length=MAX_CARDS)]
@@ -98,7 +98,7 @@ class GpuRecord:
         latest = dict(list(cards.items())[-MAX_CARDS:])
         with suppress(OSError):
             self._path.parent.mkdir(mode=private.FOLDER, parents=True, exist_ok=True)
-            private.replace(self._path, _File(cards=latest).model_dump_json())
+            private.replace(self._path, _GpuFile(cards=latest).model_dump_json())
 
     @classmethod
     def use(cls, record: "GpuRecord | None", way: Way = "kernels") -> None:
@@ -114,8 +114,8 @@ class GpuRecord:
         record.keep(way, words)
         return bool(record.wrong(way))
 
-    def _read(self) -> _File:
+    def _read(self) -> _GpuFile:
         if self._path is not None:
             with suppress(OSError, ValueError):
-                return _File.model_validate_json(read_whole(self._path, MAX_BYTES))
-        return _File(cards={})
+                return _GpuFile.model_validate_json(read_whole(self._path, MAX_BYTES))
+        return _GpuFile(cards={})

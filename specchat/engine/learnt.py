@@ -37,11 +37,11 @@ Sums = Annotated[list[tuple[Number, Number]], Field(min_length=KINDS + 1, max_le
 """Sum and weight, of all texts and then by kind of text."""
 
 
-class _Strict(BaseModel):
+class _ExactModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Known(_Strict):
+class Known(_ExactModel):
     """Of a family: of how many drafts, and what its drafts kept and had; of copies, their first and later tokens."""
 
     drafts: Annotated[int, Field(ge=0, le=1 << 40)]
@@ -49,11 +49,11 @@ class Known(_Strict):
     had: Sums
 
 
-class _Pair(_Strict):
+class _Pair(_ExactModel):
     families: Annotated[dict[str, Known], Field(max_length=64)]
 
 
-class _File(_Strict):
+class _LearntFile(_ExactModel):
     version: Literal[1] = 1
     pairs: Annotated[dict[str, _Pair], Field(max_length=MAX_PAIRS)]
 
@@ -97,15 +97,15 @@ class Learnt:
         pairs[self._key] = _Pair(families=(before.families if before is not None else {}) | families)
         latest = list(pairs.items())[-MAX_PAIRS:]
         with suppress(OSError):
-            _write(self._path, _File(pairs=dict(latest)).model_dump_json())
+            _write(self._path, _LearntFile(pairs=dict(latest)).model_dump_json())
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _LearntFile:
     """What the file holds; nothing where it is no such file."""
     try:
-        return _File.model_validate_json(read_whole(path, MAX_BYTES))
+        return _LearntFile.model_validate_json(read_whole(path, MAX_BYTES))
     except (OSError, ValueError):
-        return _File(pairs={})
+        return _LearntFile(pairs={})
 
 
 def _write(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ from specchat.engine.reply_text import ReplyText
 
 
 @dataclass(frozen=True)
-class Prompt:
+class PromptTokens:
     """The tokens of a chat, after `dropped` messages were left out; the last `begun` are those of a reply."""
 
     tokens: list[int]
@@ -30,7 +30,7 @@ class Prompts:
 
     def prompt(
         self, messages: Sequence[Message], limits: Limits, prefill: str, begun: Written = NOTHING_WRITTEN
-    ) -> Prompt:
+    ) -> PromptTokens:
         """What fits the context of a chat, and of what its reply begins with.
 
         Raises:
@@ -43,9 +43,9 @@ class Prompts:
             return len(self._tokenizer.prompt(some, prefill, rest)) + len(tokens)
 
         kept = fit(messages, limits, self._context, count)
-        return Prompt([*self._tokenizer.prompt(kept.messages, prefill, rest), *tokens], kept.dropped, tokens)
+        return PromptTokens([*self._tokenizer.prompt(kept.messages, prefill, rest), *tokens], kept.dropped, tokens)
 
-    def text(self, request: Generate, prompt: Prompt) -> ReplyText:
+    def text(self, request: Generate, prompt: PromptTokens) -> ReplyText:
         """What collects the reply to a prompt."""
         before = request.beginning
         part: Begun = "thinking" if before.thinking else "answer" if before.text else ""

@@ -185,6 +185,11 @@ class Recipe:
         return distinct
 
     @property
+    def deepest(self) -> int:
+        """Values of the largest attention head."""
+        return max(layer.mixer.head_dim for layer in self.layers)
+
+    @property
     def entry(self) -> int:
         """Values that the caches of all layers keep of a token."""
         return sum(layer.mixer.entry for layer in self.layers)

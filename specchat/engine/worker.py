@@ -51,7 +51,7 @@ from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.remembering import Remembering
 
 
-class Session(Protocol):
+class WorkerSession(Protocol):
     """A loaded pair as the worker sees it; `session.Session` is the real one."""
 
     info: PairInfo
@@ -62,7 +62,7 @@ class Session(Protocol):
     def count(self, request: Count) -> Counted: ...
 
 
-Loader = Callable[[PairSpec, Callable[[Loading], None], Callable[[], None]], Session]
+Loader = Callable[[PairSpec, Callable[[Loading], None], Callable[[], None]], WorkerSession]
 """Loads a pair; tells how far it is, and calls the last once files are there, before it takes memory."""
 
 
@@ -119,7 +119,7 @@ class Worker:
         self._inbox: SimpleQueue[Load | Generate | Count | Remember | Forget] = SimpleQueue()
         self._mailbox = Mailbox()
         self._writing = Lock()
-        self._session: Session | None = None
+        self._session: WorkerSession | None = None
         self._pair: PairSpec | None = None
 
     def run(self) -> None:
@@ -241,7 +241,7 @@ class Worker:
         else:
             self._session.remembering.forget(request)
 
-    def _loaded(self) -> Session:
+    def _loaded(self) -> WorkerSession:
         if self._session is None:
             raise EngineError("request", "No model is loaded.")
         return self._session

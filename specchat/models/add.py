@@ -9,11 +9,11 @@ from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource
 from specchat.models.check import as_table, checked_pair
 from specchat.models.declare import Added, Named, add_pair, free_id
-from specchat.models.machine import Machine
+from specchat.models.machine import FreeMemory
 
 
 def add(
-    hub: Hub, file: Path, taken: Catalog, target: Named, draft: Named | None, machine: Machine, id_: str = ""
+    hub: Hub, file: Path, taken: Catalog, target: Named, draft: Named | None, machine: FreeMemory, id_: str = ""
 ) -> Added:
     """Write the pair to `file`. Without `id_` one is made up that none of `taken` has.
 

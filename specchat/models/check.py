@@ -20,11 +20,11 @@ from specchat.engine.pair import ModelSource, PairSpec
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import OTHER_TOKENS, cost
 from specchat.models.fit import fit
-from specchat.models.machine import Machine
+from specchat.models.machine import FreeMemory
 
 
 def checked_pair(
-    hub: Hub, target: ModelSource, draft: ModelSource | None, name: str, machine: Machine
+    hub: Hub, target: ModelSource, draft: ModelSource | None, name: str, machine: FreeMemory
 ) -> tuple[Pair, str]:
     """The pair of these models, quantised where it fits no other way, and what its draft costs, in words.
 
@@ -51,7 +51,7 @@ def checked_pair(
     return pair if backend == HF_BACKEND else _fitting(pair, abouts, machine), OTHER_TOKENS if differs else ""
 
 
-def _fitting(pair: Pair, abouts: list[About], machine: Machine) -> Pair:
+def _fitting(pair: Pair, abouts: list[About], machine: FreeMemory) -> Pair:
     """`pair` with 4 bits a weight of the target where it fits no other way."""
     draft = abouts[1] if len(abouts) > 1 else None
     if abouts[0].quant in ("float16", "bfloat16", "float32") and fit(pair, abouts[0], draft, machine).verdict == "no":

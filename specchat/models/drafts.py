@@ -16,7 +16,7 @@ from specchat.engine.foreign import Foreign
 from specchat.engine.model.files import LONGEST_TOKENIZER, read
 from specchat.engine.pair import ModelSource
 from specchat.models.about import About
-from specchat.models.library import Found, Library
+from specchat.models.library import FoundModel, Library
 
 SHARE = 1 / 3
 """The largest part of the target's weights that a draft may have to be worth its time."""
@@ -43,7 +43,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Drafts:
+class DraftProposals:
     """Proposals and sentences about models that cannot draft.
 
     Of the proposals those with the target's tokens come first, of these the ones that are here, small before large.
@@ -53,7 +53,7 @@ class Drafts:
     refused: tuple[str, ...]
 
 
-def drafts_for(target: About, library: Library) -> Drafts:
+def drafts_for(target: About, library: Library) -> DraftProposals:
     """What could draft for `target`, from the shapes and vocabularies alone; loading checks every token."""
     here: list[Proposal] = []
     refused: list[str] = []
@@ -71,10 +71,10 @@ def drafts_for(target: About, library: Library) -> Drafts:
     others = [proposal for proposal in here if proposal.cost]
     names = {found.repo for found in library.models}
     fetched = [proposal for proposal in _to_fetch(target) if proposal.name not in names]
-    return Drafts((*alike, *fetched, *others), tuple(refused))
+    return DraftProposals((*alike, *fetched, *others), tuple(refused))
 
 
-def source_of(found: Found) -> ModelSource:
+def source_of(found: FoundModel) -> ModelSource:
     """Where a found model is, for models.toml."""
     place = found.about.place
     if found.about.format == "GGUF":
@@ -116,14 +116,14 @@ def _to_fetch(target: About) -> Iterator[Proposal]:
             yield Proposal(repo, ModelSource(repo=repo), parameters, None)
 
 
-class _Model(Foreign):
+class _DraftModel(Foreign):
     vocab: dict[str, int] | list[Any] | None = Field(None, description="an object of numbers, or a list")
 
 
 class _Tokenizer(Foreign):
     """Of a tokenizer.json what gives tokens their numbers."""
 
-    model: _Model = Field(description="an object")
+    model: _DraftModel = Field(description="an object")
     added_tokens: list[Any] | None = Field(None, description="a list")
 
 

@@ -13,8 +13,8 @@ from specchat.engine.model.plan import fits as plan_fits
 from specchat.engine.pair import QUANT_BITS, QUANTS, ModelSource, Quant
 from specchat.engine.strategies import Head
 from specchat.models.about import About
-from specchat.models.heads import Heads
-from specchat.models.machine import Machine, unable
+from specchat.models.heads import PairHeads
+from specchat.models.machine import FreeMemory, unable
 
 Verdict = Literal["GPU", "CPU", "no", "?"]
 RUNTIME = 1 << 30
@@ -31,10 +31,10 @@ class Fit:
     without: frozenset[Head] = frozenset()
 
 
-NO_HEADS = Heads()
+NO_HEADS = PairHeads()
 
 
-def fit(pair: Pair, target: About | None, draft: About | None, machine: Machine, heads: Heads = NO_HEADS) -> Fit:
+def fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemory, heads: PairHeads = NO_HEADS) -> Fit:
     """Where `pair` runs; `target` and `draft` are what is known of its models, None where they are not here yet."""
     if reason := pair.unsupported or unable(pair.spec, machine.missing):
         return Fit("no", reason)
@@ -50,7 +50,7 @@ def fit(pair: Pair, target: About | None, draft: About | None, machine: Machine,
     return _stated(pair, machine)
 
 
-def _planned(pair: Pair, target: About, draft: About | None, machine: Machine, heads: Heads) -> Fit:
+def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory, heads: PairHeads) -> Fit:
     available: dict[Place, int | None] = {"cuda": machine.gpu or 0, "cpu": machine.memory}
     big = _model(pair.spec.target, target, machine)
     small = _model(pair.spec.draft, draft, machine) if pair.spec.draft and draft else None
@@ -65,7 +65,7 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: Machine, h
     return Fit("no", nearest(made, available))
 
 
-def _with_heads(made: Plan, heads: Heads, available: Mapping[Place, int | None], otherwise: str = "") -> Fit:
+def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | None], otherwise: str = "") -> Fit:
     """A plan that fits with the heads that do so too, as loading makes it; `otherwise` are further words."""
     place = made.target.place
     without: set[Head] = set()
@@ -79,7 +79,7 @@ def _with_heads(made: Plan, heads: Heads, available: Mapping[Place, int | None],
     return Fit("GPU" if place == "cuda" else "CPU", f"{_takes(made, place)}{lacks}{otherwise}", frozenset(without))
 
 
-def _model(source: ModelSource, about: About, machine: Machine) -> Model:
+def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
     assert about.config is not None
     stored: Quant | None = next((quant for quant in QUANTS if quant == about.quant), None)
     asked = None if source.quant == "none" else source.quant
@@ -91,7 +91,7 @@ def _takes(made: Plan, place: Place) -> str:
     return f"takes {made.need(place).total / GIB:.1f} GiB of {'GPU memory' if place == 'cuda' else 'memory'}"
 
 
-def _stated(pair: Pair, machine: Machine) -> Fit:
+def _stated(pair: Pair, machine: FreeMemory) -> Fit:
     needs, gpu = pair.requires, machine.llama_gpu if pair.spec.backend == GGUF_BACKEND else machine.gpu
     if needs.vram_gib is not None and gpu is not None and _holds(gpu, needs.vram_gib * GIB):
         return Fit("GPU", f"needs {needs.vram_gib:g} GiB of GPU memory, by its shape")
@@ -102,7 +102,7 @@ def _stated(pair: Pair, machine: Machine) -> Fit:
     return Fit("no", f"needs {needs.ram_gib or needs.vram_gib:g} GiB, and {(machine.memory or 0) / GIB:.1f} are free")
 
 
-def _by_size(target: About, draft: About | None, machine: Machine) -> Fit:
+def _by_size(target: About, draft: About | None, machine: FreeMemory) -> Fit:
     """llama.cpp's own needs are not worked out here: the files must fit, with some room."""
     size = target.size + (draft.size if draft else 0) + RUNTIME
     words = f"takes about {size / GIB:.1f} GiB, by the size of its file"
@@ -111,7 +111,7 @@ def _by_size(target: About, draft: About | None, machine: Machine) -> Fit:
     return Fit("CPU" if _holds(machine.memory, size) else "no", words)
 
 
-def _by_transformers(pair: Pair, target: About, draft: About | None, machine: Machine) -> Fit:
+def _by_transformers(pair: Pair, target: About, draft: About | None, machine: FreeMemory) -> Fit:
     """Its needs are not worked out here either; on the CPU it makes float32 of 16 bits that are not quantised."""
     on_gpu = on_cpu = float(RUNTIME)
     for source, about in ((pair.spec.target, target), (pair.spec.draft, draft)):

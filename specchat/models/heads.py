@@ -27,7 +27,7 @@ class HeadsHere:
 
 
 @dataclass(frozen=True)
-class Heads:
+class PairHeads:
     """Those that are `here`, those that are `missing` until they are fetched, and bytes of the files that are here."""
 
     here: Mapping[Head, HeadsHere] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Heads:
         return needs
 
 
-def look(spec: PairSpec, target: About | None, about: Callable[[ModelSource], About | None]) -> Heads:
+def look(spec: PairSpec, target: About | None, about: Callable[[ModelSource], About | None]) -> PairHeads:
     """The heads of `spec`, and what its `target` brings along, which takes no further room on the disk.
 
     `about` tells of a source, None where it is not here. Damaged ones are left out.
@@ -62,7 +62,7 @@ def look(spec: PairSpec, target: About | None, about: Callable[[ModelSource], Ab
         with suppress(ModelError, OSError):
             if told_of(read_json(target.place / "config.json")):
                 here["mtp"] = _heads_in(target.place)
-    return Heads(here, tuple(missing), size)
+    return PairHeads(here, tuple(missing), size)
 
 
 def _heads_in(folder: Path) -> HeadsHere:

@@ -18,7 +18,7 @@ MOST_FILES = 20_000
 
 
 @dataclass(frozen=True)
-class Places:
+class ModelPlaces:
     """Where to look. `hub.cache` is the Hugging Face cache."""
 
     hub: Hub
@@ -28,7 +28,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundModel:
     """A model with the program whose folder it is in; `repo` where it came from the hub."""
 
     about: About
@@ -41,27 +41,27 @@ class Found:
 class Library:
     """All that was found, and in sentences what could not be read."""
 
-    models: tuple[Found, ...]
+    models: tuple[FoundModel, ...]
     problems: tuple[str, ...]
 
-    def of_repo(self, repo: str) -> Found | None:
+    def of_repo(self, repo: str) -> FoundModel | None:
         return next((found for found in self.models if found.repo == repo), None)
 
 
-def usual_places(hub: Hub, own: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Places:
+def usual_places(hub: Hub, own: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> ModelPlaces:
     """The folders of this user; OLLAMA_MODELS means what it means to Ollama."""
     home = Path.home()
     lm_studio = (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models")
     ollama = Path(environ.get("OLLAMA_MODELS") or home / ".ollama" / "models").expanduser()
-    return Places(hub, lm_studio, ollama, tuple(Path(os.path.expanduser(folder)) for folder in own))
+    return ModelPlaces(hub, lm_studio, ollama, tuple(Path(os.path.expanduser(folder)) for folder in own))
 
 
-def look(places: Places) -> Library:
+def look(places: ModelPlaces) -> Library:
     """Read the headers of all models there are. Nothing is raised: what cannot be read is told."""
-    models: list[Found] = []
+    models: list[FoundModel] = []
     problems: list[str] = []
     for outcome in _all(places):
-        if isinstance(outcome, Found):
+        if isinstance(outcome, FoundModel):
             models.append(outcome)
         else:
             problems.append(outcome)
@@ -69,14 +69,14 @@ def look(places: Places) -> Library:
     return Library(tuple(sorted(unique.values(), key=lambda found: found.about.name.lower())), tuple(problems))
 
 
-def _all(places: Places) -> Iterator[Found | str]:
+def _all(places: ModelPlaces) -> Iterator[FoundModel | str]:
     yield from _hub_models(places.hub)
     for folder in places.lm_studio:
         if os.path.isdir(folder):
             yield from _in_folder(folder, "LM Studio")
     if places.ollama is not None and os.path.isdir(places.ollama):
         for about in ollama_models(places.ollama):
-            yield about if isinstance(about, str) else Found(about, "Ollama")
+            yield about if isinstance(about, str) else FoundModel(about, "Ollama")
     for folder in places.own:
         if os.path.isdir(folder):
             yield from _in_folder(folder, "your folder")
@@ -84,7 +84,7 @@ def _all(places: Places) -> Iterator[Found | str]:
             yield f"{folder}, of model_folders, is not a folder."
 
 
-def _hub_models(hub: Hub) -> Iterator[Found | str]:
+def _hub_models(hub: Hub) -> Iterator[FoundModel | str]:
     from huggingface_hub import scan_cache_dir
 
     if not os.path.isdir(hub.cache):
@@ -121,7 +121,7 @@ def _stopped(hub: Hub) -> Iterator[str]:
             yield f"{repo} is here in part: models pull {repo} goes on with it, models rm {repo} deletes it."
 
 
-def _in_folder(root: Path, origin: str) -> Iterator[Found | str]:
+def _in_folder(root: Path, origin: str) -> Iterator[FoundModel | str]:
     seen = 0
 
     def unreadable(error: OSError) -> None:
@@ -151,7 +151,7 @@ def _heads(name: str) -> bool:
     return bool(first_files([name]))
 
 
-def _found(place: Path, name: str, origin: str, repo: str = "", revision: str = "") -> Found | str:
+def _found(place: Path, name: str, origin: str, repo: str = "", revision: str = "") -> FoundModel | str:
     name = one_line(name, 80)
     try:
         about = about_gguf(place, name) if place.suffix == ".gguf" else about_folder(place, name)
@@ -161,4 +161,4 @@ def _found(place: Path, name: str, origin: str, repo: str = "", revision: str = 
         return f"{place} cannot be read ({error.strerror})."
     except Exception as error:  # whatever it is, it does not hide the other models
         return f"{place} cannot be read: {one_line(f'{type(error).__name__}: {error}')}."
-    return Found(about, origin, repo, revision)
+    return FoundModel(about, origin, repo, revision)

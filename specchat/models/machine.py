@@ -20,7 +20,7 @@ PACKAGES = ("llama_cpp", "accelerate", "bitsandbytes")
 
 
 @dataclass(frozen=True)
-class Machine:
+class FreeMemory:
     """Free bytes of the GPU, None where there is none for us, and of the main memory, None where that is not told.
 
     `llama_gpu` is the same for llama.cpp, which may be built without; `missing` are those of PACKAGES that are not
@@ -34,12 +34,12 @@ class Machine:
     threads: int = 0
 
 
-def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
+def this_machine(environ: Mapping[str, str] = os.environ) -> FreeMemory:
     """The machine at hand, with its roomiest GPU."""
     hidden = environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     ours, llamas = not hidden and _torch_uses_gpus(), not hidden and _llama_uses_gpus()
     gpus = installed() if ours or llamas else ()
-    return Machine(
+    return FreeMemory(
         gpu=max((gpu.free for gpu in gpus if ours and gpu.capability >= OLDEST), default=None),
         memory=free_memory(),
         llama_gpu=max((gpu.free for gpu in gpus if llamas), default=None),

@@ -12,11 +12,11 @@ from specchat.engine.errors import ModelError
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS, Head
 from specchat.models.about import About, about_folder, about_gguf
-from specchat.models.drafts import Drafts, cost, drafts_for, source_of
+from specchat.models.drafts import DraftProposals, cost, drafts_for, source_of
 from specchat.models.fit import Fit, fit
 from specchat.models.heads import look
-from specchat.models.library import Found, Library
-from specchat.models.machine import Machine
+from specchat.models.library import FoundModel, Library
+from specchat.models.machine import FreeMemory
 
 _ORDER = {"GPU": 0, "CPU": 0, "?": 1, "no": 2}
 
@@ -38,12 +38,12 @@ class Offer:
     licence: str
     target: About | None
     draft: About | None
-    drafts: Drafts
+    drafts: DraftProposals
     problem: str = ""
     cost: str = ""
 
 
-def offers(catalog: Catalog, library: Library, machine: Machine) -> tuple[Offer, ...]:
+def offers(catalog: Catalog, library: Library, machine: FreeMemory) -> tuple[Offer, ...]:
     """Fitting ones first, of these those that are here, in the catalog's order; models that were found come after."""
     declared = [_offer(pair, True, library, machine) for pair in catalog.pairs]
     used = {offer.target.place.resolve() for offer in declared if offer.target}
@@ -53,7 +53,7 @@ def offers(catalog: Catalog, library: Library, machine: Machine) -> tuple[Offer,
     return tuple(sorted([*declared, *others], key=lambda o: (_ORDER[o.fit.verdict], bool(o.missing))))
 
 
-def found_pair(found: Found) -> Pair:
+def found_pair(found: FoundModel) -> Pair:
     """A model that was found, as a pair without a draft."""
     about = found.about
     id_ = re.sub(r"[^A-Za-z0-9._-]+", "-", about.name).strip(".-_") or "model"
@@ -63,7 +63,7 @@ def found_pair(found: Found) -> Pair:
     return Pair(spec, licence=about.licence, unsupported=about.why_not)
 
 
-def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Offer:
+def _offer(pair: Pair, declared: bool, library: Library, machine: FreeMemory) -> Offer:
     sources = [pair.spec.target, *([pair.spec.draft] if pair.spec.draft else [])]
     problem, abouts = "", []
     for source in sources:
@@ -84,7 +84,7 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: Machine) -> Of
     verdict = Fit("no", problem) if problem and not pair.unsupported else fit(pair, target, draft, machine, heads)
     worse = _cost(target, draft)
     drafting = {*pair.spec.heads, *heads.here} - verdict.without
-    drafts = drafts_for(target, library) if target and draft is None and not pair.spec.draft else Drafts((), ())
+    drafts = drafts_for(target, library) if target and draft is None and not pair.spec.draft else DraftProposals((), ())
     return Offer(
         pair=pair,
         declared=declared,

@@ -17,7 +17,7 @@ State = Literal["asking", "ready", "running", "stopping", "stopped", "failed", "
 
 
 @dataclass(frozen=True)
-class Part:
+class RepositoryPart:
     """One repository of an order, with the files to have."""
 
     listing: Listing
@@ -33,7 +33,7 @@ class Order:
     """What is to be fetched, in bytes: `size` is all of it, `missing` what is not here, `free` the room on the disk."""
 
     hub: Hub
-    parts: tuple[Part, ...]
+    parts: tuple[RepositoryPart, ...]
     missing: int
     free: int
 
@@ -62,7 +62,7 @@ def order(hub: Hub, sources: Sequence[ModelSource], file: str | None = None) -> 
     parts = []
     for repo, revision, chosen in unique:
         listing = look_up(hub, repo, revision)
-        parts.append(Part(listing, needed(listing, chosen)))
+        parts.append(RepositoryPart(listing, needed(listing, chosen)))
     lacking = sum(missing(hub, part.listing, part.files) for part in parts)
     return Order(hub, tuple(parts), lacking, free_room(hub))
 

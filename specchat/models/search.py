@@ -18,7 +18,7 @@ PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True)
-class Hit:
+class HubHit:
     """A repository. `downloads` are those of the last month; `parameters` 0 and `licence` "" are not known."""
 
     repo: str
@@ -29,7 +29,7 @@ class Hit:
     format: str
 
 
-def search(hub: Hub, words: str) -> tuple[Hit, ...]:
+def search(hub: Hub, words: str) -> tuple[HubHit, ...]:
     """The most downloaded models that write text and whose name holds `words`.
 
     Raises:
@@ -63,7 +63,7 @@ class _Weights(Foreign):
     total: int = 0
 
 
-class _Model(Foreign):
+class _HubModel(Foreign):
     id: str
     downloads: int = 0
     gated: bool | str | None = None
@@ -72,13 +72,13 @@ class _Model(Foreign):
 
 
 class _Hits(Foreign):
-    hits: list[_Model] = Field(description="a list of models")
+    hits: list[_HubModel] = Field(description="a list of models")
 
 
-def _hit(model: _Model) -> Hit:
+def _hit(model: _HubModel) -> HubHit:
     tags = model.tags or []
     licences = [tag.partition(":")[2] for tag in tags if tag.startswith("license:")]
-    return Hit(
+    return HubHit(
         repo=one_line(model.id, 100),
         downloads=model.downloads,
         parameters=model.safetensors.total if model.safetensors else 0,

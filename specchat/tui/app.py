@@ -25,7 +25,7 @@ from specchat.tui.interrupting import Interrupting
 from specchat.tui.launch import Launch
 from specchat.tui.live import watch
 from specchat.tui.screens.chat import ChatScreen
-from specchat.tui.session import Session
+from specchat.tui.session import AppSession
 from specchat.tui.shades import shades
 from specchat.tui.text.code import highlight
 from specchat.tui.text.markdown import parse
@@ -52,7 +52,7 @@ class SpecchatApp(App[None]):
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.engine = engine
         self.launch = launch
-        self.session = Session(engine, launch)
+        self.session = AppSession(engine, launch)
         self.keys = Keys(launch.keymap)
         self.interrupting = Interrupting()
         self._catalog = catalog

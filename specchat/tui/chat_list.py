@@ -17,7 +17,7 @@ QUIET = "$quiet"
 
 
 @dataclass(frozen=True)
-class Row:
+class ListRow:
     """One entry. `key` is None for a heading; `message` leads to a place in the chat."""
 
     content: Content
@@ -27,7 +27,7 @@ class Row:
 
 def by_date(
     entries: Sequence[ChatEntry], now: datetime, shown: str = "", running: Collection[str] = ()
-) -> Iterator[Row]:
+) -> Iterator[ListRow]:
     """Headings and chats, in the order of `entries`; `shown` is the key of the chat that is open.
 
     `running` are the keys of those that are being answered.
@@ -37,10 +37,10 @@ def by_date(
         group = "pinned" if entry.pinned else period(datetime.fromtimestamp(entry.updated), now)
         if group != heading:
             heading = group
-            yield Row(Content.styled(group, QUIET))
+            yield ListRow(Content.styled(group, QUIET))
         title = Content(one_line(entry.title, 80))
         mark = "● " if entry.key == shown else "… " if entry.key in running else "  "
-        yield Row(Content.styled(mark, "$accent") + title, entry.key)
+        yield ListRow(Content.styled(mark, "$accent") + title, entry.key)
 
 
 def period(then: datetime, now: datetime) -> str:
@@ -66,17 +66,17 @@ def _from_match(hit: "Hit") -> tuple[str, list[tuple[int, int]]]:
     return "…" + hit.snippet[cut:], [(start - cut + 1, end - cut + 1) for start, end in hit.found]
 
 
-def of_hits(hits: Sequence["Hit"]) -> Iterator[Row]:
+def of_hits(hits: Sequence["Hit"]) -> Iterator[ListRow]:
     """A title with the place below it for each find."""
     if not hits:
-        yield Row(Content.styled("nothing found", QUIET))
+        yield ListRow(Content.styled("nothing found", QUIET))
     for hit in hits:
         title = Content(hit.title)
         if hit.message is None:
-            yield Row(title, hit.chat)
+            yield ListRow(title, hit.chat)
             continue
         who = "you: " if hit.role == "user" else ""
         words, found = _from_match(hit)
         spans = [Span(start + len(who), end + len(who), "bold $accent") for start, end in found]
         snippet = Content(who + words, spans).stylize_before(QUIET)
-        yield Row(title + "\n  " + snippet, hit.chat, hit.message)
+        yield ListRow(title + "\n  " + snippet, hit.chat, hit.message)

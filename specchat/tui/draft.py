@@ -11,7 +11,7 @@ from specchat.reading import read_whole
 
 
 @dataclass(frozen=True)
-class Draft:
+class UnsentText:
     """The text in the box, and the folded pastes in it by their numbers."""
 
     text: str = ""
@@ -19,15 +19,15 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueuedPrompt:
     """A prompt that is sent when the reply before it has ended, and what was typed for it."""
 
     text: str
     attachments: tuple[Attachment, ...]
-    draft: Draft
+    draft: UnsentText
 
 
-def keep(path: Path, draft: Draft) -> None:
+def keep(path: Path, draft: UnsentText) -> None:
     """Write `draft` for the next run; nothing where it is empty or the file cannot be written."""
     if not draft.text.strip():
         return
@@ -39,11 +39,11 @@ def keep(path: Path, draft: Draft) -> None:
         return
 
 
-def take(path: Path) -> Draft:
+def take(path: Path) -> UnsentText:
     """The draft that the last run kept, once; an empty one where there is nothing that can be read."""
     try:
         data = json.loads(read_whole(path))
         path.unlink()
-        return Draft(str(data["text"]), {int(number): str(text) for number, text in data["pastes"].items()})
+        return UnsentText(str(data["text"]), {int(number): str(text) for number, text in data["pastes"].items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Draft()
+        return UnsentText()

@@ -7,14 +7,14 @@ from specchat.config.catalog import Pair
 from specchat.engine.pair import ModelSource
 
 if TYPE_CHECKING:  # the app starts sooner without
-    from specchat.models.library import Places
+    from specchat.models.library import ModelPlaces
     from specchat.models.pull import Task
 
 
 class Fetching:
     """The download that runs, was stopped or failed, and the pair that is loaded once it is complete."""
 
-    def __init__(self, places: "Callable[[], Places] | None") -> None:
+    def __init__(self, places: "Callable[[], ModelPlaces] | None") -> None:
         """`places` tells where models are and come from; None leaves fetching to the engine."""
         self.places = places
         self.task: Task | None = None

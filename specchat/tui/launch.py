@@ -14,7 +14,7 @@ from specchat.engine.options import Acceptance, Limits, Sampling
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.models.declare import Added, Named
-    from specchat.models.library import Places
+    from specchat.models.library import ModelPlaces
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Reloaded:
     problems: tuple[str, ...] = ()
 
 
-class LiveFiles(Protocol):
+class WatchedFiles(Protocol):
     """The configuration files that are read again when they change: `specchat.cli.live.LiveFiles`."""
 
     def changed(self) -> bool: ...
@@ -67,10 +67,10 @@ class Launch:
     """The key of the chat to open first; empty for a new one."""
     keymap: Mapping[str, str] = field(default_factory=dict)
     """Keys by action id that replace the action's own, with commas between; "" for none."""
-    models: "Callable[[], Places] | None" = None
+    models: "Callable[[], ModelPlaces] | None" = None
     """Tells where models are and come from; None leaves downloads to the engine."""
     add: "Callable[[Named, Named | None], Added] | None" = None
     """Writes a pair of a target and a draft into the user's models.toml; raises an EngineError where it cannot be."""
-    live: LiveFiles | None = None
+    live: WatchedFiles | None = None
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

@@ -13,13 +13,13 @@ from specchat.engine.port import EnginePort
 from specchat.tui.engine_events import EngineEvents, Update
 from specchat.tui.launch import Launch
 from specchat.tui.racing import Racing
-from specchat.tui.session_chats import Chats
+from specchat.tui.session_chats import SessionChats
 from specchat.tui.session_state import SessionState
 from specchat.tui.settings import ChatSettings
 from specchat.tui.text.reasoning import without_marks
 
 
-class Session(SessionState):
+class AppSession(SessionState):
     """One engine, one chat that is shown, and the replies that run in this one and others.
 
     Requests that make no sense now are answered with a sentence, not raised.
@@ -31,7 +31,7 @@ class Session(SessionState):
         """The trouble with saving the last prompt, in a sentence."""
         self._ids = count(1)
         self.racing = Racing(self, self._ids)
-        self.chats = Chats(self)
+        self.chats = SessionChats(self)
         self._events = EngineEvents(self, self.racing)
 
     @property

@@ -8,7 +8,7 @@ from specchat.tui.settings import from_data
 from specchat.tui.shown_chat import CannotOpen
 
 
-class Chats:
+class SessionChats:
     """Belongs to a session. Replies that run in a chat go on when another is shown."""
 
     def __init__(self, session: SessionState) -> None:

@@ -10,7 +10,7 @@ from specchat.engine.api import Change
 from specchat.engine.options import Speculation
 from specchat.engine.port import EnginePort
 from specchat.tui.composing.personas import persona_of
-from specchat.tui.draft import Waiting
+from specchat.tui.draft import QueuedPrompt
 from specchat.tui.fetching import Fetching
 from specchat.tui.insight.diagnosis import Advisor, Diagnosis
 from specchat.tui.insight.gpu_use import GpuWatch
@@ -41,7 +41,7 @@ class SessionState:
         self.saved = SavedReplies(engine, launch.store, launch.copies_saved)
         self.replies = Replies(engine, self.chat.saving, self.ledger.add)
         self.prompt_count = PromptCount()
-        self.waiting: list[Waiting] = []
+        self.waiting: list[QueuedPrompt] = []
         """Prompts to send when the reply that runs here has ended."""
         self.prefill = ""
         """The beginning that the next reply is to have, once."""

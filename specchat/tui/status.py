@@ -11,7 +11,7 @@ from specchat.tui import figures
 from specchat.tui.actions.table import BY_SLASH
 from specchat.tui.composing import slash
 from specchat.tui.composing.personas import persona_name
-from specchat.tui.session import Session
+from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled
 
 _RUNNING = {
@@ -21,7 +21,7 @@ _RUNNING = {
 }
 
 
-def header_sides(session: Session) -> tuple[Content, ...]:
+def header_sides(session: AppSession) -> tuple[Content, ...]:
     """Title; pair, persona, strategy, temperature and seed, and the same without the last ones, for narrow windows."""
     title = styled("specchat", ".strong") + "   " + session.conversation.title
     if session.loaded.pair is None and not session.wanted:  # one is about to be asked for
@@ -50,7 +50,7 @@ def loading_words(loading: Loading | None) -> str:
     return f"{loading.what} {filled}{rest} {100 * loading.fraction:.0f} %"
 
 
-def status_sides(session: Session, typed: str, message: str, warning: str, files: str) -> tuple[Content, Content]:
+def status_sides(session: AppSession, typed: str, message: str, warning: str, files: str) -> tuple[Content, Content]:
     """The work under way, or a message; the prompt's `files`, in words, its tokens and what enter does."""
     if warning:
         left = styled(warning, ".bad")
@@ -79,7 +79,7 @@ def status_sides(session: Session, typed: str, message: str, warning: str, files
     return left, _prompt_side(session, typed, files)
 
 
-def _running(session: Session, reply: Reply) -> str:
+def _running(session: AppSession, reply: Reply) -> str:
     if session.stopping:
         return "stopping; esc again restarts the engine"
     before = session.elsewhere
@@ -88,7 +88,7 @@ def _running(session: Session, reply: Reply) -> str:
     return _RUNNING.get(reply.state, "")
 
 
-def _next(session: Session) -> str:
+def _next(session: AppSession) -> str:
     """The prompts that are sent when the reply has ended."""
     waiting = session.waiting
     if not waiting:
@@ -96,7 +96,7 @@ def _next(session: Session) -> str:
     return f" · next: “{one_line(waiting[0].text, 30)}”" + f" and {len(waiting) - 1} more" * (len(waiting) > 1)
 
 
-def _fetching(session: Session) -> str:
+def _fetching(session: AppSession) -> str:
     """How far a download is, in a few words."""
     return f" · download {session.fetching.share}" if session.fetching.busy else ""
 
@@ -105,7 +105,7 @@ def _title(chat: Conversation) -> str:
     return f"“{one_line(chat.title, 30)}”"
 
 
-def _prompt_side(session: Session, typed: str, files: str) -> Content:
+def _prompt_side(session: AppSession, typed: str, files: str) -> Content:
     if not typed.strip():
         return EMPTY
     if typed.startswith("/") and not isinstance(slash.parse(typed, BY_SLASH), str):

@@ -16,7 +16,7 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
 from specchat.tune.parts import Entries, Mlp, shapes, turned
 from specchat.tune.rows import LONGEST, Batch
-from specchat.tune.target import Target
+from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import EVEN, Published, Trainee
 
 BLOCK = 8
@@ -46,7 +46,7 @@ def mask_token(target: Checkpoint) -> int:
     return max(set(range(c.vocab)) - named - c.eos - tokenizer.eos, default=c.vocab - 1)
 
 
-class Attention(nn.Module):
+class DFlashAttention(nn.Module):
     """Of the rows of a block over the text up to its anchor, and over the block."""
 
     def __init__(self, c: ModelConfig) -> None:
@@ -83,11 +83,11 @@ class Attention(nn.Module):
         return apart.repeat_interleave(self._heads // apart.shape[-2], -2)
 
 
-class Layer(nn.Module):
+class DFlashLayer(nn.Module):
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(c.hidden, c.norm_eps)
-        self.self_attn = Attention(c)
+        self.self_attn = DFlashAttention(c)
         self.post_attention_layernorm = nn.RMSNorm(c.hidden, c.norm_eps)
         self.mlp = Mlp(c)
 
@@ -103,7 +103,7 @@ class DFlashTrainee(Trainee):
     places = BLOCK - 1
     anchors = ANCHORS
 
-    def __init__(self, target: Target, replies: Sequence[Sequence[int]]) -> None:
+    def __init__(self, target: FrozenTarget, replies: Sequence[Sequence[int]]) -> None:
         """For `target`; all tokens are scored, whatever stands in the replies."""
         super().__init__()
         del replies
@@ -116,7 +116,7 @@ class DFlashTrainee(Trainee):
         self.hidden_norm = nn.RMSNorm(c.hidden, c.norm_eps)
         self.norm = nn.RMSNorm(c.hidden, c.norm_eps)
         # Not `layers`, which are the target's.
-        self.stack = nn.ModuleList(Layer(c) for _ in range(depth(c.layers)))
+        self.stack = nn.ModuleList(DFlashLayer(c) for _ in range(depth(c.layers)))
         with torch.no_grad():
             self.norm.weight.copy_(EVEN * target.last_norm())
 

@@ -16,7 +16,7 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
 from specchat.tune.parts import Entries, Mlp, shapes, turned
 from specchat.tune.rows import LONGEST, Batch
-from specchat.tune.target import Target
+from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import EVEN, Published, Trainee
 
 PLACES = 5
@@ -30,7 +30,7 @@ def read_layers(layers: int) -> tuple[int, ...]:
     return min(2, layers), layers // 2, max(1, layers - 3)
 
 
-class Attention(nn.Module):
+class Eagle3Attention(nn.Module):
     """Over the target's entries up to a row's slot, and the head's own of the same slot."""
 
     def __init__(self, c: ModelConfig) -> None:
@@ -63,14 +63,14 @@ class Attention(nn.Module):
         return made
 
 
-class Layer(nn.Module):
+class Eagle3Layer(nn.Module):
     """The head's one layer, over embeddings and features, onto the features."""
 
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(c.hidden, c.norm_eps)
         self.hidden_norm = nn.RMSNorm(c.hidden, c.norm_eps)
-        self.self_attn = Attention(c)
+        self.self_attn = Eagle3Attention(c)
         self.post_attention_layernorm = nn.RMSNorm(c.hidden, c.norm_eps)
         self.mlp = Mlp(c)
 
@@ -87,7 +87,7 @@ class Eagle3Trainee(Trainee):
     places = PLACES
     scoring = ("lm_head.weight",)
 
-    def __init__(self, target: Target, replies: Sequence[Sequence[int]], proposed: int = PROPOSED) -> None:
+    def __init__(self, target: FrozenTarget, replies: Sequence[Sequence[int]], proposed: int = PROPOSED) -> None:
         """For `target`; of its tokens the `proposed` ones that come most often in `replies` are scored."""
         super().__init__()
         c = target.config
@@ -95,7 +95,7 @@ class Eagle3Trainee(Trainee):
         self.width, self.layers = c.hidden, read_layers(c.layers)
         self.register_buffer("tokens", _chosen(target, replies, proposed))
         self.fc = nn.Linear(len(self.layers) * c.hidden, c.hidden, bias=False)
-        self.midlayer = Layer(c)
+        self.midlayer = Eagle3Layer(c)
         self.norm = nn.RMSNorm(c.hidden, c.norm_eps)
         self.lm_head = nn.Linear(c.hidden, len(self.tokens), bias=False)
         with torch.no_grad():
@@ -143,7 +143,7 @@ class Eagle3Trainee(Trainee):
         return Published(settings, tensors)
 
 
-def _chosen(target: Target, replies: Sequence[Sequence[int]], proposed: int) -> Tensor:
+def _chosen(target: FrozenTarget, replies: Sequence[Sequence[int]], proposed: int) -> Tensor:
     """The tokens int64 [scored] that may be proposed, ascending."""
     c = target.config
     if proposed >= c.vocab:

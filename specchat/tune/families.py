@@ -7,7 +7,7 @@ import torch
 
 from specchat.engine.strategies import Head
 from specchat.tune import dflash, eagle3, medusa
-from specchat.tune.target import Target
+from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import Trainee
 
 
@@ -21,13 +21,13 @@ class Family:
     """
 
     layers: Callable[[int], tuple[int, ...]]
-    begin: Callable[[Target, Sequence[Sequence[int]]], Trainee]
+    begin: Callable[[FrozenTarget, Sequence[Sequence[int]]], Trainee]
 
 
 SEED = 7
 
 
-def untrained(head: Head, target: Target, replies: Sequence[Sequence[int]]) -> Trainee:
+def untrained(head: Head, target: FrozenTarget, replies: Sequence[Sequence[int]]) -> Trainee:
     """Heads to be trained, the same each time."""
     with torch.random.fork_rng():
         torch.manual_seed(SEED)

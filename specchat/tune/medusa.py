@@ -11,7 +11,7 @@ from torch.nn.functional import one_hot, silu
 
 from specchat.engine.heads.files import MEDUSA
 from specchat.tune.rows import Batch
-from specchat.tune.target import Target
+from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import EVEN, Published, Trainee
 
 HEADS = 3
@@ -23,7 +23,7 @@ def read_layers(layers: int) -> tuple[int, ...]:
     return (layers,)
 
 
-class Block(nn.Module):
+class MedusaBlock(nn.Module):
     """h + silu(W h + b)."""
 
     def __init__(self, hidden: int) -> None:
@@ -42,7 +42,7 @@ class MedusaTrainee(Trainee):
     places = HEADS
     scoring = ("1.weight",)
 
-    def __init__(self, target: Target, replies: Sequence[Sequence[int]]) -> None:
+    def __init__(self, target: FrozenTarget, replies: Sequence[Sequence[int]]) -> None:
         """For `target`; all tokens are scored, whatever stands in the replies."""
         super().__init__()
         del replies
@@ -51,7 +51,7 @@ class MedusaTrainee(Trainee):
         self._target = target
         self.register_buffer("tokens", torch.arange(c.vocab))
         self.heads = nn.ModuleList(
-            nn.Sequential(Block(c.hidden), nn.Linear(c.hidden, c.vocab, bias=False)) for _ in range(HEADS)
+            nn.Sequential(MedusaBlock(c.hidden), nn.Linear(c.hidden, c.vocab, bias=False)) for _ in range(HEADS)
         )
         start = target.head()
         with torch.no_grad():

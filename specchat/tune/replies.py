@@ -12,7 +12,7 @@ from specchat.engine.api import Finished, Generate
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
-from specchat.tune.rows import SUFFIX, Row
+from specchat.tune.rows import SUFFIX, TrainingText
 
 LONGEST_REPLY = 256
 """Tokens."""
@@ -74,7 +74,7 @@ def collect(
         yield path
 
 
-def _answered(session: Session, model: CachedDecoder, question: Question, layers: Sequence[int]) -> Row | None:
+def _answered(session: Session, model: CachedDecoder, question: Question, layers: Sequence[int]) -> TrainingText | None:
     prompt = session.tokenizer.prompt(question.chat)
     if len(prompt) < 2 or len(prompt) + LEAST_REPLY > session.info.context:
         return None
@@ -89,4 +89,4 @@ def _answered(session: Session, model: CachedDecoder, question: Question, layers
     text = [*prompt, *reply]
     session.target.begin(text)
     states = {layer: model.states(layer, 0, len(text) - 1).clone() for layer in layers}
-    return Row(torch.tensor(text), len(prompt), states)
+    return TrainingText(torch.tensor(text), len(prompt), states)

@@ -16,7 +16,7 @@ SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainingText:
     """A text of n tokens, int64 [n], whose reply begins at `start`.
 
     `states` are by layer float32 [n - 1, hidden]: of all tokens but the last, which the target never reads.
@@ -38,7 +38,7 @@ class Row:
         put_tensors(path, tensors, {"start": str(self.start - cut)})
 
     @classmethod
-    def read(cls, path: Path) -> "Row":
+    def read(cls, path: Path) -> "TrainingText":
         """Read what `write` kept.
 
         Raises:
@@ -79,7 +79,7 @@ class Batch:
     states: Mapping[int, Tensor]
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> "Batch":
+    def of(cls, rows: Sequence[TrainingText]) -> "Batch":
         layers = rows[0].states.keys()
         return cls(
             pad_sequence([row.tokens for row in rows], batch_first=True),

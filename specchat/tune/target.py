@@ -11,7 +11,7 @@ from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.weights import Weights
 
 
-class Target:
+class FrozenTarget:
     """A frozen target that our own decoder runs on the processor."""
 
     def __init__(self, checkpoint: Checkpoint, model: CachedDecoder) -> None:

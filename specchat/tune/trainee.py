@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from specchat.tune.rows import Batch, Row
+from specchat.tune.rows import Batch, TrainingText
 
 PLACE_WEIGHT = 0.8
 """By how much a place counts less than the one before: what stands behind a refused draft is lost."""
@@ -101,7 +101,7 @@ class Trainee(nn.Module, ABC):
         return found
 
 
-def accepted_length(trainee: Trainee, rows: Sequence[Row]) -> float:
+def accepted_length(trainee: Trainee, rows: Sequence[TrainingText]) -> float:
     """Tokens of a step, on average, if `rows` were drafted greedily by as many tokens as the trainee has places.
 
     Exact for texts that were written greedily: up to the first wrong guess, what a head is given is what it drafted.

@@ -11,7 +11,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from specchat.tune.files import damaged, get_tensors, put_tensors
 from specchat.tune.muon import Muon
-from specchat.tune.rows import Batch, Row
+from specchat.tune.rows import Batch, TrainingText
 from specchat.tune.trainee import Trainee
 
 ROWS = 8
@@ -33,7 +33,7 @@ OF = " of "
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """`step` of `steps` is done; its loss, averaged over the last steps."""
 
     step: int
@@ -69,7 +69,7 @@ class Training:
         if path.exists():
             self._load()
 
-    def run(self, rows: Sequence[Path], steps: int, stopped: Callable[[], bool]) -> Iterator[Progress]:
+    def run(self, rows: Sequence[Path], steps: int, stopped: Callable[[], bool]) -> Iterator[TrainingProgress]:
         """Train on `rows` up to step `steps`, or until `stopped`, and tell each step. It is kept whatever ends it.
 
         Raises:
@@ -79,9 +79,9 @@ class Training:
         try:
             while self.step < steps and not stopped():
                 whole = False
-                self._train(Batch.of([Row.read(path) for path in _batch(rows, self.step)]), self._share(steps))
+                self._train(Batch.of([TrainingText.read(path) for path in _batch(rows, self.step)]), self._share(steps))
                 whole = True
-                yield Progress(self.step, steps, self._loss)
+                yield TrainingProgress(self.step, steps, self._loss)
                 if monotonic() - saved > SAVE_S:
                     self.save()
                     saved = monotonic()

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specchat.bench.contender import Prompt
-from specchat.bench.interleaved import Progress, Sample, measure
+from specchat.bench.contender import BenchPrompt
+from specchat.bench.interleaved import BenchProgress, Sample, measure
 from specchat.bench.ours import Ours
 from specchat.engine.errors import EngineError
 from specchat.engine.options import Sampling, Speculation
@@ -41,7 +41,9 @@ class Different(Exception):
     """A reply was not plain decoding's; the names of the strategies."""
 
 
-def speeds(session: Session, head: Head, questions: Sequence[Question], told: Callable[[Progress], None]) -> Speeds:
+def speeds(
+    session: Session, head: Head, questions: Sequence[Question], told: Callable[[BenchProgress], None]
+) -> Speeds:
     """Answer held-out `questions` greedily by the strategies of `head`, by `plain`, and by `draft` if the pair has one.
 
     Raises:
@@ -58,7 +60,7 @@ def speeds(session: Session, head: Head, questions: Sequence[Question], told: Ca
         for name in [*others, *headed]
     }
     made = [(question, tuple(session.tokenizer.prompt(question.chat))) for question in questions]
-    fitting = [Prompt(q.name, "", q.chat, ids) for q, ids in made if len(ids) + TOKENS <= session.info.context]
+    fitting = [BenchPrompt(q.name, "", q.chat, ids) for q, ids in made if len(ids) + TOKENS <= session.info.context]
     if not fitting:
         raise EngineError("context", f"No held-out prompt leaves room for {TOKENS} tokens. Give other --prompts.")
     chosen = [fitting[i * len(fitting) // PROMPTS] for i in range(PROMPTS)] if len(fitting) > PROMPTS else fitting

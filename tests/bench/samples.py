@@ -1,6 +1,6 @@
 """Replies made up for tests."""
 
-from specchat.bench.contender import Prompt, Run
+from specchat.bench.contender import BenchPrompt, Run
 from specchat.bench.interleaved import Sample
 from specchat.engine.api import Stats
 from specchat.engine.options import Message
@@ -9,8 +9,8 @@ STATS = Stats(num_steps=4, num_spec_steps=2, num_draft_tokens=6, num_tested_draf
               mean_acceptance_length=2.5, draft_ms=8.0, verify_ms=40.0, other_ms=2.0)  # fmt: skip
 
 
-def prompt(name: str = "a", category: str = "chat") -> Prompt:
-    return Prompt(name, category, (Message("user", name),), (1, 2, 3))
+def prompt(name: str = "a", category: str = "chat") -> BenchPrompt:
+    return BenchPrompt(name, category, (Message("user", name),), (1, 2, 3))
 
 
 def run(speed: float, tokens: tuple[int, ...] = (5, 6, 7), stats: Stats | None = None) -> Run:

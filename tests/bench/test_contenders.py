@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.bench.contender import Contender, Material, Prompt, Run
+from specchat.bench.contender import BenchPrompt, Contender, Material, Run
 from specchat.bench.ours import Ours
 from specchat.bench.peers.transformers import Transformers, contenders
 from specchat.bench.verify_cost import verify_cost
@@ -38,8 +38,8 @@ def session(folders: tuple[Path, Path]) -> Session:
 
 
 @pytest.fixture(scope="module")
-def prompt(session: Session) -> Prompt:
-    return Prompt("p", "chat", TEXT, tuple(session.tokenizer.prompt(TEXT)))
+def prompt(session: Session) -> BenchPrompt:
+    return BenchPrompt("p", "chat", TEXT, tuple(session.tokenizer.prompt(TEXT)))
 
 
 class Scripted(Session):
@@ -53,7 +53,7 @@ class Scripted(Session):
         yield Finished(request.id, "stop", "", (), stats(self.made, 0, 0.0))
 
 
-def test_drafts_that_are_trees_are_counted_by_place(prompt: Prompt) -> None:
+def test_drafts_that_are_trees_are_counted_by_place(prompt: BenchPrompt) -> None:
     run = Ours(Scripted(), Speculation("draft", 9), Sampling()).run(prompt, MOST)
     assert (run.tested, run.accepted) == ((3, 1, 1), (1, 1, 0))
     assert run.drafted == (3,) * 9
@@ -62,7 +62,7 @@ def test_drafts_that_are_trees_are_counted_by_place(prompt: Prompt) -> None:
     assert run.first_draft_ms == Scripted().made[0].draft_ms
 
 
-def test_what_is_done_after_a_reply_does_not_count(prompt: Prompt) -> None:
+def test_what_is_done_after_a_reply_does_not_count(prompt: BenchPrompt) -> None:
     now = 0.0
 
     class Thinks(Scripted):
@@ -80,7 +80,7 @@ def theirs(folders: tuple[Path, Path], session: Session) -> list[Transformers]:
     return list(contenders(Material(*folders, None, None, False, session.eos, Sampling(), session.info.context, 6)))
 
 
-def test_ours_write_the_same_and_count_what_was_tested(session: Session, prompt: Prompt) -> None:
+def test_ours_write_the_same_and_count_what_was_tested(session: Session, prompt: BenchPrompt) -> None:
     plain = Ours(session, Speculation(), Sampling())
     draft = Ours(session, Speculation("draft", 4), Sampling())
     assert (plain.name, draft.name) == ("plain", "draft x4")
@@ -99,7 +99,7 @@ def test_ours_write_the_same_and_count_what_was_tested(session: Session, prompt:
         assert run.stats.reused_tokens == 0
 
 
-def test_replies_start_from_empty_caches(session: Session, prompt: Prompt) -> None:
+def test_replies_start_from_empty_caches(session: Session, prompt: BenchPrompt) -> None:
     draft = Ours(session, Speculation("draft", 4), Sampling())
     draft.run(prompt, MOST)
     again = draft.run(prompt, MOST)
@@ -111,7 +111,7 @@ def test_replies_start_from_empty_caches(session: Session, prompt: Prompt) -> No
     assert session.runner.draft.tokens == []
 
 
-def test_transformers_writes_what_we_write(session: Session, prompt: Prompt, theirs: list[Transformers]) -> None:
+def test_transformers_writes_what_we_write(session: Session, prompt: BenchPrompt, theirs: list[Transformers]) -> None:
     """In float32 two decoders can part at a tie; this text has none within its length."""
     mine = Ours(session, Speculation(), Sampling()).run(prompt, MOST)
     assert [c.rival for c in theirs] == ["plain", "draft", "lookup"]
@@ -123,7 +123,7 @@ def test_transformers_writes_what_we_write(session: Session, prompt: Prompt, the
         assert run.stats is None
 
 
-def test_transformers_keeps_the_faster_number_of_threads(prompt: Prompt, theirs: list[Transformers]) -> None:
+def test_transformers_keeps_the_faster_number_of_threads(prompt: BenchPrompt, theirs: list[Transformers]) -> None:
     before = torch.get_num_threads()
     theirs[0].warm_up(prompt)
     assert "threads, the faster" in theirs[0].note
@@ -131,7 +131,7 @@ def test_transformers_keeps_the_faster_number_of_threads(prompt: Prompt, theirs:
 
 
 def test_one_lucky_trial_does_not_choose_the_threads(
-    prompt: Prompt, theirs: list[Transformers], monkeypatch: pytest.MonkeyPatch
+    prompt: BenchPrompt, theirs: list[Transformers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two threads are faster while nothing else runs, which is rarely."""
     contender, trials = theirs[0], Counter[int]()

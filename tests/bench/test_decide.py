@@ -7,10 +7,10 @@ import pytest
 from specchat.bench.contender import Run
 from specchat.bench.decide import (
     ALL,
-    Choice,
     Costs,
     Decided,
-    Outcome,
+    DraftChoice,
+    DraftOutcome,
     best,
     cheaper_drafts,
     dearer_checks,
@@ -33,9 +33,9 @@ FLAT = Costs(10.0, (0.95,) + (1.0,) * 15, {DRAFT: 0.1, LOOKUP: 0.0}, {DRAFT: 0.0
 STEEP = replace(FLAT, checks=tuple(0.95 + 0.3 * row for row in range(16)))
 
 
-def even(contender: str, acceptance: float, length: int) -> Outcome:
+def even(contender: str, acceptance: float, length: int) -> DraftOutcome:
     """Each token stays with the same probability, and every draft has `length` tokens."""
-    return Outcome(contender, tuple(even_survival(acceptance, length)), (1.0,) * length)
+    return DraftOutcome(contender, tuple(even_survival(acceptance, length)), (1.0,) * length)
 
 
 @pytest.mark.parametrize("costs", [FLAT, STEEP])
@@ -55,12 +55,12 @@ def test_what_promises_most_is_taken() -> None:
     whole = best([replace(copied, kept=(1.0,) * 8), drafted], FLAT)
     assert (whole.contender, whole.length) == (LOOKUP, 8)
     assert whole.times == pytest.approx(9 / 1.05)
-    assert best([], FLAT) == Choice("plain", 0, 1.0)
+    assert best([], FLAT) == DraftChoice("plain", 0, 1.0)
 
 
 def test_equal_promises_take_the_shorter_draft() -> None:
     """No draft ever came further than two tokens."""
-    outcome = Outcome(LOOKUP, (0.5, 0.5, 0.0), (1.0, 1.0, 0.0))
+    outcome = DraftOutcome(LOOKUP, (0.5, 0.5, 0.0), (1.0, 1.0, 0.0))
     assert best([outcome], FLAT).length == 2
 
 
@@ -137,7 +137,7 @@ def test_decisions_by_category(decided: Decided) -> None:
     step = 4 * 0.2 + 0.9 * 9 / 5 + 0.2
     assert code.expected == pytest.approx(1 / (1.0 / 20 + (21 / 20) * step / (1 + 16 / 5)))
     assert code.measured == {"auto": pytest.approx(200 / 145), "draft x4": pytest.approx(200 / 145)}
-    assert (chat.best, chat.expected) == (Choice("plain", 0, 1.0), None)
+    assert (chat.best, chat.expected) == (DraftChoice("plain", 0, 1.0), None)
     assert (both.category, both.prompts) == (ALL, 2)
 
 
@@ -174,7 +174,7 @@ def test_it_is_said_in_words(decided: Decided) -> None:
 def test_what_was_measured_goes_before_what_is_promised(decided: Decided) -> None:
     """The cost model promised most for `cascade`, and `draft` was faster as both ran."""
     code, chat, both = decided.decisions
-    code = replace(code, best=Choice("cascade x8", 8, 3.0), measured=code.measured | {"cascade x8": 1.01})
+    code = replace(code, best=DraftChoice("cascade x8", 8, 3.0), measured=code.measured | {"cascade x8": 1.01})
     said = in_words(replace(decided, decisions=[code, chat, both]))
     assert said[0] == f"draft was fastest: code {code.measured['draft x4']:.2f}x."
     assert not any("cascade" in sentence for sentence in said)
@@ -182,8 +182,8 @@ def test_what_was_measured_goes_before_what_is_promised(decided: Decided) -> Non
 
 def test_categories_of_one_choice_are_told_together(decided: Decided) -> None:
     code, chat, both = decided.decisions
-    story = replace(code, category="story", best=Choice("draft x4", 4, 1.25))
-    code = replace(code, best=Choice("draft x4", 2, 1.5))
+    story = replace(code, category="story", best=DraftChoice("draft x4", 4, 1.25))
+    code = replace(code, best=DraftChoice("draft x4", 2, 1.5))
     said = in_words(replace(decided, decisions=[code, story, chat, both]))
     times = f"{code.measured['draft x4']:.2f}x"
     assert said[0] == (

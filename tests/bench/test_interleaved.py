@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from specchat.bench.contender import Contender, Prompt, Run
-from specchat.bench.interleaved import Progress, measure
+from specchat.bench.contender import BenchPrompt, Contender, Run
+from specchat.bench.interleaved import BenchProgress, measure
 from tests.bench.samples import prompt, run
 
 
@@ -18,12 +18,12 @@ class Scripted:
     note: str = ""
     runs: int = field(default=0)
 
-    def warm_up(self, prompt: Prompt) -> None:
+    def warm_up(self, prompt: BenchPrompt) -> None:
         self.calls.append(f"warm {self.name}")
         if self.fails_at == 0:
             raise RuntimeError("no such kernel")
 
-    def run(self, prompt: Prompt, most: int) -> Run:
+    def run(self, prompt: BenchPrompt, most: int) -> Run:
         self.runs += 1
         if self.runs == self.fails_at:
             raise RuntimeError("out of luck")
@@ -37,7 +37,7 @@ class Scripted:
 def test_contenders_take_turns_in_another_order_for_each_reply() -> None:
     calls: list[str] = []
     contenders = [Scripted(name, calls) for name in "xyz"]
-    told: list[Progress] = []
+    told: list[BenchProgress] = []
     prompts = [prompt(name) for name in "abcdefgh"]
     samples = list(measure(contenders, prompts, 5, 8, told.append, lambda *_: None))
     assert calls[:3] == ["warm x", "warm y", "warm z"]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from specchat.bench.contender import Material, Prompt
+from specchat.bench.contender import BenchPrompt, Material
 from specchat.bench.peers import llama_cpp as peer
 from specchat.config.paths import demo_model
 from specchat.engine.decoding.cached import CachedModel
@@ -31,11 +31,11 @@ def material(folder: Path, eos: frozenset[int] = frozenset({256}), length: int =
     return Material(folder, None, None, None, False, eos, Sampling(), 256, length)
 
 
-def asked(*tokens: int) -> Prompt:
-    return Prompt("one", "chat", (), tokens)
+def asked(*tokens: int) -> BenchPrompt:
+    return BenchPrompt("one", "chat", (), tokens)
 
 
-def greedy(decoder: Decoder, prompt: Prompt, most: int, eos: frozenset[int]) -> tuple[int, ...]:
+def greedy(decoder: Decoder, prompt: BenchPrompt, most: int, eos: frozenset[int]) -> tuple[int, ...]:
     """The reference: argmax after argmax of our decoder."""
     model, text = CachedModel(decoder), list(prompt.tokens)
     while len(text) - len(prompt.tokens) < most and not (len(text) > len(prompt.tokens) and text[-1] in eos):
@@ -169,7 +169,7 @@ def test_the_demo_target_writes_our_greedy_texts() -> None:
         "Count to five.",
         "Copy this: one two three one two",
     )
-    prompts = [Prompt(text, "chat", (), tuple(tokenizer.prompt([Message("user", text)]))) for text in texts]
+    prompts = [BenchPrompt(text, "chat", (), tuple(tokenizer.prompt([Message("user", text)]))) for text in texts]
     plain, lookup = peer.contenders(material(folder, eos))
     try:
         for contender in (plain, lookup):

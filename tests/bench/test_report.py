@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.bench.report import Report, write_json, write_plot
+from specchat.bench.report import BenchReport, write_json, write_plot
 from specchat.bench.summary import Spread
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine import fake
@@ -22,7 +22,7 @@ def stats(name: str, tokens: tuple[int, ...]) -> Stats | None:
 
 
 @pytest.fixture
-def report() -> Report:
+def report() -> BenchReport:
     samples = [
         sample(name, speed, prompt, tokens=tokens, stats=stats(name, tokens), category=category)
         for prompt, category, tokens in (("a", "chat", (5, 6, 7)), ("b", "copy", (8, 9)))
@@ -30,10 +30,10 @@ def report() -> Report:
     ]
     cost = VerifyCost(1, Spread(2.0, 1.5, 2.5, 9), 1.0)
     others, rivals = frozenset({"theirs"}), {"theirs": "draft x5"}
-    return Report(fake.INFO, "a machine", 1, 3, others, rivals, samples, [cost], ["theirs: 2 threads"])
+    return BenchReport(fake.INFO, "a machine", 1, 3, others, rivals, samples, [cost], ["theirs: 2 threads"])
 
 
-def test_text_says_it_all(report: Report) -> None:
+def test_text_says_it_all(report: BenchReport) -> None:
     text = report.text()
     for words in ("a machine", "Fake pair", "draft x5", "2.50", "1.25", "chat", "copy", "2/2", "theirs: 2 threads"):
         assert words in text
@@ -41,7 +41,7 @@ def test_text_says_it_all(report: Report) -> None:
     assert report.different == []
 
 
-def test_a_different_text_of_ours_is_named_and_another_programs_is_not(report: Report) -> None:
+def test_a_different_text_of_ours_is_named_and_another_programs_is_not(report: BenchReport) -> None:
     changed = [
         replace(s, run=replace(s.run, tokens=(1, 1))) if s.contender != "plain" and s.prompt.id == "b" else s
         for s in report.samples
@@ -49,13 +49,13 @@ def test_a_different_text_of_ours_is_named_and_another_programs_is_not(report: R
     assert replace(report, samples=changed).different == ["draft x5 on 1 of 2 prompts"]
 
 
-def test_nothing_measured(report: Report) -> None:
+def test_nothing_measured(report: BenchReport) -> None:
     empty = replace(report, samples=[], verify_cost=[])
     assert "Nothing was measured" in empty.text()
     assert empty.as_json()["contenders"] == []
 
 
-def test_json_holds_figures_and_replies(report: Report, tmp_path: Path) -> None:
+def test_json_holds_figures_and_replies(report: BenchReport, tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     write_json(report, path)
     data = json.loads(path.read_text())
@@ -71,7 +71,7 @@ def test_json_holds_figures_and_replies(report: Report, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "start"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml")])
-def test_a_picture(name: str, start: bytes, report: Report, tmp_path: Path) -> None:
+def test_a_picture(name: str, start: bytes, report: BenchReport, tmp_path: Path) -> None:
     write_plot(report, tmp_path / name)
     drawn = (tmp_path / name).read_bytes()
     assert drawn.startswith(start)

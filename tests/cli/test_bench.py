@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.bench.contender import Material, Prompt
+from specchat.bench.contender import BenchPrompt, Material
 from specchat.bench.contender import Run as Reply
 from specchat.bench.ours import Ours
 from specchat.cli.exit_codes import ExitCode
@@ -121,9 +121,9 @@ class Theirs:
     def __init__(self, name: str, rival: str) -> None:
         self.name, self.rival = name, rival
 
-    def warm_up(self, prompt: Prompt) -> None: ...
+    def warm_up(self, prompt: BenchPrompt) -> None: ...
 
-    def run(self, prompt: Prompt, most: int) -> Reply:
+    def run(self, prompt: BenchPrompt, most: int) -> Reply:
         del prompt
         return Reply(tuple(range(most)), 2.0, 1.0, 1)
 

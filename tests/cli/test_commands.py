@@ -10,7 +10,7 @@ import pytest
 from specchat import __version__
 from specchat.cli import main
 from specchat.cli.exit_codes import BY_KIND, MEANINGS, ExitCode
-from specchat.config.settings import Settings
+from specchat.config.settings import UserSettings
 from specchat.config.tables import ThemeFile
 from specchat.engine.api import Generate
 from specchat.engine.fake import FakeEngine
@@ -63,7 +63,7 @@ def test_every_exit_code_is_explained_in_the_docs() -> None:
 def test_every_setting_and_its_variable_is_explained_in_the_docs(run: Run) -> None:
     docs = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (?:`(SPECCHAT_\w+)` )?\|", docs, re.MULTILINE))
-    assert set(rows) == {field.name for field in fields(Settings)}
+    assert set(rows) == {field.name for field in fields(UserSettings)}
     text = run("--help").stdout
     for variable in rows.values():
         assert variable in text
@@ -181,7 +181,7 @@ def test_paths_are_shown_and_not_made(run: Run, home: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "keys"),
     [
-        ("settings", {field.name for field in fields(Settings)}),
+        ("settings", {field.name for field in fields(UserSettings)}),
         ("models", {"schema", "default", "pair"}),
         ("theme", set(ThemeFile.model_fields)),
     ],

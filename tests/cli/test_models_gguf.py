@@ -12,7 +12,7 @@ from specchat.config.catalog import load_catalog
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource
 from specchat.models.check import as_table, checked_pair
-from specchat.models.machine import Machine
+from specchat.models.machine import FreeMemory
 from tests.cli.conftest import Run, own
 from tests.engine.tiny import checkpoint
 from tests.hub.server import LoopbackHub
@@ -150,9 +150,9 @@ def test_a_gguf_pair_has_a_backend_of_its_own_and_other_tokens_are_told(tmp_path
     file, same = gguf(tmp_path / "m.gguf"), gguf(tmp_path / "same.gguf")
     other = gguf(tmp_path / "other.gguf", tokens=("x", "y"))
     hub, target = Hub("http://127.0.0.1:1", tmp_path), ModelSource(path=str(file))
-    pair, cost = checked_pair(hub, target, ModelSource(path=str(same)), "m", Machine(None, None))
+    pair, cost = checked_pair(hub, target, ModelSource(path=str(same)), "m", FreeMemory(None, None))
     table = as_table(pair, "m")
     assert (table["backend"], table["licence"], table["target"]) == ("gguf", "mit", {"path": str(file)})
     assert cost == ""
-    _, cost = checked_pair(hub, target, ModelSource(path=str(other)), "m", Machine(None, None))
+    _, cost = checked_pair(hub, target, ModelSource(path=str(other)), "m", FreeMemory(None, None))
     assert cost == "its tokens are others, so that fewer of its drafts are kept"

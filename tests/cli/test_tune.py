@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from specchat.cli import tune_heads
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.output import Progress
+from specchat.cli.output import ProgressLine
 from specchat.config.catalog import load_catalog
 from specchat.engine.loading import load
 from specchat.tune import TUNED, files, replies, trial
@@ -135,13 +135,13 @@ def test_a_stop_at_any_moment_registers_nothing_and_the_command_goes_on(
     rising(50.0)
     before, seen, at = pair.read_bytes(), list[str](), [""]
 
-    def show(self: Progress, what: str, fraction: float | None = None) -> None:
+    def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
         del self, fraction
         seen.append(what)
         if at[0] and what.startswith(at[0]):
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Progress, "show", show)
+    monkeypatch.setattr(ProgressLine, "show", show)
     for at[0], words in STAGES.items():
         result = run(*command, "medusa")
         assert (result.exit_code, result.stdout) == (ExitCode.INTERRUPTED, "")

@@ -11,7 +11,7 @@ from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables, read_toml
 from specchat.config.kinds import Kind
 from specchat.config.paths import is_shipped, shipped
-from specchat.config.settings import Settings
+from specchat.config.settings import UserSettings
 from specchat.config.tables import FILES, SettingsTable
 
 OF_KIND: list[tuple[Kind, Path]] = [
@@ -43,4 +43,4 @@ def test_whole_numbers_are_taken_for_floats(tmp_path: Path) -> None:
 
 
 def test_every_setting_is_checked() -> None:
-    assert {field.name for field in fields(Settings)} == set(SettingsTable.model_fields)
+    assert {field.name for field in fields(UserSettings)} == set(SettingsTable.model_fields)

@@ -7,17 +7,17 @@ from threading import Timer
 import pytest
 
 from specchat.config.errors import ConfigError
-from specchat.config.settings import Settings, load_settings, save_setting
+from specchat.config.settings import UserSettings, load_settings, save_setting
 from tests.config.conftest import Write
 
 
 def test_settings_are_read(write: Write) -> None:
     path = write("config.toml", 'theme = "dusk"\nseed = 7\nstrategy = "plain"\n')
-    assert load_settings(path) == Settings(theme="dusk", seed=7, strategy="plain")
+    assert load_settings(path) == UserSettings(theme="dusk", seed=7, strategy="plain")
 
 
 def test_no_file_means_defaults(tmp_path: Path) -> None:
-    assert load_settings(tmp_path / "config.toml") == Settings()
+    assert load_settings(tmp_path / "config.toml") == UserSettings()
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_a_pipe_that_somebody_writes_to_is_read() -> None:
 
 def test_a_byte_order_mark_is_no_part_of_the_file(write: Write) -> None:
     path = write("config.toml", '\ufefftheme = "ink"\nseed = 7\n')
-    assert load_settings(path) == Settings(theme="ink", seed=7)
+    assert load_settings(path) == UserSettings(theme="ink", seed=7)
     save_setting(path, "theme", "paper")
-    assert load_settings(path) == Settings(theme="paper", seed=7)
+    assert load_settings(path) == UserSettings(theme="paper", seed=7)
 
 
 def test_saving_keeps_the_rest_of_the_file(write: Write) -> None:
@@ -70,7 +70,7 @@ def test_saving_keeps_the_rest_of_the_file(write: Write) -> None:
     save_setting(path, "theme", 'a "quoted" name é')
     assert path.read_text(encoding="utf-8") == '# mine\nseed = 7 # always\ntheme = "a \\"quoted\\" name é"\n'
     save_setting(path, "pair", "demo")
-    assert load_settings(path) == Settings(theme='a "quoted" name é', seed=7, pair="demo")
+    assert load_settings(path) == UserSettings(theme='a "quoted" name é', seed=7, pair="demo")
 
 
 def test_a_choice_is_saved_as_one(write: Write) -> None:
@@ -106,7 +106,7 @@ def test_saving_follows_a_link(tmp_path: Path) -> None:
     link.symlink_to(real)
     save_setting(link, "theme", "paper")
     assert link.is_symlink()
-    assert load_settings(real) == Settings(theme="paper", seed=1)
+    assert load_settings(real) == UserSettings(theme="paper", seed=1)
 
 
 @pytest.mark.parametrize("text", ['seed = "broken"\n', 'system = """\ntheme = 1\n"""\n', 'theme = """\nink"""\n'])

@@ -22,7 +22,7 @@ from specchat.engine.runners.host import host_model
 from tests.engine.bnb import bnb_checkpoint
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.test_trees import PARENTS, path_to
-from tests.engine.tiny import FAMILY, checkpoint
+from tests.engine.tiny import FAMILIES, FAMILY, MORE, checkpoint
 
 
 def whole(decoder: CpuDecoder | Decoder, ids: list[int]) -> Tensor:
@@ -33,18 +33,18 @@ def one_by_one(decoder: CpuDecoder, ids: list[int]) -> Tensor:
     return torch.cat([decoder.logits(decoder.forward([token], i)).clone() for i, token in enumerate(ids)])
 
 
-@pytest.mark.parametrize("family", FAMILY)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path / "m", seed=3, **FAMILY[family])
+    folder = checkpoint(tmp_path / "m", seed=3, **FAMILIES[family])
     ids = tokens(200)
     mine, theirs = whole(CpuDecoder(Checkpoint.open(folder)), ids), reference(folder, ids)
     assert theirs.std() > 0.3  # lively logits, or agreement would mean nothing
     torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", FAMILY)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_row_is_what_it_is_alone(family: str, tmp_path: Path) -> None:
-    decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m", **FAMILY[family])))
+    decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family])))
     ids = tokens(200)
     alone = one_by_one(decoder, ids)
     assert torch.equal(whole(decoder, ids), alone)
@@ -76,10 +76,10 @@ def test_quantised_weights_are_what_the_plain_decoder_unpacks(quant: Quant, tmp_
     torch.testing.assert_close(whole(CpuDecoder(stored), ids), whole(Decoder(stored), ids), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", *MORE])
 def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> None:
     """Bit for bit; `keep` leaves the cache of the chain."""
-    opened = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILY[family]))
+    opened = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family]))
     decoder, alone = CpuDecoder(opened), CpuDecoder(opened)
     ids, nodes = tokens(200), tokens(11, seed=1)
     everything = one_by_one(decoder, ids)
@@ -93,7 +93,8 @@ def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> Non
             assert torch.equal(rows[node], alone.logits(alone.forward(chained, start))[-1]), (start, node)
         decoder.keep(path_to(9), start + 1)
         alone.forward([nodes[i] for i in (0, *path_to(9))], start)
-        for mine, theirs in ((decoder.cache.keys, alone.cache.keys), (decoder.cache.values, alone.cache.values)):
+        caches = zip((decoder.cache.keys, decoder.cache.values), (alone.cache.keys, alone.cache.values), strict=True)
+        for mine, theirs in ((torch.stack(one), torch.stack(other)) for one, other in caches):
             assert torch.equal(mine[:, :, : start + 5], theirs[:, :, : start + 5])
     assert torch.equal(one_by_one(decoder, ids), everything)
 
@@ -112,9 +113,9 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None
         found |= dict(zip(level, hidden, strict=True))
     assert all(torch.equal(found[node], expected[node]) for node in range(11))
     decoder.keep([rows[node] for node in path_to(9)], 60)
-    kept = decoder.cache.keys[:, :, 60:64].clone()
+    kept = torch.stack(decoder.cache.keys)[:, :, 60:64].clone()
     decoder.forward([nodes[node] for node in (0, *path_to(9))], 59)
-    assert torch.equal(decoder.cache.keys[:, :, 60:64], kept)
+    assert torch.equal(torch.stack(decoder.cache.keys)[:, :, 60:64], kept)
 
 
 def test_layers_that_are_left_out_are_those_of_the_plain_decoder(tmp_path: Path) -> None:
@@ -123,14 +124,14 @@ def test_layers_that_are_left_out_are_those_of_the_plain_decoder(tmp_path: Path)
     skip = Skip(frozenset({1}), frozenset({0, 2}))
     mine, theirs = (one.logits(one.forward(ids, 0, skip)) for one in (decoder, plain))
     torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
-    kept = decoder.cache.keys.clone(), decoder.cache.values.clone()
+    kept = torch.stack(decoder.cache.keys), torch.stack(decoder.cache.values)
     decoder.forward(ids, 0)
-    held = decoder.cache.keys.clone(), decoder.cache.values.clone()
+    held = torch.stack(decoder.cache.keys), torch.stack(decoder.cache.values)
     assert not torch.equal(kept[0], held[0])
     guesses = decoder.guesses(ids[5:9], 5, skip)
     assert len(guesses) == 4
-    assert torch.equal(decoder.cache.keys, held[0])
-    assert torch.equal(decoder.cache.values, held[1])
+    assert torch.equal(torch.stack(decoder.cache.keys), held[0])
+    assert torch.equal(torch.stack(decoder.cache.values), held[1])
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -152,8 +153,8 @@ def test_a_pass_with_its_scores_is_a_pass_and_its_scores(
         if runs is not None:
             for one in (made, apart):
                 one.keep([1, 2], start + 1)
-        assert torch.equal(made.cache.keys, apart.cache.keys)
-        assert torch.equal(made.cache.values, apart.cache.values)
+        assert torch.equal(torch.stack(made.cache.keys), torch.stack(apart.cache.keys))
+        assert torch.equal(torch.stack(made.cache.values), torch.stack(apart.cache.values))
         for layer in (0, 2, 4):
             assert torch.equal(made.states(layer, 0, start + 3), apart.states(layer, 0, start + 3))
 

@@ -12,7 +12,7 @@ import pytest
 from specchat.cli.exit_codes import ExitCode
 from specchat.doctor import gpu_checks, gpu_report
 from specchat.doctor.gpu_checks import CHECKS, ENVIRONMENT, GpuCheck
-from specchat.doctor.gpu_report import Listener, Outcome, Report, run_all
+from specchat.doctor.gpu_report import GpuReport, Listener, Outcome, run_all
 from specchat.doctor.versions import commit
 from tests.cli.conftest import Run, home, run
 
@@ -42,7 +42,7 @@ def test_every_check_that_is_named_is_there() -> None:
 
 
 def test_all_run_whatever_failed_before_and_each_is_in_the_report_at_once(tmp_path: Path) -> None:
-    report, states = Report(tmp_path / "r.zip"), dict[str, str]()
+    report, states = GpuReport(tmp_path / "r.zip"), dict[str, str]()
 
     def ended(check: GpuCheck, outcome: Outcome) -> None:
         states[check.name] = outcome.state
@@ -78,7 +78,7 @@ def test_all_run_whatever_failed_before_and_each_is_in_the_report_at_once(tmp_pa
 
 
 def test_without_a_gpu_kernels_are_interpreted_and_the_rest_is_not_run(tmp_path: Path) -> None:
-    report = Report(tmp_path / "r.zip")
+    report = GpuReport(tmp_path / "r.zip")
     checks = [environment("without_a_gpu"), planted("fine", "kernels"), planted("dies", "gpu")]
     run_all(checks, report, Path("/demo"), Listener())
     assert report.outcomes["fine"].rows == [{"demo": "/demo", "interpreted": "1"}]
@@ -90,7 +90,7 @@ def test_without_a_gpu_kernels_are_interpreted_and_the_rest_is_not_run(tmp_path:
 
 
 def test_a_card_that_goes_between_checks_is_no_success(tmp_path: Path) -> None:
-    report = Report(tmp_path / "r.zip")
+    report = GpuReport(tmp_path / "r.zip")
     # By itself this one finds nothing wrong, whatever there is.
     again = replace(ENVIRONMENT, name="again")
     checks = [environment("with_a_gpu"), again, planted("unavailable", "gpu")]
@@ -105,13 +105,13 @@ def test_of_two_gpus_all_checks_get_the_one_that_was_found(
     found: str, visible: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    report = Report(tmp_path / "r.zip")
+    report = GpuReport(tmp_path / "r.zip")
     run_all([environment(found), planted("sees")], report, Path("/demo"), Listener())
     assert report.outcomes["sees"].rows == [{"visible": visible}]
 
 
 def test_where_the_environment_is_not_known_everything_is_tried(tmp_path: Path) -> None:
-    report = Report(tmp_path / "r.zip")
+    report = GpuReport(tmp_path / "r.zip")
     run_all([environment("dies"), planted("unavailable", "gpu")], report, Path("/demo"), Listener())
     assert [outcome.state for outcome in report.outcomes.values()] == ["failed", "not run"]
 
@@ -121,7 +121,7 @@ def test_a_missing_package_is_the_reason(
     package: str, needs: gpu_checks.Needs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_report, "find_spec", lambda name: None if name == package else object())
-    report = Report(tmp_path / "r.zip")
+    report = GpuReport(tmp_path / "r.zip")
     run_all([planted("dies", needs)], report, Path("/demo"), Listener())
     assert report.outcomes["dies"].words == f"{package} is not installed"
 
@@ -135,7 +135,7 @@ def test_what_the_driver_says_and_the_last_error_of_the_engine_are_sent(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     log = tmp_path / "engine.log"
     log.write_text("begun\nRuntimeError: CUDA error: unspecified launch failure\na reply's business\n")
-    report = Report(tmp_path / "r.zip", log)
+    report = GpuReport(tmp_path / "r.zip", log)
     with zipfile.ZipFile(report.path) as made:
         assert made.read("nvidia-smi.txt") == b"Xid 79\n"
         assert made.read("engine.log") == b"begun\nRuntimeError: CUDA error: unspecified launch failure\n"

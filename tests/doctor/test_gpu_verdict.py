@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from specchat.doctor.gpu_checks import CHECKS, GpuCheck
-from specchat.doctor.gpu_report import Listener, Outcome, Report, run_all
+from specchat.doctor.gpu_report import GpuReport, Listener, Outcome, run_all
 from specchat.doctor.gpu_verdict import remember
 from specchat.engine.gpu_record import VARIABLE, GpuRecord
 from tests.doctor.test_gpu_report import environment, planted
@@ -24,7 +24,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuRecord:
 
 
 def judged(tmp_path: Path, **outcomes: Outcome) -> None:
-    report = Report(tmp_path / "r.zip")
+    report = GpuReport(tmp_path / "r.zip")
     for check in CHECKS:
         report.add(check.name, outcomes.get(check.name.replace("-", "_"), Outcome("passed")))
     remember(CHECKS, report)
@@ -68,7 +68,7 @@ def test_without_a_gpu_nothing_is_kept(record: GpuRecord, tmp_path: Path) -> Non
 
 
 def test_a_process_tells_that_memory_ran_out(record: GpuRecord, tmp_path: Path) -> None:
-    report = Report(tmp_path / "r.zip")
+    report = GpuReport(tmp_path / "r.zip")
     lacking = planted("lacks_memory")
     checks = [environment("with_a_gpu"), GpuCheck("big", "", lacking.function, "torch", 60, judges=True)]
     run_all(checks, report, Path("/demo"), Listener())

@@ -57,7 +57,8 @@ def test_prefix_reuse_that_breaks_the_cache_is_found(session: Session, monkeypat
 
     def broken(prompt: Sequence[int]) -> int:
         reused = rewind(prompt)
-        session.target.model.cache.values[:, :, : max(0, reused - 1)] *= 1.5  # type: ignore[attr-defined]
+        for values in session.target.model.cache.values:  # type: ignore[attr-defined]
+            values[:, : max(0, reused - 1)] *= 1.5
         return reused
 
     monkeypatch.setattr(session.target, "rewind", broken)

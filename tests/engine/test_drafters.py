@@ -157,10 +157,10 @@ def test_swift_search_leaves_the_cache_as_it_was(session: Session) -> None:
     target = session.target.model
     assert isinstance(target, CpuDecoder)
     tokens = list(session.target.tokens)
-    kept = target.cache.keys[:, :, : len(tokens)].clone()
+    kept = torch.stack(target.cache.keys)[:, :, : len(tokens)].clone()
     session.target.keep(0)
     session.target.begin([*tokens, 0])
-    assert torch.equal(kept, target.cache.keys[:, :, : len(tokens)])
+    assert torch.equal(kept, torch.stack(target.cache.keys)[:, :, : len(tokens)])
     assert last.token_ids
 
 

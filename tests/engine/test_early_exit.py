@@ -86,8 +86,8 @@ def test_what_is_checked_is_a_whole_pass(
         whole = alone.logits(alone.forward([text[-1], *stepped.drafts], len(text) - 1))
         assert torch.equal(read[-1], whole)
         end = len(text) + length
-        assert torch.equal(decoder.cache.keys[:, :, :end], alone.cache.keys[:, :, :end])
-        assert torch.equal(decoder.cache.values[:, :, :end], alone.cache.values[:, :, :end])
+        assert torch.equal(torch.stack(decoder.cache.keys)[:, :, :end], torch.stack(alone.cache.keys)[:, :, :end])
+        assert torch.equal(torch.stack(decoder.cache.values)[:, :, :end], torch.stack(alone.cache.values)[:, :, :end])
         for layer in taps.layers:
             assert torch.equal(taps.at(layer, 0, end), expected.at(layer, 0, end))
         kinds.add(stepped.accepted < stepped.drafted)
@@ -151,10 +151,10 @@ def test_where_to_leave_is_found_while_it_writes(session: Session, monkeypatch: 
     assert drafter.search.done
     # A trial leaves the cache as it was.
     tokens = list(session.target.tokens)
-    kept = target.cache.keys[:, :, : len(tokens)].clone()
+    kept = torch.stack(target.cache.keys)[:, :, : len(tokens)].clone()
     session.target.keep(0)
     session.target.begin([*tokens, 0])
-    assert torch.equal(kept, target.cache.keys[:, :, : len(tokens)])
+    assert torch.equal(kept, torch.stack(target.cache.keys)[:, :, : len(tokens)])
     plain = finished(reply(session, "abcabc", Sampling(), Limits(WINDOW + 60), Speculation()))
     assert last.token_ids == plain.token_ids
     # Nothing is tried any more.

@@ -49,7 +49,8 @@ def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> Non
             assert torch.equal(rows[node], expected), (start, node)
         decoder.keep(path_to(9), start + 1)
         alone.forward([nodes[i] for i in (0, *path_to(9))], start)
-        for mine, theirs in ((decoder.cache.keys, alone.cache.keys), (decoder.cache.values, alone.cache.values)):
+        caches = zip((decoder.cache.keys, decoder.cache.values), (alone.cache.keys, alone.cache.values), strict=True)
+        for mine, theirs in ((torch.stack(one), torch.stack(other)) for one, other in caches):
             assert torch.equal(mine[:, :, : start + 5], theirs[:, :, : start + 5])
     assert torch.equal(one_by_one(decoder, ids), whole)
 
@@ -69,9 +70,9 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None
         found |= dict(zip(level, hidden.clone(), strict=True))
     assert all(torch.equal(found[node], expected[node]) for node in range(11))
     decoder.keep([rows[node] for node in path_to(9)], 60)
-    kept = decoder.cache.keys[:, :, 60:64].clone()
+    kept = torch.stack(decoder.cache.keys)[:, :, 60:64].clone()
     decoder.forward([nodes[node] for node in (0, *path_to(9))], 59)
-    assert torch.equal(decoder.cache.keys[:, :, 60:64], kept)
+    assert torch.equal(torch.stack(decoder.cache.keys)[:, :, 60:64], kept)
 
 
 def test_rows_follow_each_other_in_runs() -> None:
@@ -133,10 +134,10 @@ def test_the_draft_model_holds_what_it_ran_over_of_the_path_that_stays(
         kept.add(bool(stepped.path))
         held = len(decoding.committed) - 1 - bool(stepped.path)
         assert draft.tokens == decoding.committed[:held]
-        mine = model.cache.keys[:, :, :held].clone()
+        mine = torch.stack(model.cache.keys)[:, :, :held].clone()
         draft.keep(0)
         draft.begin([*decoding.committed[:held], 0])
-        assert torch.allclose(mine, model.cache.keys[:, :, :held], atol=1e-5)
+        assert torch.allclose(mine, torch.stack(model.cache.keys)[:, :, :held], atol=1e-5)
         # A step without a draft of its own adds nothing.
         draft.keep(held - 3)
         drafter.observe(decoding.committed, replace(stepped, drafts=(), path=()))

@@ -8,7 +8,9 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from specchat.engine.model.config import parse_config
 from specchat.engine.pair import ModelSource
+from specchat.engine.recipe import Matrix, Norm
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
@@ -36,8 +38,28 @@ FAMILY: dict[str, dict[str, Any]] = {
     "qwen2": {"model_type": "qwen2", "num_key_value_heads": 1},
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 32, "tie_word_embeddings": False},
 }
-BIASED = ("qwen2", "mimo")
-"""Those with biases of query, key and value alone."""
+MORE: dict[str, dict[str, Any]] = {
+    "smollm3": {
+        "model_type": "smollm3",
+        "num_key_value_heads": 2,
+        "no_rope_layers": [1, 0, 1, 1],
+        "bos_token_id": None,
+        "pad_token_id": None,
+    },
+    "granite": {
+        "model_type": "granite",
+        "num_key_value_heads": 2,
+        "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.4,
+        "residual_multiplier": 0.6,
+        "logits_scaling": 0.7,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
+    "olmo2": {"model_type": "olmo2", "num_key_value_heads": 2, "tie_word_embeddings": False},
+}
+"""Families that differ from Llama in more than a norm or a bias."""
+FAMILIES = FAMILY | MORE
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -63,40 +85,38 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
-    """Random weights in the Hugging Face names, large enough for lively logits."""
+    """Random weights in the Hugging Face names, norms and biases too, large enough for lively logits."""
     g = torch.Generator().manual_seed(seed)
-    hidden, inner = c["hidden_size"], c["intermediate_size"]
-    dim = c.get("head_dim") or hidden // c["num_attention_heads"]
-    q, kv = dim * c["num_attention_heads"], dim * c["num_key_value_heads"]
-    qkv_bias = c["attention_bias"] or c["model_type"] in BIASED
+    recipe = parse_config(Path(), c).recipe
     out: dict[str, torch.Tensor] = {}
 
-    def linear(name: str, outputs: int, inputs: int, bias: bool = False) -> None:
-        out[name + ".weight"] = torch.randn(outputs, inputs, generator=g) * 1.6 / inputs**0.5
-        if bias:
-            out[name + ".bias"] = torch.randn(outputs, generator=g) * 0.1
+    def linear(matrix: Matrix) -> None:
+        for name, outputs in matrix.parts:
+            out[name + ".weight"] = torch.randn(outputs, matrix.inputs, generator=g) * 1.6 / matrix.inputs**0.5
+            if matrix.bias:
+                out[name + ".bias"] = torch.randn(outputs, generator=g) * 0.1
 
-    def norm(name: str, size: int) -> None:
-        out[name + ".weight"] = 1 + 0.1 * torch.randn(size, generator=g)
+    def norm(one: Norm | None) -> None:
+        if one is not None:
+            out[one.name + ".weight"] = 1 + 0.1 * torch.randn(one.size, generator=g)
 
-    out["model.embed_tokens.weight"] = torch.randn(c["vocab_size"], hidden, generator=g) * 0.5
-    for i in range(c["num_hidden_layers"]):
-        p = f"model.layers.{i}."
-        linear(p + "self_attn.q_proj", q, hidden, qkv_bias)
-        linear(p + "self_attn.k_proj", kv, hidden, qkv_bias)
-        linear(p + "self_attn.v_proj", kv, hidden, qkv_bias)
-        linear(p + "self_attn.o_proj", hidden, q, c["attention_bias"] and c["model_type"] not in BIASED)
-        linear(p + "mlp.gate_proj", inner, hidden, c["mlp_bias"])
-        linear(p + "mlp.up_proj", inner, hidden, c["mlp_bias"])
-        linear(p + "mlp.down_proj", hidden, inner, c["mlp_bias"])
-        norm(p + "input_layernorm", hidden)
-        norm(p + "post_attention_layernorm", hidden)
-        if c["model_type"] == "qwen3":
-            norm(p + "self_attn.q_norm", dim)
-            norm(p + "self_attn.k_norm", dim)
-    norm("model.norm", hidden)
-    if not c["tie_word_embeddings"]:
-        linear("lm_head", c["vocab_size"], hidden)
+    out[recipe.embed.names[0] + ".weight"] = torch.randn(recipe.vocab, recipe.hidden, generator=g) * 0.5
+    for layer in recipe.layers:
+        for matrix in layer.products:
+            linear(matrix)
+        mixer = layer.mixer
+        for one in (
+            layer.pre_mixer,
+            layer.pre_feed,
+            mixer.query_norm,
+            mixer.key_norm,
+            layer.post_mixer,
+            layer.post_feed,
+        ):
+            norm(one)
+    norm(recipe.norm)
+    if not recipe.tied:
+        linear(recipe.head)
     return out
 
 

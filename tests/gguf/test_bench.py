@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from specchat.bench.contender import Prompt
+from specchat.bench.contender import BenchPrompt
 from specchat.bench.peers import llama_cpp as peer
 from specchat.cli.bench_peers import theirs
-from specchat.cli.output import Progress
+from specchat.cli.output import ProgressLine
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from tests.engine.test_lossless import finished, reply
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.needs_llama
 
 def test_llama_cpp_writes_with_the_pair_s_own_file(demo: Session, demo_files: tuple[Path, Path]) -> None:
     spec = pair(*demo_files)
-    made = theirs(peer, demo, spec, Sampling(), Progress())
+    made = theirs(peer, demo, spec, Sampling(), ProgressLine())
     try:
         assert [one.name for one in made] == ["llama.cpp", "llama.cpp lookup x8"]
         text = "Say cat."
-        prompt = Prompt(text, "chat", (), tuple(demo.tokenizer.prompt([Message("user", text)])))
+        prompt = BenchPrompt(text, "chat", (), tuple(demo.tokenizer.prompt([Message("user", text)])))
         ours = finished(reply(demo, text, Sampling(), Limits(24), Speculation()))
         assert made[0].run(prompt, 24).tokens == ours.token_ids
     finally:
@@ -35,4 +35,4 @@ def test_other_programs_are_refused(demo: Session, demo_files: tuple[Path, Path]
     from specchat.bench.peers import transformers
 
     with pytest.raises(ValueError, match="does not run GGUF files"):
-        theirs(transformers, demo, pair(*demo_files), Sampling(), Progress())
+        theirs(transformers, demo, pair(*demo_files), Sampling(), ProgressLine())

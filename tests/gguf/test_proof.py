@@ -13,7 +13,7 @@ from specchat.engine.gguf import lone as proof_of_one
 from specchat.engine.gguf import proof
 from specchat.engine.gguf.export import Kind, export
 from specchat.engine.gguf.file import GgufFile
-from specchat.engine.gguf.model import GgufModel, Settings
+from specchat.engine.gguf.model import GgufModel, GgufSettings
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.runs import chain
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.needs_llama
 
 def opened(file: Path, context: int = 1024, cache: str = "f32") -> GgufModel:
     assert cache in ("f32", "f16")
-    settings = Settings(context, 1, "f32" if cache == "f32" else "f16", False)
+    settings = GgufSettings(context, 1, "f32" if cache == "f32" else "f16", False)
     return GgufModel(GgufFile(file, 0, lambda _: None), settings)
 
 

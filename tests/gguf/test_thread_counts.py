@@ -8,7 +8,7 @@ import torch
 
 from specchat.engine.gguf import model
 from specchat.engine.gguf.file import GgufFile
-from specchat.engine.gguf.model import GgufModel, Settings
+from specchat.engine.gguf.model import GgufModel, GgufSettings
 from specchat.engine.loading.gguf import counts
 
 
@@ -53,7 +53,7 @@ def test_of_many_cores_one_is_left() -> None:
 def test_the_number_is_left_when_the_machine_becomes_busy_and_the_text_stays(
     files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = GgufModel(GgufFile(files[0], 0, lambda _: None), Settings(256, None, "f32", False))
+    made = GgufModel(GgufFile(files[0], 0, lambda _: None), GgufSettings(256, None, "f32", False))
     clock, busy = [0.0], [1.0]
     decode = made.api.llama_decode
 
@@ -76,7 +76,7 @@ def test_the_number_is_left_when_the_machine_becomes_busy_and_the_text_stays(
         counts_used.add(made.threads)
     assert made.threads == 1
     assert counts_used == {1, 2}
-    other = GgufModel(GgufFile(files[0], 0, lambda _: None), Settings(256, 1, "f32", False))
+    other = GgufModel(GgufFile(files[0], 0, lambda _: None), GgufSettings(256, 1, "f32", False))
     other.write(text[:1], 0)
     for at, token in enumerate(text[1:], 1):
         assert torch.equal(other.forward([token], at)[0], expected[at - 1]), at

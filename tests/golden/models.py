@@ -110,7 +110,7 @@ class Model:
 
     def entries(self, last: int) -> tuple[Tensor, Tensor]:
         """The KV entries."""
-        return self._decoder.cache.keys[:, :, :last], self._decoder.cache.values[:, :, :last]
+        return torch.stack(self._decoder.cache.keys)[:, :, :last], torch.stack(self._decoder.cache.values)[:, :, :last]
 
 
 def bits(model: Model) -> Bits:

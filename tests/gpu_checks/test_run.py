@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.gpu_checks import environment, place, run
-from specchat.engine.gpu_checks.codes import ROWS
+from specchat.engine.gpu_checks import ROWS, environment, place, run
 from specchat.engine.model import gpu
 
 FULL = "the GPU has no memory left even to start CUDA (end other programs that use it)"

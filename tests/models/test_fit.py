@@ -16,8 +16,8 @@ from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import OTHER_TOKENS, cost, drafts_for, lack
 from specchat.models.fit import fit
 from specchat.models.heads import look as look_for_heads
-from specchat.models.library import Found, Library, Places, look
-from specchat.models.machine import Machine, this_machine
+from specchat.models.library import FoundModel, Library, ModelPlaces, look
+from specchat.models.machine import FreeMemory, this_machine
 from specchat.models.offers import Offer, offers
 from tests.engine.published_heads import eagle3, medusa, mtp
 from tests.engine.tiny import SPECIAL, checkpoint
@@ -25,7 +25,7 @@ from tests.fake_nvml import FakeNvml
 from tests.models.made import gguf
 
 GIB = 1 << 30
-ROOMY = Machine(None, 64 * GIB)
+ROOMY = FreeMemory(None, 64 * GIB)
 
 
 def pair(folder: Path, draft: Path | None = None, **changes: object) -> Pair:
@@ -41,12 +41,12 @@ def tiny(tmp_path: Path) -> About:
 def test_the_planner_says_where_a_pair_fits(tiny: About) -> None:
     chosen = pair(tiny.place)
     assert fit(chosen, tiny, None, ROOMY).verdict == "CPU"
-    assert fit(chosen, tiny, None, Machine(16 * GIB, 64 * GIB)).verdict == "GPU"
-    assert fit(chosen, tiny, None, Machine(1 << 20, 64 * GIB)).verdict == "CPU"
-    small = fit(chosen, tiny, None, Machine(None, 1 << 20))
+    assert fit(chosen, tiny, None, FreeMemory(16 * GIB, 64 * GIB)).verdict == "GPU"
+    assert fit(chosen, tiny, None, FreeMemory(1 << 20, 64 * GIB)).verdict == "CPU"
+    small = fit(chosen, tiny, None, FreeMemory(None, 1 << 20))
     assert small.verdict == "no"
     assert "No setting makes it fit" in small.words
-    assert fit(chosen, tiny, None, Machine(None, None)).verdict == "CPU"
+    assert fit(chosen, tiny, None, FreeMemory(None, None)).verdict == "CPU"
 
 
 def test_heads_count_where_a_pair_fits(tiny: About, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_heads_count_where_a_pair_fits(tiny: About, tmp_path: Path) -> None:
     sources = {head: ModelSource(path=str(folder)) for head, folder in folders.items()}
     spec = PairSpec("p", "P", ModelSource(path=str(tiny.place)), heads=sources)  # type: ignore[arg-type]
 
-    def offered(machine: Machine, **changes: object) -> Offer:
+    def offered(machine: FreeMemory, **changes: object) -> Offer:
         return offers(Catalog((Pair(replace(spec, **changes)),), "p"), Library((), ()), machine)[0]  # type: ignore[arg-type]
 
     roomy = offered(ROOMY)
@@ -67,17 +67,17 @@ def test_heads_count_where_a_pair_fits(tiny: About, tmp_path: Path) -> None:
     bare = plan(Model(tiny.config, "cpu"), None, 8192).need("cpu").total
     heads = look_for_heads(spec, tiny, lambda source: about_folder(Path(source.path or ""), "h"))
     needs, there = (heads.needs(tiny.config, 8192, place) for place in ("cpu", "cuda"))
-    medusa_alone = offered(Machine(None, int((bare + needs["medusa"]) / 0.95) + 1000))
+    medusa_alone = offered(FreeMemory(None, int((bare + needs["medusa"]) / 0.95) + 1000))
     assert needs["medusa"] < needs["eagle3"]
     assert medusa_alone.fit.verdict == "CPU"
     assert medusa_alone.fit.words.endswith("; without eagle3 heads, which do not fit beside it")
     assert "medusa" in medusa_alone.strategies
     assert {"eagle3", "eagle3-tree"}.isdisjoint(medusa_alone.strategies)
-    on_gpu = offered(Machine(16 * GIB, 64 * GIB))
+    on_gpu = offered(FreeMemory(16 * GIB, 64 * GIB))
     assert (on_gpu.fit.verdict, set(on_gpu.strategies) & {"eagle3", "medusa"}) == ("GPU", {"eagle3", "medusa"})
     bare_there = plan(Model(tiny.config, "cuda"), None, 8192).need("cuda").total
     assert there["medusa"] < there["eagle3"]
-    small_gpu = offered(Machine(int((bare_there + there["medusa"]) / 0.95) + 1000, 64 * GIB))
+    small_gpu = offered(FreeMemory(int((bare_there + there["medusa"]) / 0.95) + 1000, 64 * GIB))
     assert small_gpu.fit.verdict == "GPU"
     assert small_gpu.fit.words.endswith("; without eagle3 heads, which do not fit beside it")
     assert set(small_gpu.strategies) & {"eagle3", "medusa"} == {"medusa"}
@@ -90,14 +90,14 @@ def test_a_layer_that_the_target_brings_along_counts_without_being_named(tmp_pat
     needs = look_for_heads(chosen.spec, target, lambda _: None).needs(target.config, 8192, "cpu")
     bare = plan(Model(target.config, "cpu"), None, 8192).need("cpu").total
 
-    def offered(machine: Machine) -> Offer:
+    def offered(machine: FreeMemory) -> Offer:
         return offers(Catalog((chosen,), "p"), Library((), ()), machine)[0]
 
-    roomy, tight = offered(ROOMY), offered(Machine(None, int((bare + needs["mtp"] / 2) / 0.95)))
+    roomy, tight = offered(ROOMY), offered(FreeMemory(None, int((bare + needs["mtp"] / 2) / 0.95)))
     assert (roomy.size, "mtp" in roomy.strategies) == (target.size, True)
     assert "mtp" not in tight.strategies
     assert tight.fit.words.endswith("; without mtp heads, which do not fit beside it")
-    assert "mtp" in offered(Machine(16 * GIB, 64 * GIB)).strategies  # on the GPU
+    assert "mtp" in offered(FreeMemory(16 * GIB, 64 * GIB)).strategies  # on the GPU
     (settings := tmp_path / "mimo" / "config.json").write_text(settings.read_text().replace("num_nextn", "no"))
     assert "mtp" not in offered(ROOMY).strategies
 
@@ -116,7 +116,7 @@ def test_what_is_compiled_needs_less(tiny: About, monkeypatch: pytest.MonkeyPatc
     large = replace(tiny, config=replace(tiny.config, vocab=4_000_000))
     chosen = pair(tiny.place)
     plain, compiled = (
-        fit(chosen, large, None, Machine(None, 64 * GIB, threads=threads)).words.split()[1] for threads in (0, 1)
+        fit(chosen, large, None, FreeMemory(None, 64 * GIB, threads=threads)).words.split()[1] for threads in (0, 1)
     )
     assert float(compiled) < 0.8 * float(plain)
     assert this_machine({}).threads > 0
@@ -125,7 +125,7 @@ def test_what_is_compiled_needs_less(tiny: About, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_device_that_is_asked_for_is_heeded(tiny: About) -> None:
-    both = Machine(16 * GIB, 64 * GIB)
+    both = FreeMemory(16 * GIB, 64 * GIB)
     spec = pair(tiny.place).spec
     for device, verdict in (("cpu", "CPU"), ("cuda", "GPU")):
         asked = Pair(replace(spec, target=replace(spec.target, device=device)))  # type: ignore[arg-type]
@@ -136,9 +136,9 @@ def test_a_device_that_is_asked_for_is_heeded(tiny: About) -> None:
 def test_a_pair_that_is_not_here_goes_by_what_it_states() -> None:
     spec = PairSpec("p", "P", ModelSource(repo="a/b"))
     stated = Pair(spec, requires=Requires(vram_gib=8.0, ram_gib=12.0))
-    assert fit(stated, None, None, Machine(10 * GIB, 4 * GIB)).verdict == "GPU"
-    assert fit(stated, None, None, Machine(8 * GIB, 16 * GIB)).verdict == "CPU"
-    assert fit(stated, None, None, Machine(4 * GIB, 4 * GIB)).verdict == "no"
+    assert fit(stated, None, None, FreeMemory(10 * GIB, 4 * GIB)).verdict == "GPU"
+    assert fit(stated, None, None, FreeMemory(8 * GIB, 16 * GIB)).verdict == "CPU"
+    assert fit(stated, None, None, FreeMemory(4 * GIB, 4 * GIB)).verdict == "no"
     assert fit(Pair(spec), None, None, ROOMY).verdict == "?"
 
 
@@ -158,7 +158,7 @@ def test_llama_cpps_gpu_is_its_own(tmp_path: Path) -> None:
     about = about_gguf(gguf(tmp_path / "m.gguf"))
     spec = PairSpec("p", "P", ModelSource(repo="a/b", file="m.gguf"), backend="gguf")
     stated = Pair(spec, requires=Requires(vram_gib=8.0, ram_gib=8.0))
-    ours, llamas = Machine(64 * GIB, 64 * GIB), Machine(None, 64 * GIB, llama_gpu=64 * GIB)
+    ours, llamas = FreeMemory(64 * GIB, 64 * GIB), FreeMemory(None, 64 * GIB, llama_gpu=64 * GIB)
     assert [fit(stated, None, None, machine).verdict for machine in (ours, llamas)] == ["CPU", "GPU"]
     assert [fit(stated, about, None, machine).verdict for machine in (ours, llamas)] == ["CPU", "GPU"]
 
@@ -194,7 +194,7 @@ def test_what_transformers_runs_is_smaller_where_it_is_quantised(tiny: About) ->
     source = ModelSource(path=str(tiny.place))
     whole = Pair(PairSpec("p", "P", source, backend="hf"))
     small = Pair(replace(whole.spec, target=replace(source, quant="nf4")))
-    card = Machine(8 * GIB, 20 * GIB)
+    card = FreeMemory(8 * GIB, 20 * GIB)
     assert [fit(each, foreign, None, card).verdict for each in (whole, small)] == ["no", "GPU"]
     assert fit(small, foreign, None, replace(card, gpu=None)).verdict == "CPU"
 
@@ -238,7 +238,7 @@ def test_a_llama_cpp_that_is_built_for_gpus_is_known_by_its_library(
 
 
 def library(*abouts: About) -> Library:
-    return Library(tuple(Found(about, "your folder") for about in abouts), ())
+    return Library(tuple(FoundModel(about, "your folder") for about in abouts), ())
 
 
 def test_drafts_are_smaller_and_those_with_the_same_tokens_come_first(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_what_fits_comes_first_and_of_it_what_is_here(tmp_path: Path) -> None:
         "p",
     )
     catalog = replace(catalog, pairs=(*catalog.pairs[:4], Pair(replace(catalog.pairs[4].spec, id="gone"))))
-    found = look(Places(Hub("http://127.0.0.1:1", tmp_path / "hub"), own=(tmp_path / "own",)))
+    found = look(ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "hub"), own=(tmp_path / "own",)))
     shown = offers(catalog, found, ROOMY)
     assert [offer.pair.id for offer in shown] == ["p", "found", "remote", "unknown", "gone", "large"]
     by_id = {offer.pair.id: offer for offer in shown}

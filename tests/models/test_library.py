@@ -16,8 +16,8 @@ from specchat.engine.fetch.source import Hub
 from specchat.engine.gguf.header import read_header
 from specchat.models.about import about_folder, about_gguf
 from specchat.models.fit import fit
-from specchat.models.library import Found, Library, Places, look, usual_places
-from specchat.models.machine import Machine, this_machine
+from specchat.models.library import FoundModel, Library, ModelPlaces, look, usual_places
+from specchat.models.machine import FreeMemory, this_machine
 from specchat.models.offers import found_pair, offers, strategies
 from tests.engine.tiny import checkpoint
 from tests.models.made import TOKENS, gguf, no_home, ollama
@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(Hub("http://127.0.0.1:1", tmp_path / "hub"), (tmp_path / "lm",), tmp_path / "ollama", ())
+def places(tmp_path: Path) -> ModelPlaces:
+    return ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "hub"), (tmp_path / "lm",), tmp_path / "ollama", ())
 
 
-def in_cache(places: Places, repo: str = "someone/tiny") -> Path:
+def in_cache(places: ModelPlaces, repo: str = "someone/tiny") -> Path:
     """A checkpoint in the Hugging Face cache, by links as there; gives its snapshot."""
     folder = places.hub.folder(repo)
     made = checkpoint(folder / "made")
@@ -50,14 +50,14 @@ def names(library: Library) -> list[tuple[str, str, str]]:
     return [(found.about.name, found.about.format, found.origin) for found in library.models]
 
 
-def test_every_programs_models_are_found(places: Places, tmp_path: Path) -> None:
+def test_every_programs_models_are_found(places: ModelPlaces, tmp_path: Path) -> None:
     in_cache(places)
     gguf(tmp_path / "lm" / "maker" / "Tiny-GGUF" / "tiny-Q8_0.gguf")
     ollama(
         places.ollama, "tiny:1b", gguf(tmp_path / "made.gguf", general__name="Other"), licence="\nMIT License\nwords"
     )  # type: ignore[arg-type]
     checkpoint(tmp_path / "own" / "mine")
-    own = Places(places.hub, places.lm_studio, places.ollama, (tmp_path / "own",))
+    own = ModelPlaces(places.hub, places.lm_studio, places.ollama, (tmp_path / "own",))
     library = look(own)
     assert library.problems == ()
     assert names(library) == [
@@ -74,7 +74,7 @@ def test_every_programs_models_are_found(places: Places, tmp_path: Path) -> None
     assert library.models[0].about.licence == "mit"
 
 
-def test_nothing_anywhere_is_nothing_found(places: Places) -> None:
+def test_nothing_anywhere_is_nothing_found(places: ModelPlaces) -> None:
     assert look(places) == Library((), ())
 
 
@@ -87,17 +87,17 @@ def test_the_usual_places_are_this_users(tmp_path: Path, monkeypatch: pytest.Mon
     assert usual_places(Hub("x", tmp_path), environ={"OLLAMA_MODELS": "/other"}).ollama == Path("/other")
 
 
-def test_a_model_in_two_places_is_told_once(places: Places, tmp_path: Path) -> None:
+def test_a_model_in_two_places_is_told_once(places: ModelPlaces, tmp_path: Path) -> None:
     snapshot = in_cache(places)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "link").symlink_to(snapshot)
-    assert len(look(Places(places.hub, own=(tmp_path / "own", snapshot))).models) == 1
+    assert len(look(ModelPlaces(places.hub, own=(tmp_path / "own", snapshot))).models) == 1
 
 
 # What cannot be read
 
 
-def test_a_link_that_leads_nowhere_is_told(places: Places) -> None:
+def test_a_link_that_leads_nowhere_is_told(places: ModelPlaces) -> None:
     snapshot = in_cache(places)
     (places.hub.folder("someone/tiny") / "blobs" / "model.safetensors").unlink()
     assert not (snapshot / "model.safetensors").exists()
@@ -108,7 +108,7 @@ def test_a_link_that_leads_nowhere_is_told(places: Places) -> None:
     assert "\n" not in library.problems[0]
 
 
-def test_a_manifest_of_another_version_is_told(places: Places, tmp_path: Path) -> None:
+def test_a_manifest_of_another_version_is_told(places: ModelPlaces, tmp_path: Path) -> None:
     assert places.ollama is not None
     ollama(places.ollama, "new:1b", gguf(tmp_path / "a.gguf"), version=3)
     ollama(places.ollama, "good:1b", gguf(tmp_path / "b.gguf", general__name="B"))
@@ -138,7 +138,7 @@ def test_a_manifest_of_another_version_is_told(places: Places, tmp_path: Path) -
         ),
     ],
 )
-def test_broken_manifests_are_told(places: Places, manifest: str, words: str) -> None:
+def test_broken_manifests_are_told(places: ModelPlaces, manifest: str, words: str) -> None:
     assert places.ollama is not None
     path = places.ollama / "manifests" / "registry.ollama.ai" / "library" / "x" / "latest"
     path.parent.mkdir(parents=True)
@@ -148,8 +148,8 @@ def test_broken_manifests_are_told(places: Places, manifest: str, words: str) ->
     assert words in library.problems[0]
 
 
-def test_folders_that_are_not_there_or_not_readable_are_told(places: Places, tmp_path: Path) -> None:
-    library = look(Places(places.hub, own=(tmp_path / "nowhere",)))
+def test_folders_that_are_not_there_or_not_readable_are_told(places: ModelPlaces, tmp_path: Path) -> None:
+    library = look(ModelPlaces(places.hub, own=(tmp_path / "nowhere",)))
     assert library.problems == (f"{tmp_path / 'nowhere'}, of model_folders, is not a folder.",)
 
 
@@ -188,12 +188,12 @@ def test_an_architecture_that_transformers_runs_is_described_all_the_same(tmp_pa
     assert (about.architecture, about.config, about.layers) == ("gemma3", None, 4)
     assert about.foreign
     assert about.parameters > 100_000
-    pair = found_pair(Found(about, "folder"))
+    pair = found_pair(FoundModel(about, "folder"))
     assert (pair.spec.backend, pair.unsupported) == ("hf", "")
-    roomy, tight = (fit(pair, about, None, Machine(None, memory)) for memory in (4 << 30, 1 << 20))
+    roomy, tight = (fit(pair, about, None, FreeMemory(None, memory)) for memory in (4 << 30, 1 << 20))
     assert (roomy.verdict, tight.verdict) == ("CPU", "no")
     assert roomy.words.startswith("run by transformers; takes about 1.0 GiB")
-    assert fit(pair, about, None, Machine(4 << 30, 1 << 20)).verdict == "GPU"
+    assert fit(pair, about, None, FreeMemory(4 << 30, 1 << 20)).verdict == "GPU"
     assert {"draft-tree", "lookahead", "early-exit", "swift"}.isdisjoint(strategies(pair, about))
 
 
@@ -225,7 +225,7 @@ def test_split_files_are_one_model_or_a_sentence(tmp_path: Path) -> None:
         about_gguf(first)
     gguf(tmp_path / "m-00002-of-00002.gguf", tensors={"z": ((64, 100), 8)})
     assert about_gguf(first).parameters == 64 * 32 + 64 * 64 + 64 * 100
-    assert [found.about.place for found in look(Places(Hub("x", tmp_path / "hub"), (tmp_path,))).models] == [first]
+    assert [found.about.place for found in look(ModelPlaces(Hub("x", tmp_path / "hub"), (tmp_path,))).models] == [first]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_texts_that_nobody_asks_for_are_not_kept(tmp_path: Path) -> None:
         {"model_type": "\ud800"},
     ],
 )  # fmt: skip
-def test_a_broken_model_does_not_hide_the_others(settings: object, places: Places, tmp_path: Path) -> None:
+def test_a_broken_model_does_not_hide_the_others(settings: object, places: ModelPlaces, tmp_path: Path) -> None:
     gguf(tmp_path / "lm" / "maker" / "Tiny-GGUF" / "tiny-Q8_0.gguf")
     broken = checkpoint(tmp_path / "lm" / "maker" / "broken")
     (broken / "config.json").write_text(json.dumps(settings))
@@ -335,7 +335,7 @@ def test_a_broken_model_does_not_hide_the_others(settings: object, places: Place
 
 
 def test_a_surprise_of_one_model_does_not_hide_the_others(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: ModelPlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gguf(tmp_path / "lm" / "maker" / "Tiny-GGUF" / "tiny-Q8_0.gguf")
     checkpoint(tmp_path / "lm" / "maker" / "broken")
@@ -350,7 +350,7 @@ def test_a_surprise_of_one_model_does_not_hide_the_others(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
-def test_a_pipe_in_the_place_of_a_licence_is_not_opened(places: Places, tmp_path: Path) -> None:
+def test_a_pipe_in_the_place_of_a_licence_is_not_opened(places: ModelPlaces, tmp_path: Path) -> None:
     assert places.ollama is not None
     ollama(places.ollama, "tiny:1b", gguf(tmp_path / "made.gguf", general__license=""), licence="MIT")
     blob = next(path for path in (places.ollama / "blobs").iterdir() if path.read_bytes() == b"MIT")

@@ -17,7 +17,7 @@ from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.options import Message
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.remembering import Remembering
-from specchat.engine.worker import Session
+from specchat.engine.worker import WorkerSession
 
 STEP_S = 0.02
 
@@ -111,7 +111,7 @@ def words(messages: Sequence[Message]) -> int:
     return sum(len(message.content.split()) for message in messages)
 
 
-def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:
+def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> WorkerSession:
     progress(Loading(f"reading {pair.target.label}", 0.5))
     if pair.id == "missing":
         raise ModelError("There is no such folder.")

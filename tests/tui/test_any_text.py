@@ -11,7 +11,7 @@ from specchat.chat.turn import Reply, Turn
 from specchat.engine.api import Changed, Drafted, Failed, Finished, Piece, Stats, Step
 from specchat.engine.options import Sampling, Speculation
 from specchat.engine.strategies import SOURCES, STRATEGIES
-from specchat.tui.text.lines import Line
+from specchat.tui.text.lines import TextLine
 from specchat.tui.text.turn import TurnView
 
 MARKDOWN = (
@@ -65,7 +65,7 @@ def finish(reply: Reply) -> None:
     reply.finished(Finished(1, "stop", reply.raw, (), Stats()))
 
 
-def lines(view: TurnView, width: int) -> list[Line]:
+def lines(view: TurnView, width: int) -> list[TextLine]:
     return [line for section in view.sections() for line in section.lines(width)]
 
 
@@ -117,7 +117,7 @@ def test_prompts_and_errors_are_clean_and_fit(text: str, width: int) -> None:
     check(lines(TurnView(turn, first=True, token_view=False), width), width)
 
 
-def check(shown: list[Line], width: int) -> None:
+def check(shown: list[TextLine], width: int) -> None:
     for line in shown:
         plain = line.content.plain
         assert DANGEROUS.search(plain.replace("\t", "")) is None, repr(plain)

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.tui.text.blocks import Splitter, split
+from specchat.tui.text.blocks import BlockSplitter, split
 
 SAMPLE = """# Title
 Para one
@@ -52,7 +52,7 @@ documents = st.one_of(
 @given(documents, st.data())
 def test_any_split_of_the_stream_gives_the_same_blocks(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
-    splitter = Splitter()
+    splitter = BlockSplitter()
     blocks = []
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         blocks += splitter.feed(text[start:end])
@@ -90,7 +90,7 @@ def test_an_unclosed_fence_keeps_its_last_line() -> None:
 
 
 def test_closed_blocks_come_before_the_end() -> None:
-    splitter = Splitter()
+    splitter = BlockSplitter()
     assert splitter.feed("one\n\ntwo\n- not yet") != []
     assert splitter.tail is not None
     assert splitter.tail.source == "two\n- not yet"

@@ -17,7 +17,7 @@ from specchat.config.presets import Preset
 from specchat.engine.options import Sampling
 from specchat.tui.actions.action import Action
 from specchat.tui.actions.table import ACTIONS, BY_SLASH
-from specchat.tui.composing.files import Files
+from specchat.tui.composing.files import FileLister
 from specchat.tui.composing.fuzzy import positions, ranked
 from specchat.tui.composing.listing import list_files
 from specchat.tui.composing.mentions import (
@@ -275,7 +275,7 @@ def test_a_repository_cannot_have_programs_run(folder: Path) -> None:
 
 
 def test_files_complete(folder: Path) -> None:
-    files = Files()
+    files = FileLister()
 
     def choices(line: str) -> list[str]:
         typed = typed_mention(line, len(line))

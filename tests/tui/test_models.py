@@ -21,7 +21,7 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch import download, transfer
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.models.library import Places
+from specchat.models.library import ModelPlaces
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from specchat.tui.screens.download import DownloadScreen
@@ -49,11 +49,11 @@ def hub(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Lo
 
 
 @pytest.fixture
-def places(hub: LoopbackHub, tmp_path: Path) -> Places:
-    return Places(Hub(hub.endpoint, tmp_path / "cache"), (tmp_path / "lm",))
+def places(hub: LoopbackHub, tmp_path: Path) -> ModelPlaces:
+    return ModelPlaces(Hub(hub.endpoint, tmp_path / "cache"), (tmp_path / "lm",))
 
 
-def app_with(places: Places, engine: FakeEngine | None = None) -> SpecchatApp:
+def app_with(places: ModelPlaces, engine: FakeEngine | None = None) -> SpecchatApp:
     catalog = Catalog((CATALOG.pairs[0], REMOTE), "demo")
     return make_app(engine or FakeEngine(), replace(LAUNCH, models=lambda: places), catalog)
 
@@ -83,7 +83,7 @@ async def begin(app: SpecchatApp, pilot: Pilot[None]) -> None:
 
 
 async def test_a_stranger_comes_to_a_chat_with_a_downloaded_model_in_six_keys(
-    hub: LoopbackHub, places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: LoopbackHub, places: ModelPlaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(places.hub.cache))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # the engine's process fetches nothing
@@ -115,7 +115,7 @@ async def test_a_stranger_comes_to_a_chat_with_a_downloaded_model_in_six_keys(
     assert hub.sent["model.safetensors"] == len(hub.repos[REPO]["model.safetensors"])
 
 
-async def test_a_download_is_asked_about_and_not_begun_unasked(hub: LoopbackHub, places: Places) -> None:
+async def test_a_download_is_asked_about_and_not_begun_unasked(hub: LoopbackHub, places: ModelPlaces) -> None:
     engine = FakeEngine()
     app = app_with(places, engine)
     async with app.run_test(size=(120, 30)) as pilot:
@@ -135,7 +135,7 @@ async def test_a_download_is_asked_about_and_not_begun_unasked(hub: LoopbackHub,
 
 
 async def test_what_this_installation_lacks_is_told_before_a_download(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+    places: ModelPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specchat.models.machine.missing_packages", lambda: {"bitsandbytes"})
     small = replace(REMOTE, spec=replace(REMOTE.spec, target=ModelSource(repo=REPO, quant="nf4")))
@@ -147,7 +147,7 @@ async def test_what_this_installation_lacks_is_told_before_a_download(
 
 
 async def test_a_download_runs_beside_the_chat_and_its_pair_is_loaded_when_the_reply_has_ended(
-    hub: LoopbackHub, places: Places
+    hub: LoopbackHub, places: ModelPlaces
 ) -> None:
     hub.stalls.set()
     async with being_answered(LONG, (100, 30), 100, "word") as (app, pilot, clock):
@@ -169,7 +169,7 @@ async def test_a_download_runs_beside_the_chat_and_its_pair_is_loaded_when_the_r
         assert app.session.last_reply.state == "finished"
 
 
-def largest_part(places: Places) -> int:
+def largest_part(places: ModelPlaces) -> int:
     """Bytes that there are of the largest file that is not whole: one that becomes whole meanwhile is gone."""
     sizes = [0]
     for path in (places.hub.folder(REPO) / "blobs").glob("*.specchat.incomplete"):
@@ -178,7 +178,7 @@ def largest_part(places: Places) -> int:
     return max(sizes)
 
 
-async def test_a_download_is_stopped_and_gone_on_with_by_key(hub: LoopbackHub, places: Places) -> None:
+async def test_a_download_is_stopped_and_gone_on_with_by_key(hub: LoopbackHub, places: ModelPlaces) -> None:
     hub.stalls.set()
     app = app_with(places)
     async with app.run_test(size=(100, 30)) as pilot:
@@ -201,7 +201,7 @@ async def test_a_download_is_stopped_and_gone_on_with_by_key(hub: LoopbackHub, p
         assert hub.sent["model.safetensors"] == len(hub.repos[REPO]["model.safetensors"]) - kept
 
 
-async def test_what_fails_is_told_and_the_pair_stays(hub: LoopbackHub, places: Places) -> None:
+async def test_what_fails_is_told_and_the_pair_stays(hub: LoopbackHub, places: ModelPlaces) -> None:
     app = app_with(places)
     async with app.run_test(size=(100, 30)) as pilot:
         await loaded(app, pilot)
@@ -215,7 +215,7 @@ async def test_what_fails_is_told_and_the_pair_stays(hub: LoopbackHub, places: P
         await wait_until(pilot, lambda: app.session.loaded.id == "tiny")
 
 
-async def test_a_downloaded_pair_that_cannot_be_loaded_leaves_the_one_before(places: Places) -> None:
+async def test_a_downloaded_pair_that_cannot_be_loaded_leaves_the_one_before(places: ModelPlaces) -> None:
     engine = FakeEngine()
     app = app_with(places, engine)
     async with app.run_test(size=(100, 30)) as pilot:
@@ -237,7 +237,7 @@ async def test_a_downloaded_pair_that_cannot_be_loaded_leaves_the_one_before(pla
     ],
 )
 async def test_what_the_hub_says_is_told_before_anything(
-    hub: LoopbackHub, places: Places, spoil: Callable[[LoopbackHub], None], words: str
+    hub: LoopbackHub, places: ModelPlaces, spoil: Callable[[LoopbackHub], None], words: str
 ) -> None:
     spoil(hub)
     app = app_with(places)
@@ -248,7 +248,7 @@ async def test_what_the_hub_says_is_told_before_anything(
 
 
 async def test_without_room_enter_does_nothing(
-    hub: LoopbackHub, places: Places, monkeypatch: pytest.MonkeyPatch
+    hub: LoopbackHub, places: ModelPlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specchat.models.pull.free_room", lambda _: 1000)
     monkeypatch.setattr(download, "free_room", lambda _: 1000)
@@ -263,7 +263,7 @@ async def test_without_room_enter_does_nothing(
 
 
 @pytest.mark.parametrize("size", [(40, 12), (60, 15), (80, 24), (120, 36), (200, 60)])
-async def test_the_models_fit_any_window(size: tuple[int, int], places: Places, tmp_path: Path) -> None:
+async def test_the_models_fit_any_window(size: tuple[int, int], places: ModelPlaces, tmp_path: Path) -> None:
     gguf(tmp_path / "lm" / "maker" / "tiny" / "found.gguf")
     shipped = load_catalog(None)
     app = make_app(
@@ -288,7 +288,7 @@ async def test_the_models_fit_any_window(size: tuple[int, int], places: Places, 
         await wait_until(pilot, lambda: "maker/tiny" in screen_text(app))
 
 
-async def test_a_found_model_is_loaded_with_what_could_draft_for_it(places: Places, tmp_path: Path) -> None:
+async def test_a_found_model_is_loaded_with_what_could_draft_for_it(places: ModelPlaces, tmp_path: Path) -> None:
     checkpoint(tmp_path / "own" / "big", num_hidden_layers=12)
     checkpoint(tmp_path / "own" / "small", num_hidden_layers=1)
     engine = FakeEngine()
@@ -308,7 +308,7 @@ async def test_a_found_model_is_loaded_with_what_could_draft_for_it(places: Plac
         assert load.draft == ModelSource(path=str(tmp_path / "own" / "small"))
 
 
-async def test_a_pair_asked_for_at_the_start_is_asked_about_over_the_one_that_is_here(places: Places) -> None:
+async def test_a_pair_asked_for_at_the_start_is_asked_about_over_the_one_that_is_here(places: ModelPlaces) -> None:
     engine = FakeEngine()
     catalog = Catalog((CATALOG.pairs[0], REMOTE), "demo")
     launch = replace(LAUNCH, pair=REMOTE, fallback=CATALOG.pairs[0], models=lambda: places)
@@ -321,7 +321,7 @@ async def test_a_pair_asked_for_at_the_start_is_asked_about_over_the_one_that_is
         assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo", "tiny"]
 
 
-async def test_a_chats_own_pair_is_not_downloaded_unasked(places: Places) -> None:
+async def test_a_chats_own_pair_is_not_downloaded_unasked(places: ModelPlaces) -> None:
     engine = FakeEngine()
     app = app_with(places, engine)
     async with app.run_test(size=(100, 30)) as pilot:
@@ -333,7 +333,7 @@ async def test_a_chats_own_pair_is_not_downloaded_unasked(places: Places) -> Non
         assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"]
 
 
-async def test_where_the_hub_does_not_answer_enter_asks_again(hub: LoopbackHub, places: Places) -> None:
+async def test_where_the_hub_does_not_answer_enter_asks_again(hub: LoopbackHub, places: ModelPlaces) -> None:
     hub.status = 503
     app = app_with(places)
     async with app.run_test(size=(80, 24)) as pilot:

@@ -17,7 +17,7 @@ from specchat.config.catalog import Catalog, load_catalog
 from specchat.config.paths import Paths, user_paths
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch.source import Hub
-from specchat.models.library import Places
+from specchat.models.library import ModelPlaces
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.models import ModelsScreen
 from tests.engine.tiny import SPECIAL, checkpoint
@@ -32,7 +32,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
 
 @pytest.fixture
 def start(paths: Paths, tmp_path: Path) -> Callable[[], SpecchatApp]:
-    places = Places(Hub("http://127.0.0.1:1", tmp_path / "cache"), own=(tmp_path / "own",))
+    places = ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "cache"), own=(tmp_path / "own",))
     launch = replace(LAUNCH, models=lambda: places, add=partial(cli_app._add, paths, None))
     shipped = load_catalog(None)
     catalog = Catalog((shipped.find("demo"), shipped.find("qwen3-8b")), "demo")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specchat.engine.api import Drafted, Piece, Step
 from specchat.engine.trace import read
-from specchat.tui.text.parts import Part, parts_of
+from specchat.tui.text.parts import TokenPart, parts_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,17 +23,18 @@ def step(pieces: list[tuple[str, str]], drafts: list[str], accepted: int) -> Ste
 def test_a_run_is_taken_apart(drafts: list[str]) -> None:
     made = step([(" there lived a", "draft"), (" fox", "target")], drafts, 3)
     assert parts_of(made) == [
-        Part(" there", "draft", 0), Part(" lived", "draft", 1), Part(" a", "draft", 2), Part(" fox", "target", 3)
+        TokenPart(" there", "draft", 0), TokenPart(" lived", "draft", 1),
+        TokenPart(" a", "draft", 2), TokenPart(" fox", "target", 3)
     ]  # fmt: skip
 
 
 def test_each_position_has_its_token_when_all_are_kept() -> None:
     made = step([("ab", "lookup"), ("c", "bonus")], ["a", "b"], 2)
-    assert parts_of(made) == [Part("a", "lookup", 0), Part("b", "lookup", 1), Part("c", "bonus", 2)]
+    assert parts_of(made) == [TokenPart("a", "lookup", 0), TokenPart("b", "lookup", 1), TokenPart("c", "bonus", 2)]
 
 
 def test_a_token_without_a_draft_is_the_first() -> None:
-    assert parts_of(step([("a", "plain")], [], 0)) == [Part("a", "plain", 0)]
+    assert parts_of(step([("a", "plain")], [], 0)) == [TokenPart("a", "plain", 0)]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_a_token_without_a_draft_is_the_first() -> None:
     ids=["a character in two tokens", "held back before", "the rest is held back", "a token without text"],
 )
 def test_a_run_that_is_not_its_drafts_stays_whole(run: str, drafts: list[str]) -> None:
-    assert parts_of(step([(run, "draft"), ("!", "target")], drafts, len(drafts)))[0] == Part(run, "draft", None)
+    assert parts_of(step([(run, "draft"), ("!", "target")], drafts, len(drafts)))[0] == TokenPart(run, "draft", None)
 
 
 @given(st.data())

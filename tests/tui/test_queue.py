@@ -9,7 +9,7 @@ from test_chat import LONG, being_answered, status
 from specchat.engine.api import Counted, Failed, Generate, Started
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Speculation
-from specchat.tui.draft import Draft, keep, take
+from specchat.tui.draft import UnsentText, keep, take
 
 BIG = "a line of it\n" * 400
 
@@ -112,12 +112,12 @@ async def test_a_draft_is_found_again_after_quitting(tmp_path: Path) -> None:
         assert "half a thought" in screen_text(again)
         again.chat.prompt.load_text("")
         await pilot.press("ctrl+q")
-    assert take(launch.draft or tmp_path) == Draft()
+    assert take(launch.draft or tmp_path) == UnsentText()
 
 
 def test_a_draft_that_cannot_be_kept_or_read_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    keep(tmp_path / "file" / "draft.json", Draft("words"))
+    keep(tmp_path / "file" / "draft.json", UnsentText("words"))
     for content in ("", "[]", "{}", '{"text": 1, "pastes": [2]}', '{"text": "a", "pastes": {"x": 1}}'):
         (tmp_path / "draft.json").write_text(content)
-        assert take(tmp_path / "draft.json") == Draft()
+        assert take(tmp_path / "draft.json") == UnsentText()

@@ -13,7 +13,7 @@ from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import StrategyStatus
 from specchat.tui.insight.race import Race, RaceView, first_difference, rival
-from specchat.tui.session import Session
+from specchat.tui.session import AppSession
 
 TEXT = "one two three four five six seven eight nine ten"
 
@@ -26,8 +26,8 @@ class Clock:
         return self.now
 
 
-def ready(engine: FakeEngine, **launch: object) -> Session:
-    session = Session(engine, replace(LAUNCH, **launch))
+def ready(engine: FakeEngine, **launch: object) -> AppSession:
+    session = AppSession(engine, replace(LAUNCH, **launch))
     engine.start()
     session.load(CATALOG.pairs[0])
     session.poll()

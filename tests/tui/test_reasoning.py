@@ -11,7 +11,7 @@ from specchat.chat.turn import Reply
 from specchat.engine.api import Finished, Piece, Stats, Step
 from specchat.engine.model.marks import MARKS, Marks
 from specchat.engine.options import Sampling, Span, Speculation, Written
-from specchat.tui.text.blocks import Splitter, split
+from specchat.tui.text.blocks import BlockSplitter, split
 from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.reasoning import Reasoning, thoughts_in, without_reasoning
 from specchat.tui.text.turn import TurnView
@@ -208,7 +208,7 @@ def test_dollars_are_not_always_formulas(source: str, shown_as: str) -> None:
 def test_any_split_of_formulas_gives_the_same_blocks(pieces: list[str], data: st.DataObject) -> None:
     text = "".join(pieces)
     cut = data.draw(st.integers(0, len(text)))
-    splitter = Splitter()
+    splitter = BlockSplitter()
     blocks = splitter.feed(text[:cut]) + splitter.feed(text[cut:]) + splitter.close()
     assert blocks == split(text)
     assert "".join(block.source for block in blocks).split() == text.split()

@@ -12,7 +12,7 @@ from specchat.engine.api import Forget, Generate, Remember
 from specchat.engine.fake import FakeEngine
 from specchat.tui import saved_replies
 from specchat.tui.screens.settings import SettingsScreen
-from specchat.tui.session import Session
+from specchat.tui.session import AppSession
 from specchat.tui.widgets.choice import Choice
 from tests.tui.test_session import ready
 
@@ -39,7 +39,7 @@ def keys(store: Store) -> list[str]:
     return [entry.key for entry in store.chats()]
 
 
-def session_of(store: Store, **launch: object) -> tuple[Session, FakeEngine]:
+def session_of(store: Store, **launch: object) -> tuple[AppSession, FakeEngine]:
     engine = FakeEngine()
     return ready(engine, replace(LAUNCH, store=store, **launch)), engine
 
@@ -109,7 +109,7 @@ def test_a_database_that_cannot_be_read_is_told_of_once(store: Store, monkeypatc
     monkeypatch.setattr(Store, "replies_of", broken)
     session, engine = session_of(store)
     assert told(engine) == []
-    fresh = Session(engine, replace(LAUNCH, store=store))
+    fresh = AppSession(engine, replace(LAUNCH, store=store))
     assert "chats.db" in fresh.saved.loaded()
     assert fresh.saved.loaded() == ""
     fresh.saved.restored("gone")

@@ -15,7 +15,7 @@ from specchat.chat.titles import LONGEST, make_title
 from specchat.engine.api import Generate
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message
-from specchat.tui.session import Session
+from specchat.tui.session import AppSession
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def ready(engine: FakeEngine, store: Store) -> Session:
-    session = Session(engine, replace(LAUNCH, store=store))
+def ready(engine: FakeEngine, store: Store) -> AppSession:
+    session = AppSession(engine, replace(LAUNCH, store=store))
     session.load(CATALOG.pairs[0])
     session.poll()
     return session
 
 
-def ask(session: Session, text: str) -> None:
+def ask(session: AppSession, text: str) -> None:
     assert session.send(text) == ""
     session.poll()
     assert session.reply is None
@@ -104,7 +104,7 @@ def test_a_chat_reopens_with_pair_strategy_sampling_and_branches(store: Store) -
     session.choose_strategy("plain")
     flush(store)
 
-    fresh = Session(FakeEngine(("And more.",)), replace(LAUNCH, store=store))
+    fresh = AppSession(FakeEngine(("And more.",)), replace(LAUNCH, store=store))
     fresh.load(CATALOG.pairs[1])
     fresh.poll()
     assert fresh.chats.open(key) == ""

@@ -16,7 +16,7 @@ from specchat.engine.options import Limits, Message, Sampling, Span, Speculation
 from specchat.engine.pair import NO_SYSTEM_ROLE, StrategyStatus
 from specchat.tui.launch import Launch
 from specchat.tui.screens.about import about
-from specchat.tui.session import Session, Update
+from specchat.tui.session import AppSession, Update
 from specchat.tui.status import header_sides, status_sides
 
 
@@ -30,14 +30,14 @@ class Clock:
         return self.now
 
 
-def start(engine: FakeEngine, launch: Launch | None = None) -> Session:
-    session = Session(engine, launch or LAUNCH)
+def start(engine: FakeEngine, launch: Launch | None = None) -> AppSession:
+    session = AppSession(engine, launch or LAUNCH)
     engine.start()
     session.load(CATALOG.pairs[0])
     return session
 
 
-def ready(engine: FakeEngine, launch: Launch | None = None) -> Session:
+def ready(engine: FakeEngine, launch: Launch | None = None) -> AppSession:
     session = start(engine, launch)
     session.poll()
     return session
@@ -433,7 +433,7 @@ def test_a_pair_that_ends_the_engine_gives_way_to_the_one_before() -> None:
 def test_the_first_pair_gives_way_to_the_one_that_is_always_there() -> None:
     engine = FakeEngine()
     engine.fail_load("download", "No connection to huggingface.co.")
-    session = Session(engine, replace(LAUNCH, pair=CATALOG.pairs[1], fallback=CATALOG.pairs[0]))
+    session = AppSession(engine, replace(LAUNCH, pair=CATALOG.pairs[1], fallback=CATALOG.pairs[0]))
     session.load(CATALOG.pairs[1])
     assert session.poll()[-1].message == "No connection to huggingface.co. Still using demo."
     session.poll()
@@ -511,11 +511,11 @@ def test_a_new_chat_forgets_the_old_one() -> None:
     assert session.last_reply.state == "finished"
 
 
-def saved_session(engine: FakeEngine, folder: Path) -> Session:
+def saved_session(engine: FakeEngine, folder: Path) -> AppSession:
     return ready(engine, replace(LAUNCH, store=Store(folder / "chats.db")))
 
 
-def half_answered(folder: Path, strategy: str = "draft") -> tuple[FakeEngine, Clock, Session, Reply]:
+def half_answered(folder: Path, strategy: str = "draft") -> tuple[FakeEngine, Clock, AppSession, Reply]:
     """A saved chat in which a reply is being written."""
     engine, clock = paced()
     session = saved_session(engine, folder)
@@ -815,7 +815,7 @@ def test_a_reply_that_was_made_elsewhere_claims_no_seed() -> None:
 
 
 def test_the_header_names_no_pair_before_one_is_asked_for() -> None:
-    session = Session(FakeEngine(), LAUNCH)
+    session = AppSession(FakeEngine(), LAUNCH)
     assert [side.plain for side in header_sides(session)][1:] == [""]
     session.load(CATALOG.pairs[0])
     assert session.loaded.name in header_sides(session)[1].plain

@@ -11,15 +11,15 @@ from specchat.engine.options import Sampling, Speculation
 from specchat.tui.text import code, turn
 from specchat.tui.text.blocks import split
 from specchat.tui.text.code import OpenCode, box, code_lines, highlight, language_of
-from specchat.tui.text.lines import Line, Section, hang, joined, styled
+from specchat.tui.text.lines import Section, TextLine, hang, joined, styled
 from specchat.tui.text.markdown import block_lines, is_web_link, parse
 from specchat.tui.text.table import column_widths
 from specchat.tui.text.turn import TurnView
-from specchat.tui.text.window import Window
+from specchat.tui.text.window import SectionWindow
 
 
 def rows(source: str, width: int = 60) -> list[str]:
-    found: list[Line] = []
+    found: list[TextLine] = []
     for block in split(source):
         found += code_lines(block.body, block.info, width) if block.code else block_lines(parse(block.source), width)
     return [line.content.plain.rstrip() for line in found]
@@ -47,7 +47,7 @@ def test_what_fits_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
         hang(styled(text), 17)
 
 
-def styles_at(line: Line, text: str) -> set[str]:
+def styles_at(line: TextLine, text: str) -> set[str]:
     at = line.content.plain.index(text)
     return {str(span.style) for span in line.content.spans if span.start <= at < span.end}
 
@@ -298,19 +298,19 @@ def test_huge_prompts_are_cut_on_the_screen_only() -> None:
 
 def numbered(*counts: int) -> list[Section]:
     def section(number: int, count: int) -> Section:
-        return Section(lambda _: [Line(Content(f"{number}.{row}")) for row in range(count)])
+        return Section(lambda _: [TextLine(Content(f"{number}.{row}")) for row in range(count)])
 
     return [section(number, count) for number, count in enumerate(counts)]
 
 
-def names(window: Window) -> list[str]:
+def names(window: SectionWindow) -> list[str]:
     return [line.content.plain for line, _ in window.rows]
 
 
 @given(st.lists(st.integers(0, 300), max_size=12), st.integers(0, 5))
 def test_a_window_extended_to_the_top_has_every_row_in_order(counts: list[int], taken: int) -> None:
     sections = numbered(*counts)
-    window = Window()
+    window = SectionWindow()
     window.replace(0, sections, 80)
     window.reset(80)
     for _ in range(taken):
@@ -324,7 +324,7 @@ def test_a_window_extended_to_the_top_has_every_row_in_order(counts: list[int], 
 
 def test_a_window_keeps_the_rows_of_sections_that_stay() -> None:
     first, second, third = numbered(2, 2, 2)
-    window = Window()
+    window = SectionWindow()
     assert window.replace(0, [first, second], 80) == 0
     assert window.replace(0, [first, second], 80) is None
     assert window.replace(0, [first, third, second], 80) == 2
@@ -334,7 +334,7 @@ def test_a_window_keeps_the_rows_of_sections_that_stay() -> None:
 
 def test_a_place_is_found_again() -> None:
     sections = numbered(*[50] * 40)
-    window = Window()
+    window = SectionWindow()
     window.replace(0, sections, 80)
     place = window.place(333)
     assert place is not None

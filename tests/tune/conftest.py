@@ -13,7 +13,7 @@ from specchat.engine.session import Session
 from specchat.tune import replies
 from specchat.tune.families import FAMILIES
 from specchat.tune.replies import Chat, collect, questions
-from specchat.tune.target import Target
+from specchat.tune.target import FrozenTarget
 from tests.engine.tiny import checkpoint, on_cpu
 
 REPLY = 24
@@ -51,8 +51,8 @@ def model(session: Session) -> CachedDecoder:
 
 
 @pytest.fixture
-def target(pair: PairSpec, model: CachedDecoder) -> Target:
-    return Target(Checkpoint.open(Path(pair.target.path or "")), model)
+def target(pair: PairSpec, model: CachedDecoder) -> FrozenTarget:
+    return FrozenTarget(Checkpoint.open(Path(pair.target.path or "")), model)
 
 
 @pytest.fixture

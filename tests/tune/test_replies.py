@@ -11,7 +11,7 @@ from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from specchat.tune.replies import LEAST_REPLY, Chat, Question, collect, questions
-from specchat.tune.rows import Row, reply
+from specchat.tune.rows import TrainingText, reply
 from tests.engine.test_lossless import finished
 from tests.engine.test_lossless import reply as replied
 from tests.tune.conftest import CHATS, REPLY, chats
@@ -45,7 +45,7 @@ def test_a_row_is_the_targets_reply_with_its_states(session: Session, model: Cac
     assert len(learnt) == 8
     for path, question in zip(learnt, asked, strict=True):
         plain = finished(replied(session, question.chat[0].content, Sampling(), Limits(REPLY), Speculation()))
-        row = Row.read(path)
+        row = TrainingText.read(path)
         assert tuple(reply(path)) == plain.token_ids == tuple(row.tokens[row.start :].tolist())
         fresh = CachedModel(model)
         fresh.begin(row.tokens.tolist())

@@ -19,8 +19,8 @@ from specchat.engine.strategies import STRATEGIES, Head
 from specchat.tune import TUNED, dflash, eagle3
 from specchat.tune.families import FAMILIES, untrained
 from specchat.tune.replies import questions
-from specchat.tune.rows import Batch, Row
-from specchat.tune.target import Target
+from specchat.tune.rows import Batch, TrainingText
+from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import Trainee, accepted_length
 from specchat.tune.training import Training
 from specchat.tune.workshop import put_heads
@@ -56,11 +56,11 @@ def test_each_family_that_is_told_of_can_be_trained() -> None:
 
 @pytest.mark.parametrize("head", TUNED)
 def test_guesses_are_those_of_the_head_that_is_read(
-    head: Head, target: Target, learnt: list[Path], tmp_path: Path
+    head: Head, target: FrozenTarget, learnt: list[Path], tmp_path: Path
 ) -> None:
     trainee = untrained(head, target, [])
     rounded(trainee)
-    row = Row.read(learnt[0])
+    row = TrainingText.read(learnt[0])
     text = row.tokens.tolist()
     own_target = CachedModel(target.model)
     own = read(head, trainee, own_target, tmp_path / "head")
@@ -87,10 +87,10 @@ def test_guesses_are_those_of_the_head_that_is_read(
 
 
 @pytest.mark.parametrize("head", TUNED)
-def test_a_text_counts_the_same_beside_longer_ones(head: Head, target: Target, learnt: list[Path]) -> None:
+def test_a_text_counts_the_same_beside_longer_ones(head: Head, target: FrozenTarget, learnt: list[Path]) -> None:
     trainee = untrained(head, target, [])
     rounded(trainee)
-    rows = sorted((Row.read(path) for path in learnt), key=lambda row: len(row.tokens))
+    rows = sorted((TrainingText.read(path) for path in learnt), key=lambda row: len(row.tokens))
     short, long = rows[0], rows[-1]
     short = replace(short, tokens=short.tokens[:-5], states={at: x[:-5] for at, x in short.states.items()})
     assert len(short.tokens) < len(long.tokens)
@@ -105,7 +105,7 @@ def test_a_text_counts_the_same_beside_longer_ones(head: Head, target: Target, l
         assert _first_place(trainee, [short, long]).item() == pytest.approx(mean, rel=1e-4)
 
 
-def _first_place(trainee: Trainee, rows: list[Row]) -> Tensor:
+def _first_place(trainee: Trainee, rows: list[TrainingText]) -> Tensor:
     """The loss of the first place alone."""
     trainee.places = 1
     batch = Batch.of(rows)
@@ -115,10 +115,10 @@ def _first_place(trainee: Trainee, rows: list[Row]) -> Tensor:
     return -(trainee.wanted(batch) * guesses).sum() / len(row)
 
 
-def test_only_what_stands_in_a_reply_is_learnt(target: Target, learnt: list[Path]) -> None:
+def test_only_what_stands_in_a_reply_is_learnt(target: FrozenTarget, learnt: list[Path]) -> None:
     trainee = untrained("medusa", target, [])
     rounded(trainee)
-    row = Row.read(learnt[0])
+    row = TrainingText.read(learnt[0])
     changed = row.tokens.clone()
     changed[1 : row.start - 1] = 5
     same = trainee.loss(Batch.of([replace(row, tokens=changed)]), 0)
@@ -129,10 +129,10 @@ def test_only_what_stands_in_a_reply_is_learnt(target: Target, learnt: list[Path
 
 
 @pytest.mark.parametrize("head", TUNED)
-def test_the_loss_is_the_mean_of_what_a_reply_would_draft(head: Head, target: Target, learnt: list[Path]) -> None:
+def test_the_loss_is_the_mean_of_what_a_reply_would_draft(head: Head, target: FrozenTarget, learnt: list[Path]) -> None:
     trainee = untrained(head, target, [])
     rounded(trainee)
-    batch = Batch.of([Row.read(path) for path in learnt[:3]])
+    batch = Batch.of([TrainingText.read(path) for path in learnt[:3]])
     wanted = dict(
         zip(zip(*(part.tolist() for part in batch.replied()), strict=True), trainee.wanted(batch), strict=True)
     )
@@ -151,7 +151,7 @@ def test_the_loss_is_the_mean_of_what_a_reply_would_draft(head: Head, target: Ta
 
 
 def test_a_step_draws_its_anchors_from_replies(learnt: list[Path]) -> None:
-    rows = sorted((Row.read(path) for path in learnt), key=lambda row: len(row.tokens))
+    rows = sorted((TrainingText.read(path) for path in learnt), key=lambda row: len(row.tokens))
     batch = Batch.of([rows[0], rows[-1]])
     whole = batch.anchors(None, 0)
     assert whole.shape == (2, batch.tokens.shape[1] - 2)
@@ -168,20 +168,20 @@ def test_a_step_draws_its_anchors_from_replies(learnt: list[Path]) -> None:
     assert torch.equal(batch.anchors(REPLY, 1), whole)
 
 
-def test_blocks_that_are_drawn_are_guessed_as_all_are(target: Target, learnt: list[Path]) -> None:
+def test_blocks_that_are_drawn_are_guessed_as_all_are(target: FrozenTarget, learnt: list[Path]) -> None:
     trainee = untrained("dflash", target, [])
     rounded(trainee)
-    batch = Batch.of([Row.read(path) for path in learnt[:3]])
+    batch = Batch.of([TrainingText.read(path) for path in learnt[:3]])
     anchors = batch.anchors(4, 3)
     for some, whole in zip(trainee.hidden(batch, anchors), trainee.hidden(batch, every(batch)), strict=True):
         inside = anchors[:, : some.shape[1]]
         torch.testing.assert_close(some[inside], whole[inside])
 
 
-def test_only_drawn_anchors_are_learnt_from(target: Target, learnt: list[Path]) -> None:
+def test_only_drawn_anchors_are_learnt_from(target: FrozenTarget, learnt: list[Path]) -> None:
     trainee = untrained("dflash", target, [])
     rounded(trainee)
-    batch = Batch.of([Row.read(path) for path in learnt[:3]])
+    batch = Batch.of([TrainingText.read(path) for path in learnt[:3]])
     trainee.anchors, trainee.places = 4, 1
     (row, slot), (replied, at) = batch.anchors(4, 9).nonzero(as_tuple=True), batch.replied()
     places = {place: i for i, place in enumerate(zip(replied.tolist(), at.tolist(), strict=True))}
@@ -192,8 +192,8 @@ def test_only_drawn_anchors_are_learnt_from(target: Target, learnt: list[Path]) 
     assert trainee.loss(batch, 9).item() != trainee.loss(batch, 10).item()
 
 
-def test_no_place_is_guessed_from_before_a_text(target: Target, learnt: list[Path]) -> None:
-    row = Row.read(learnt[0])
+def test_no_place_is_guessed_from_before_a_text(target: FrozenTarget, learnt: list[Path]) -> None:
+    row = TrainingText.read(learnt[0])
     cut = row.start - 2
     states = {layer: states[cut:] for layer, states in row.states.items()}
     bare = replace(row, tokens=row.tokens[cut:], start=2, states=states)
@@ -211,7 +211,7 @@ def test_dflash_looks_at_layers_spread_as_in_its_paper() -> None:
         assert all(0 <= number < layers for number in dflash.read_layers(layers))
 
 
-def test_a_masked_token_is_one_that_no_text_has(target: Target) -> None:
+def test_a_masked_token_is_one_that_no_text_has(target: FrozenTarget) -> None:
     settings = untrained("dflash", target, []).published().settings
     assert isinstance(told := settings["dflash_config"], dict)
     # All tokens have names here; the last of the added ones, which are the roles and the end of a reply.
@@ -232,15 +232,15 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_the_frequent_tokens_are_proposed(target: Target) -> None:
+def test_the_frequent_tokens_are_proposed(target: FrozenTarget) -> None:
     proposed = eagle3.Eagle3Trainee(target, [[9, 9, 9, 200, 200, 70]], 4).tokens
     assert proposed.tolist() == [3, 9, 200, 256]
     assert eagle3.Eagle3Trainee(target, [], VOCAB).tokens.tolist() == list(range(VOCAB))
 
 
 @pytest.mark.usefixtures("few")
-def test_eagle3_wants_the_targets_shares_of_what_it_may_propose(target: Target, learnt: list[Path]) -> None:
-    row = Row.read(learnt[0])
+def test_eagle3_wants_the_targets_shares_of_what_it_may_propose(target: FrozenTarget, learnt: list[Path]) -> None:
+    row = TrainingText.read(learnt[0])
     text = row.tokens.tolist()
     trainee = eagle3.Eagle3Trainee(target, [text[row.start + 8 :]], 12)
     wanted = trainee.wanted(Batch.of([row]))
@@ -258,8 +258,8 @@ def test_eagle3_wants_the_targets_shares_of_what_it_may_propose(target: Target, 
 
 
 @pytest.mark.usefixtures("few")
-def test_a_head_that_proposes_few_tokens_is_read(target: Target, learnt: list[Path], tmp_path: Path) -> None:
-    text = Row.read(learnt[0]).tokens.tolist()
+def test_a_head_that_proposes_few_tokens_is_read(target: FrozenTarget, learnt: list[Path], tmp_path: Path) -> None:
+    text = TrainingText.read(learnt[0]).tokens.tolist()
     trainee = eagle3.Eagle3Trainee(target, [text], 12)
     own = read("eagle3", trainee, CachedModel(target.model), tmp_path / "head")
     scores = own.model.logits(torch.zeros(1, target.config.hidden))[0]
@@ -285,7 +285,7 @@ Known.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
 def test_accepted_length_goes_from_step_to_step() -> None:
     # A reply of 6 tokens at 3, ..., 8: slots 1, ..., 6 guess them.
     right = [[0, 0]] * 9
-    row = Row(torch.zeros(9, dtype=torch.long), 3, {})
+    row = TrainingText(torch.zeros(9, dtype=torch.long), 3, {})
     assert accepted_length(Known(right), [row]) == 1.0
     right = [[0, 0], [1, 1], [1, 1], [1, 1], [0, 1], [1, 0], [0, 0], [0, 0], [0, 0]]
     # From slot 1 two are right and the target adds one; from 4 none, since the first is wrong; from 5 one.
@@ -294,10 +294,10 @@ def test_accepted_length_goes_from_step_to_step() -> None:
 
 @pytest.mark.parametrize("head", TUNED)
 def test_loss_falls_and_the_written_heads_draft_what_is_kept(
-    head: Head, pair: PairSpec, target: Target, session: Session, learnt: list[Path], tmp_path: Path
+    head: Head, pair: PairSpec, target: FrozenTarget, session: Session, learnt: list[Path], tmp_path: Path
 ) -> None:
     trainee = untrained(head, target, [])
-    rows = [Row.read(path) for path in learnt]
+    rows = [TrainingText.read(path) for path in learnt]
     before = accepted_length(trainee, rows)
     losses = [at.loss for at in Training(trainee, tmp_path / "state").run(learnt, 150, lambda: False)]
     assert losses[-1] < 0.7 * losses[0]

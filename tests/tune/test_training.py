@@ -15,8 +15,8 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.strategies import Head
 from specchat.tune import TUNED, files, training
 from specchat.tune.families import untrained
-from specchat.tune.rows import LONGEST, Batch, Row
-from specchat.tune.target import Target
+from specchat.tune.rows import LONGEST, Batch, TrainingText
+from specchat.tune.target import FrozenTarget
 from specchat.tune.training import Training
 from specchat.tune.workshop import Workshop, fingerprint, install, put_heads
 
@@ -27,7 +27,7 @@ def weights(trained: Training) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("head", TUNED)
 def test_stopped_and_resumed_weights_are_those_of_one_run(
-    head: Head, target: Target, learnt: list[Path], tmp_path: Path
+    head: Head, target: FrozenTarget, learnt: list[Path], tmp_path: Path
 ) -> None:
     whole = Training(untrained(head, target, []), tmp_path / "whole")
     losses = [at.loss for at in whole.run(learnt, 7, lambda: False)]
@@ -43,7 +43,7 @@ def test_stopped_and_resumed_weights_are_those_of_one_run(
     assert any(not torch.equal(weight, untouched[name]) for name, weight in weights(whole).items())
 
 
-def test_each_step_draws_anew(target: Target, learnt: list[Path], tmp_path: Path) -> None:
+def test_each_step_draws_anew(target: FrozenTarget, learnt: list[Path], tmp_path: Path) -> None:
     trainee, seeds = untrained("medusa", target, []), list[int]()
     loss = trainee.loss
     trainee.loss = lambda batch, seed: (seeds.append(seed), loss(batch, seed))[1]  # type: ignore[method-assign]
@@ -52,7 +52,7 @@ def test_each_step_draws_anew(target: Target, learnt: list[Path], tmp_path: Path
 
 
 def test_a_process_that_is_killed_loses_what_came_after_the_last_saving(
-    target: Target, learnt: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: FrozenTarget, learnt: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "SAVE_S", 0.0)
     running = Training(untrained("medusa", target, []), tmp_path / "state")
@@ -66,7 +66,7 @@ def test_a_process_that_is_killed_loses_what_came_after_the_last_saving(
 
 
 def test_a_step_that_was_cut_is_not_kept(
-    target: Target, learnt: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: FrozenTarget, learnt: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = Training(untrained("medusa", target, []), tmp_path / "state")
     list(running.run(learnt, 2, lambda: False))
@@ -109,7 +109,7 @@ def test_rows_of_a_step_are_about_as_long(tmp_path: Path) -> None:
     assert [sizes[0] for sizes in steps] != sorted(sizes[0] for sizes in steps)
 
 
-def test_more_steps_go_on_with_what_is_trained(target: Target, learnt: list[Path], tmp_path: Path) -> None:
+def test_more_steps_go_on_with_what_is_trained(target: FrozenTarget, learnt: list[Path], tmp_path: Path) -> None:
     first = Training(untrained("medusa", target, []), tmp_path / "state")
     assert [at.step for at in first.run(learnt, 2, lambda: False)] == [1, 2]
     more = Training(untrained("medusa", target, []), tmp_path / "state")
@@ -122,7 +122,7 @@ def test_more_steps_go_on_with_what_is_trained(target: Target, learnt: list[Path
     [("Error while serializing: I/O error: No space left on device (os error 28)", errno.ENOSPC), ("else", errno.EIO)],
 )
 def test_a_full_disk_leaves_what_was_there(
-    error: str, number: int, target: Target, learnt: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: str, number: int, target: FrozenTarget, learnt: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "state"
     first = Training(untrained("medusa", target, []), path)
@@ -143,7 +143,7 @@ def test_a_full_disk_leaves_what_was_there(
 
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 900])
-def test_a_damaged_file_is_told(damage: bytes, target: Target, learnt: list[Path], tmp_path: Path) -> None:
+def test_a_damaged_file_is_told(damage: bytes, target: FrozenTarget, learnt: list[Path], tmp_path: Path) -> None:
     path = tmp_path / "state"
     path.write_bytes(damage)
     with pytest.raises(OSError, match="it is damaged") as raised:
@@ -151,7 +151,7 @@ def test_a_damaged_file_is_told(damage: bytes, target: Target, learnt: list[Path
     assert not raised.value.errno
     learnt[0].write_bytes(damage)
     with pytest.raises(OSError, match="it is damaged"):
-        Row.read(learnt[0])
+        TrainingText.read(learnt[0])
     list(Training(untrained("eagle3", target, []), tmp_path / "other").run(learnt[1:], 1, lambda: False))
     with pytest.raises(OSError, match="it is damaged"):
         Training(untrained("medusa", target, []), tmp_path / "other")
@@ -159,9 +159,9 @@ def test_a_damaged_file_is_told(damage: bytes, target: Target, learnt: list[Path
 
 def test_a_row_keeps_its_reply_and_what_stands_before_it(tmp_path: Path) -> None:
     length, start = LONGEST + 60, LONGEST + 20
-    row = Row(torch.arange(length), start, {3: torch.arange(length - 1.0).unsqueeze(1)})
+    row = TrainingText(torch.arange(length), start, {3: torch.arange(length - 1.0).unsqueeze(1)})
     row.write(tmp_path / "row")
-    kept = Row.read(tmp_path / "row")
+    kept = TrainingText.read(tmp_path / "row")
     assert kept.tokens.tolist() == list(range(60, length))
     assert kept.tokens[kept.start] == start
     torch.testing.assert_close(kept.states[3], row.states[3][60:], atol=2, rtol=0)  # bfloat16
@@ -169,7 +169,7 @@ def test_a_row_keeps_its_reply_and_what_stands_before_it(tmp_path: Path) -> None
     assert batch.tokens[batch.replied()].tolist() == list(range(start, length))
 
 
-def test_heads_that_went_astray_are_not_written(target: Target, tmp_path: Path) -> None:
+def test_heads_that_went_astray_are_not_written(target: FrozenTarget, tmp_path: Path) -> None:
     trainee = untrained("medusa", target, [])
     with torch.no_grad():
         trainee.get_parameter("heads.0.1.weight")[0, 0] = 1e6
@@ -178,7 +178,7 @@ def test_heads_that_went_astray_are_not_written(target: Target, tmp_path: Path) 
     assert not os.listdir(tmp_path)
 
 
-def test_a_workshop_is_of_one_target_and_one_set_of_prompts(target: Target, tmp_path: Path) -> None:
+def test_a_workshop_is_of_one_target_and_one_set_of_prompts(target: FrozenTarget, tmp_path: Path) -> None:
     shop, mark = Workshop(tmp_path), fingerprint(target.checkpoint)
 
     def begun(target: str, asked: object) -> bool:
@@ -197,7 +197,7 @@ def test_a_workshop_is_of_one_target_and_one_set_of_prompts(target: Target, tmp_
     assert begun(mark, ["b"])
 
 
-def test_a_fingerprint_is_that_of_the_weights(target: Target, tmp_path: Path) -> None:
+def test_a_fingerprint_is_that_of_the_weights(target: FrozenTarget, tmp_path: Path) -> None:
     copied = [tmp_path / shard.name for shard in target.checkpoint.shards]
     for shard, copy in zip(target.checkpoint.shards, copied, strict=True):
         copy.write_bytes(shard.read_bytes())
@@ -209,7 +209,7 @@ def test_a_fingerprint_is_that_of_the_weights(target: Target, tmp_path: Path) ->
     assert fingerprint(same) != fingerprint(target.checkpoint)
 
 
-def test_heads_are_installed_whole(target: Target, tmp_path: Path) -> None:
+def test_heads_are_installed_whole(target: FrozenTarget, tmp_path: Path) -> None:
     heads, place = tmp_path / "heads", tmp_path / "place"
     heads.mkdir()
     place.mkdir()

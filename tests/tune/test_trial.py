@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.bench.contender import Prompt, Run
+from specchat.bench.contender import BenchPrompt, Run
 from specchat.bench.ours import Ours
 from specchat.engine.errors import EngineError
 from specchat.engine.loading import load
@@ -15,7 +15,7 @@ from specchat.engine.session import Session
 from specchat.tune import trial
 from specchat.tune.families import untrained
 from specchat.tune.replies import Question
-from specchat.tune.target import Target
+from specchat.tune.target import FrozenTarget
 from specchat.tune.trial import Different, Speeds, speeds
 from specchat.tune.workshop import put_heads
 from tests.tune.conftest import CHATS, chats
@@ -24,7 +24,7 @@ ASKED = [Question(str(i), chat, Sampling()) for i, chat in enumerate(CHATS)]
 
 
 @pytest.fixture
-def headed(pair: PairSpec, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+def headed(pair: PairSpec, target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(trial, "TOKENS", 8)
     monkeypatch.setattr(trial, "PROMPTS", 3)
     put_heads(tmp_path, untrained("medusa", target, []).published())
@@ -35,7 +35,7 @@ def test_speeds_are_those_of_all_replies(headed: Session, monkeypatch: pytest.Mo
     seen: list[tuple[str, str]] = []
     run = Ours.run
 
-    def timed(self: Ours, prompt: Prompt, most: int) -> Run:
+    def timed(self: Ours, prompt: BenchPrompt, most: int) -> Run:
         seen.append((self.speculation.strategy, prompt.id))
         return replace(run(self, prompt, most), seconds=2.0 if self.speculation.strategy == "plain" else 0.5)
 
@@ -53,7 +53,7 @@ def test_speeds_are_those_of_all_replies(headed: Session, monkeypatch: pytest.Mo
 def test_a_text_that_differs_is_found(headed: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Ours.run
 
-    def other(self: Ours, prompt: Prompt, most: int) -> Run:
+    def other(self: Ours, prompt: BenchPrompt, most: int) -> Run:
         made = run(self, prompt, most)
         wrong = self.speculation.strategy == "medusa" and prompt.id == "3"
         return replace(made, tokens=(*made.tokens[:-1], 0)) if wrong else made

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from specchat.bench.contender import CLOCK, Clock, Material, Prompt, Run
+from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Material, Run
 from specchat.engine.errors import EngineError
 from specchat.engine.gguf.export import Kind, export
 from specchat.engine.model.checkpoint import Checkpoint
@@ -108,7 +108,7 @@ class LlamaCpp:
             raise EngineError("model", f"llama.cpp cannot load the exported weights: {error}.") from None
         shared.join()
 
-    def warm_up(self, prompt: Prompt) -> None:
+    def warm_up(self, prompt: BenchPrompt) -> None:
         """Write with one thread and with all cores, and keep the faster."""
         if self._model is None:
             raise ValueError(f"{self.name} is closed")
@@ -118,7 +118,7 @@ class LlamaCpp:
         words = f"{best} of {max(tried)} threads, the faster in its warm-up"
         self.note = ", ".join(part for part in (words, self._shared.weights, self._where) if part)
 
-    def run(self, prompt: Prompt, most: int) -> Run:
+    def run(self, prompt: BenchPrompt, most: int) -> Run:
         model = self._model
         if model is None:
             raise ValueError(f"{self.name} is closed")
@@ -141,7 +141,7 @@ class LlamaCpp:
             self._model = None
             self._shared.leave()
 
-    def _tried(self, prompt: Prompt, threads: int) -> float:
+    def _tried(self, prompt: BenchPrompt, threads: int) -> float:
         self._use(threads)
         self.run(prompt, 2)
         return self.run(prompt, WARM_UP).speed or 0.0

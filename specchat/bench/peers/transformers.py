@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging
 
-from specchat.bench.contender import CLOCK, Clock, Material, Prompt, Run
+from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Material, Run
 from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.pair import Quant
 
@@ -63,7 +63,7 @@ class Transformers:
         if s.presence_penalty or s.frequency_penalty:
             self._add("transformers has no presence and frequency penalties: written without")
 
-    def warm_up(self, prompt: Prompt) -> None:
+    def warm_up(self, prompt: BenchPrompt) -> None:
         """On the CPU one thread or all cores, whichever is faster in the median of several trials."""
         if self._on_gpu:
             self.run(prompt, TRIAL)
@@ -77,7 +77,7 @@ class Transformers:
         self._threads = max(speeds, key=lambda threads: median(speeds[threads]))
         self._add(f"{self._threads} of {cores} threads, the faster in its warm-up")
 
-    def run(self, prompt: Prompt, most: int) -> Run:
+    def run(self, prompt: BenchPrompt, most: int) -> Run:
         device = self._model.device
         ids = torch.tensor([prompt.tokens], device=device)
         watch = _Watch(self._clock)

@@ -4,7 +4,6 @@ What a query gets does not depend on the others: its sums have one order, and wh
 which adds nothing as long as values are finite.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 
 from specchat.engine.cpu.atomics import word
-from specchat.engine.cpu.rowwise import copied, exponential, norm, turned
+from specchat.engine.cpu.rowwise import copied, exponential, norm, times, turned
 from specchat.engine.cpu.simd import (
     I32,
     VECTOR,
@@ -55,8 +54,10 @@ def attention(
     stashes: int,
     stashed: int,
     stash_jump: int,
-    head_norms: int,
+    query_norm: int,
+    key_norm: int,
     eps: np.float32,
+    scale: np.float32,
     keys: int,
     values: int,
     slots: int,
@@ -68,8 +69,9 @@ def attention(
 ) -> None:
     """The query heads that share key-value head `head`: their results take the queries' places in `qkv`.
 
-    The slots of the cache are those of a chain, so a run overwrites what a run before it left there. `head_norms` is 0
-    without any; `stash_jump` is the elements from a stashed key to its value; `scratch` has `vectors.attention_room`.
+    The slots of the cache are those of a chain, so a run overwrites what a run before it left there. A norm is 0
+    where there is none; `stash_jump` is the elements from a stashed key to its value; `scratch` has
+    `vectors.attention_room`.
     """
     width = 4 * size
     one, queries = scratch, scratch + width
@@ -85,8 +87,8 @@ def attention(
             key = qkv + 4 * (row + i) * qkv_row + width * (kv_heads * group + head)
             value = key + width * kv_heads
             slot = keys + width * (place + i)
-            if head_norms:
-                norm(key, head_norms + width, one, size, eps)
+            if key_norm:
+                norm(key, key_norm, one, size, eps)
                 key = one
             turned(key, cos + width * (place + i), sin + width * (place + i), slot, size)
             copied(value, values + width * (place + i), size)
@@ -100,11 +102,11 @@ def attention(
             for j in range(asked, asked + together):
                 query = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
                 turns = width * (place + j // group)
-                if head_norms:
-                    norm(query, head_norms, one, size, eps)
+                if query_norm:
+                    norm(query, query_norm, one, size, eps)
                     query = one
                 turned(query, cos + turns, sin + turns, queries + width * (j - asked), size)
-            _attend(together, asked, group, place + 1, queries, keys, values, size, slots)
+            _attend(together, asked, group, place + 1, queries, keys, values, size, slots, scale)
             for j in range(asked, asked + together):
                 out = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
                 copied(queries + width * (QUERIES + j - asked), out, size)
@@ -114,9 +116,18 @@ def attention(
 
 @inner
 def _attend(
-    count: int, first: int, group: int, seen: int, queries: int, keys: int, values: int, size: int, slots: int
+    count: int,
+    first: int,
+    group: int,
+    seen: int,
+    queries: int,
+    keys: int,
+    values: int,
+    size: int,
+    slots: int,
+    scale: np.float32,
 ) -> None:
-    """softmax(query keys^T / sqrt(size)) values for `count` queries, 1 or QUERIES of them.
+    """softmax(scale * query keys^T) values for `count` queries, 1 or QUERIES of them.
 
     Args:
         first: the number of the first: of queries with numbers below `group`, the first `seen` entries count, of
@@ -137,7 +148,7 @@ def _attend(
         own = scores + 4 * j * row
         behind = seen + (first + j) // group
         _filled(own, behind, padded, -np.inf)
-        _exponentials(own, padded, _peak(own, padded), 1.0 / math.sqrt(size))
+        _exponentials(own, padded, _peak(own, padded), scale)
         _filled(own, behind, padded, 0.0)
     d = 0
     while d < size:
@@ -154,7 +165,7 @@ def _attend(
                 tile(FLOAT32, 1, 1, LANES, of, row, values + 4 * d, size, LANES, most, out, size)
             d += LANES
     for j in range(count):
-        _times(outs + 4 * j * size, size, 1.0 / _total(scores + 4 * j * row, padded))
+        times(outs + 4 * j * size, size, 1.0 / _total(scores + 4 * j * row, padded))
 
 
 @constants_primitive
@@ -219,19 +230,6 @@ def _filled(typing: Any, x: Any, first: Any, last: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 3, types.float32), code
-
-
-@primitive
-def _times(typing: Any, x: Any, size: Any, factor: Any) -> Any:
-    """x = x * factor; float32 [size], a multiple of LANES."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, size, factor = arguments
-        times = spread(builder, factor)
-        each_vector(builder, size, lambda at: store(builder, builder.fmul(load(builder, x, at), times), x, at))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float32), code
 
 
 @primitive

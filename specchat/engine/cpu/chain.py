@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from specchat.engine.cpu.atomics import address
 from specchat.engine.cpu.choice import drawn, probability
 from specchat.engine.cpu.guessing import guess, judged, unknown
-from specchat.engine.cpu.rowwise import copied, norm
+from specchat.engine.cpu.rowwise import copied, norm, times
 from specchat.engine.cpu.scoring import run_head, run_layers
 from specchat.engine.cpu.signatures import OF_HEAD, OF_LAYERS
 from specchat.engine.cpu.simd import called, constant, constants_primitive, emitted, inner, store
@@ -72,7 +72,9 @@ def _chosen(logits: Any, row: int, temperature: np.float32, seed: np.uint64, pos
 
 @called(
     types.int64(
-        *[types.int64] * 6,
+        *[types.int64] * 5,
+        types.float32,
+        types.int64,
         types.Array(types.int64, 1, "C"),
         types.Array(types.float64, 1, "C"),
         types.Array(types.int64, 2, "C"),
@@ -101,6 +103,7 @@ def drafted(
     limit: int,
     ahead: int,
     embed: int,
+    embed_scale: np.float32,
     form: int,
     said: Any,
     trust: Any,
@@ -130,7 +133,7 @@ def drafted(
     Args:
         rows: how many tokens go through first, from slot `start` on; the cache holds all before.
         ahead: how many more may go with them, of which it is guessed that they come; see `guessing.py`. 0 for a head.
-        embed: address of the packed embeddings, which lie in `form`.
+        embed: address of the packed embeddings, which lie in `form` and are multiplied by `embed_scale`.
         said: int64 [slots + 1], the tokens by their slots, up to those that go through first; after them is put what
             is guessed and drafted.
         trust: of `guessing.guess`.
@@ -156,6 +159,8 @@ def drafted(
         length, guessed = guess(said, end, min(ahead, limit - n - 1), trust)
         for r in range(rows + guessed):
             _looked_up(form, embed, said[start + r], hidden, to + r * width)
+            if embed_scale != 1:
+                times(to + r * width, hidden, embed_scale)
         if headed:
             for r in range(rows):
                 token, feature, row = to + r * width, to + r * width + 4 * hidden, address(x) + 4 * r * hidden
@@ -215,19 +220,21 @@ class Chains:
         entries: tuple[int, int],
         embed: NDArray[Any],
         vocab: int,
+        embed_scale: float,
         said: NDArray[np.int64],
         x: NDArray[np.float32],
         of_layers: tuple[Any, ...],
         of_head: tuple[Any, ...],
         of_features: tuple[Any, ...] = NO_FEATURES,
     ) -> None:
-        """`entries` are `passes.ENTRIES`; `embed` is packed, of `vocab` tokens; `said` has the tokens by slots;
+        """`entries` are `passes.ENTRIES`; `embed` is packed, of `vocab` tokens, and
+        multiplied by `embed_scale`; `said` has the tokens by slots;
         `of_layers` and `of_head` are what the passes take after their rows, and `of_features` what `drafted` takes of a
         head after these."""
         self._last, self._said, self._of_features = vocab - 1, said, of_features
         self._entries = entries
         self._embed, self._x, self._of_layers, self._of_head = embed, x, of_layers, of_head
-        self._form = form_of(embed)
+        self._form, self._embed_scale = form_of(embed), embed_scale
         self._ahead = 0 if len(of_features[0]) else len(of_head[_LOGITS]) - 1
         self._trust = unknown()
         self._run, self._before = np.zeros((1, 4), np.int64), np.zeros(0, np.int64)
@@ -245,6 +252,7 @@ class Chains:
             going.limit,
             self._ahead,
             self._embed.ctypes.data,
+            self._embed_scale,
             self._form,
             self._said,
             self._trust,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
+from specchat.engine.cpu.descriptors import Descriptors
 from specchat.engine.cpu.guessing import MANY
 from specchat.engine.cpu.layout import Layout, laid_out
 from specchat.engine.cpu.parameters import Floats, Parameters
@@ -23,7 +24,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
 from specchat.engine.model.going import Going
 from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.rope import tables
+from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.runs import STASH_ROWS, Runs, chain
 from specchat.engine.model.taps import Taps
@@ -63,10 +64,14 @@ class CpuDecoder(CachedDecoder):
         self.context = min(c.longest, context or c.context)
         self._crew = Crew(many)
         self._parameters = Parameters(checkpoint, quant)
-        self.cache = KVCache(c.layers, c.kv_heads, c.head_dim, self.context)
-        self._keys, self._values = self.cache.keys.numpy(), self.cache.values.numpy()
-        self._cos, self._sin = (table.numpy() for table in tables(c.rope, c.head_dim, self.cache.capacity))
+        self.cache = KVCache(c.recipe, self.context)
+        self._entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
         self._space = Workspace(c, self._parameters.table, many, self.cache.capacity)
+        turns = turned(c.recipe, self.cache.capacity)
+        of = self._parameters
+        self._layers = Descriptors(c.recipe.layers, of.table, of.norms, self._entries, turns)
+        # A factor on logits is one on what the head is given.
+        self._head_norm = of.last_norm * np.float32(c.recipe.logit_scale)
         nowhere = np.zeros((0, 0, 0), np.float32)
         self._untapped = np.full(c.layers + 1, -1), nowhere, nowhere
         self._tapping: dict[tuple[int, int], tuple[Any, ...]] = {}
@@ -153,7 +158,7 @@ class CpuDecoder(CachedDecoder):
         given = self._of_layers(self._parts(first, last, skip), runs, tapped)
         at = space.x, rows, start, layout.spans, layout.before
         space.head_counters[:] = 0
-        of_head = self._of_head(self._parameters.last_norm, space.room(rows if scoring else 0))
+        of_head = self._of_head(self._head_norm, space.room(rows if scoring else 0))
         self._crew.run(*at, ENTRIES, given, of_head, True, scoring)
         return torch.from_numpy(space.x[:rows].copy())
 
@@ -185,20 +190,14 @@ class CpuDecoder(CachedDecoder):
     ) -> tuple[Any, ...]:
         """What `passes.layers` takes after its rows; `tapped` where states are kept."""
         of, space = self._parameters, self._space
+        if runs is not None and not space.stashes:
+            self._layers.use_stash(space.stash())
         return (
-            space.stashes if runs is None else space.stash(),
             -1 if runs is None else runs.stashed,
-            of.table,
+            self._layers.integers,
+            self._layers.floats,
             of.kernels,
             of.extras,
-            of.norms,
-            of.head_norms,
-            self.config.norm_eps,
-            self._keys,
-            self._values,
-            self._cos,
-            self._sin,
-            self.config.heads,
             parts,
             space.wide,
             space.own,
@@ -219,30 +218,32 @@ class CpuDecoder(CachedDecoder):
         if self._chains is None or skip is not self._skipped:
             parts, self._skipped = self._parts(0, self.config.layers, skip), skip
             space, logits = self._space, np.zeros((1 + MANY, self._space.logits.shape[1]), np.float32)
-            of_head = self._of_head(self._parameters.last_norm, logits)
+            of_head = self._of_head(self._head_norm, logits)
+            recipe = self.config.recipe
             self._chains = Chains(
-                ENTRIES, embed, self.config.vocab, space.said, space.x, self._of_layers(parts), of_head
+                ENTRIES, embed, recipe.vocab, recipe.embed_scale, space.said, space.x, self._of_layers(parts), of_head
             )
         return self._chains.drafted(tokens, start, going)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
-        for kept, cached in zip(self._space.stash(), (self._keys, self._values), strict=True):
-            cached[:, :, start : start + len(rows)] = kept[:, list(rows)].transpose(0, 2, 1, 3)
+        for stash, cached in zip(self._space.stashes, self._entries, strict=True):
+            for kept, into in zip(stash, cached, strict=True):
+                into[:, start : start + len(rows)] = kept[list(rows)].transpose(1, 0, 2)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab], -inf outside a draft vocabulary.
 
         The next call writes them over.
         """
-        return self._headed(hidden, self._parameters.last_norm)
+        return self._headed(hidden, self._head_norm)
 
     def normed(self, hidden: Tensor) -> Tensor:
-        return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.norm_eps)(hidden)
+        return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.recipe.norm.eps)(hidden)
 
     def projected(self, hidden: Tensor) -> Tensor:
         # A norm of equal weights divides each row by its length, which is multiplied again.
-        lengths = hidden.square().mean(-1, keepdim=True).add(self.config.norm_eps).sqrt()
-        return self._headed(hidden, np.ones_like(self._parameters.last_norm)) * lengths
+        lengths = hidden.square().mean(-1, keepdim=True).add(self.config.recipe.norm.eps).sqrt()
+        return self._headed(hidden, np.full_like(self._head_norm, self.config.recipe.logit_scale)) * lengths
 
     def _headed(self, hidden: Tensor, norm: Floats) -> Tensor:
         rows = hidden.shape[0]
@@ -256,7 +257,7 @@ class CpuDecoder(CachedDecoder):
 
     def _of_head(self, norm: Floats, logits: Floats) -> tuple[Any, ...]:
         """What `passes.head` takes after its rows."""
-        of, space, eps = self._parameters, self._space, self.config.norm_eps
+        of, space, eps = self._parameters, self._space, self.config.recipe.norm.eps
         return of.table[-1], of.kernels, of.extras, norm, eps, logits, space.own, space.head_counters
 
     @property

@@ -24,6 +24,7 @@ class HeadChain:
         self,
         of_layers: Callable[[int], tuple[Any, ...]],
         embed: NDArray[Any],
+        embed_scale: float,
         norms: tuple[Tensor, Tensor, Tensor],
         eps: float,
         scoring: Tensor,
@@ -34,7 +35,7 @@ class HeadChain:
 
         Args:
             of_layers: of the head's `CompiledLayer`.
-            embed: the target's packed embeddings.
+            embed: the target's packed embeddings, which are multiplied by `embed_scale`.
             norms: of tokens, of features, and before the scores: float32 [hidden] each.
             scoring: float32 [vocab, hidden].
             made: float32 [slots, hidden], the features that the head made, which is filled.
@@ -55,7 +56,7 @@ class HeadChain:
         of_features = (inputs, both, made.numpy(), onto_normed, eps)
         said = np.zeros(len(made) + 1, np.int64)
         of = of_layers(inputs.ctypes.data)
-        self._chains = Chains(ENTRIES, embed, vocab, said, self._features, of, of_head, of_features)
+        self._chains = Chains(ENTRIES, embed, vocab, embed_scale, said, self._features, of, of_head, of_features)
 
     def drafted(self, tokens: Sequence[int], start: int, features: Tensor, going: Going) -> list[tuple[int, float]]:
         """As `CachedDecoder.drafted`, for up to TILE tokens with the features float32 [rows, hidden] before them."""

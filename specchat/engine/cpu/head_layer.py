@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.cpu import passes
+from specchat.engine.cpu.descriptors import Descriptors
 from specchat.engine.cpu.layout import laid_out
 from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.passes import GATE_UP
@@ -20,6 +20,7 @@ from specchat.engine.cpu.together import LINE
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.runs import chain
 from specchat.engine.model.vectors import FEW, LANES, attention_room
+from specchat.engine.recipe import Attention, Gated, Layer, Matrix, Norm
 
 Floats = NDArray[np.float32]
 _layers: Any = passes.layers
@@ -54,14 +55,15 @@ class CompiledLayer:
         self._table, self._extras = self._packed.table, self._packed.extras
         self._kernels = kernels_of(self._table)
         hidden, (kv_heads, capacity, size) = len(weight), cache[0].shape
-        self._norms = np.stack([np.ones(hidden, np.float32), weight.numpy()])[np.newaxis]
-        self._head_norms: Floats = (
-            torch.stack(list(head_norms)).numpy()[np.newaxis] if head_norms else np.zeros((0, 2, size), np.float32)
-        )
-        self._eps, self._heads = eps, heads
-        self._cache = tuple(part.numpy()[np.newaxis] for part in cache)
-        self._rope = tuple(part.numpy() for part in rope)
-        self._stashes = np.zeros((2, 1, 0, kv_heads, size), np.float32)
+        nothing = Matrix((), (), 0)  # the products are packed
+        norms = [Norm(name, len(norm), eps) for name, norm in zip(("query", "key"), head_norms, strict=False)]
+        query_norm, key_norm = norms or (None, None)
+        mixer = Attention(heads, kv_heads, size, size**-0.5, nothing, nothing, None, query_norm, key_norm)
+        pre_feed = Norm("feed", hidden, eps)
+        layer = Layer(mixer, Gated(nothing, nothing), None, pre_feed)
+        weights = dict(zip((pre_feed, *norms), (one.numpy() for one in (weight, *head_norms)), strict=True))
+        arrays = [(cache[0].numpy(), cache[1].numpy())]
+        self._descriptors = Descriptors([layer], self._table, weights, arrays, [(rope[0].numpy(), rope[1].numpy())])
         self._parts = np.ones((1, 2), np.bool_)
         self._wide = np.zeros((TILE, LANES * int(self._table[:, PANELS].max())), np.float32)
         self._own = np.zeros((1, 2, TILE, max(hidden, FEW * LANES)), np.float32)
@@ -82,17 +84,11 @@ class CompiledLayer:
     def of_layers(self, given: int) -> tuple[Any, ...]:
         """What `passes.layers` takes after its rows, the inputs of the attention lying at address `given`."""
         return (
-            self._stashes,
             -1,
-            self._table,
+            self._descriptors.integers,
+            self._descriptors.floats,
             self._kernels,
             self._extras,
-            self._norms,
-            self._head_norms,
-            self._eps,
-            *self._cache,
-            *self._rope,
-            self._heads,
             self._parts,
             self._wide,
             self._own,

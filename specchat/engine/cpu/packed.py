@@ -23,12 +23,8 @@ from specchat.engine.cpu.products import (
 )
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.parts import block
-from specchat.engine.model.quantise import block_scales, dequantised, fused, quantise
+from specchat.engine.model.quantise import block_scales, dequantised
 from specchat.engine.model.vectors import LANES
-from specchat.engine.model.weights import Weights
-from specchat.engine.pair import Quant
 
 
 @dataclass
@@ -136,21 +132,3 @@ def looked_up(packed: NDArray[Any], tokens: Sequence[int]) -> NDArray[np.float32
 def dense(weight: Weight) -> Tensor:
     """A table of tokens, which no known checkpoint quantises, as it is stored."""
     return weight if isinstance(weight, Tensor) else dequantised(weight, torch.float32)
-
-
-def add_layer(
-    packed: Packed, weights: Weights, c: ModelConfig, index: int, quant: Quant | None
-) -> list[NDArray[np.float32]]:
-    """Add a layer's products; its norms float32, those of the rows and, where there are some, of query and key."""
-    layer = block(c, index)
-
-    def stored(name: str, outputs: int, inputs: int) -> Weight:
-        weight = weights.linear(name, outputs, inputs)
-        return quantise(weight, quant) if quant is not None and isinstance(weight, Tensor) else weight
-
-    for matrix in layer.products:
-        weight = fused([stored(name, outputs, matrix.inputs) for name, outputs in matrix.parts])
-        biases = [weights.get(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
-        ends = matrix.outputs[:1] if matrix is layer.gate_up else ()
-        packed.add(weight, torch.cat(biases) if biases else None, ends)
-    return [weights.get(f"{norm.name}.weight", norm.size).numpy() for norm in layer.norms]

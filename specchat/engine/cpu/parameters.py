@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.cpu.packed import Packed, add_layer, dense, looked_up
+from specchat.engine.cpu.packed import Packed, dense, looked_up
 from specchat.engine.cpu.products import kernels_of
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
+from specchat.engine.model.matrices import read_matrix, read_norm
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Norm
 
 Floats = NDArray[np.float32]
 
@@ -24,7 +25,7 @@ class Parameters:
 
     Attributes:
         table, extras, kernels: what `products.multiply` takes of all products, the head's last.
-        norms: float32 [layers, 2, hidden]; `head_norms`, of query and key, [layers or 0, 2, head_dim].
+        norms: the weight of each norm of the layers, float32 [size].
         last_norm: float32 [hidden].
         tokens: those that the head scores, int64; None: all.
         embed: the table of tokens as it is stored, or the head's packed panels where these are the same.
@@ -36,43 +37,46 @@ class Parameters:
         Raises:
             ModelError: weights missing, damaged or of other shapes.
         """
-        self._config = c = checkpoint.config
+        self._recipe = c = checkpoint.config.recipe
         self._packed = Packed()
-        norms: list[list[Floats]] = []
+        self.norms: dict[Norm, Floats] = {}
         with Weights(checkpoint) as weights:
             asked = quant if weights.quant is None else None
-            for index in range(c.layers):
-                norms.append(add_layer(self._packed, weights, c, index, asked))
-            embed = dense(weights.linear(EMBEDDING, c.vocab, c.hidden))
-            head = embed if c.tied else dense(weights.linear(HEAD, c.vocab, c.hidden))
-            self.last_norm: Floats = weights.get(f"{LAST_NORM}.weight", c.hidden).numpy()
+            for layer in c.layers:
+                for matrix in layer.products:
+                    ends = matrix.outputs[:1] if matrix is layer.feed.gate_up else ()
+                    self._packed.add(*read_matrix(weights, matrix, asked), ends)
+                self.norms |= {norm: read_norm(weights, norm).numpy() for norm in layer.norms}
+            embed = dense(read_matrix(weights, c.embed, None)[0])
+            head = embed if c.tied else dense(read_matrix(weights, c.head, None)[0])
+            self.last_norm: Floats = read_norm(weights, c.norm).numpy()
         self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         panels = self._packed.add(head if self.tokens is None else head[self.tokens])
         shared = c.tied and self.tokens is None
         self.embed: Tensor | NDArray[Any] = panels if shared else embed.clone()  # no longer the file's
         self.table, self.extras = self._packed.table, self._packed.extras
         self.kernels = kernels_of(self.table)
-        self.norms: Floats = np.stack([layer[:2] for layer in norms])
-        of_heads = [layer[2:] for layer in norms if len(layer) > 2]
-        self.head_norms: Floats = np.stack(of_heads) if of_heads else np.zeros((0, 2, c.head_dim), np.float32)
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
-        """Their rows of the table, float32 [tokens, hidden]."""
+        """What the first layer is given, float32 [tokens, hidden]."""
         # A target may choose a padding token that a draft has no row for.
-        known = [min(token, self._config.vocab - 1) for token in tokens]
+        known = [min(token, self._recipe.vocab - 1) for token in tokens]
         if isinstance(self.embed, Tensor):
-            return embedding(torch.tensor(known), self.embed).float()
-        return torch.from_numpy(looked_up(self.embed, known))
+            rows = embedding(torch.tensor(known), self.embed).float()
+        else:
+            rows = torch.from_numpy(looked_up(self.embed, known))
+        scale = self._recipe.embed_scale
+        return rows if scale == 1 else rows * scale
 
     def spread(self, scores: Tensor) -> Tensor:
         """Scores of the whole vocabulary, float32 [rows, vocab], of what the head made: -inf where it has no row."""
         if self.tokens is None:
-            return scores[:, : self._config.vocab]
-        whole = scores.new_full((len(scores), self._config.vocab), float("-inf"))
+            return scores[:, : self._recipe.vocab]
+        whole = scores.new_full((len(scores), self._recipe.vocab), float("-inf"))
         return whole.index_copy_(1, self.tokens, scores[:, : len(self.tokens)])
 
     def memory(self) -> int:
         """Bytes held."""
         embed = self.embed.numel() * self.embed.element_size() if isinstance(self.embed, Tensor) else 0
-        norms = sum(norms.nbytes for norms in (self.norms, self.head_norms, self.last_norm))
+        norms = sum(norm.nbytes for norm in (*self.norms.values(), self.last_norm))
         return self._packed.memory() + embed + norms

@@ -79,6 +79,37 @@ def copied(typing: Any, x: Any, out: Any, size: Any) -> Any:
 
 
 @primitive
+def times(typing: Any, x: Any, size: Any, factor: Any) -> Any:
+    """x = x * factor; float32 [size], a multiple of LANES."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, size, factor = arguments
+        times = spread(builder, factor)
+        each_vector(builder, size, lambda at: store(builder, builder.fmul(load(builder, x, at), times), x, at))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32), code
+
+
+@primitive
+def grown(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
+    """out = out + factor * x; float32 [size], a multiple of LANES."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, out, size, factor = arguments
+        times = spread(builder, factor)
+
+        def one(at: Any) -> None:
+            more = builder.fmul(load(builder, x, at), times)
+            store(builder, builder.fadd(load(builder, out, at), more), out, at)
+
+        each_vector(builder, size, one)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3, types.float32), code
+
+
+@primitive
 def added(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out + x; float32 [size], a multiple of LANES."""
     return _joined(lambda builder, a, b: builder.fadd(a, b))

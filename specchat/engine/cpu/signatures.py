@@ -6,8 +6,7 @@ from numba import types
 from numba.core.sigutils import normalize_signature
 
 LAYERS: tuple[Any, ...] = normalize_signature(
-    "void(f4[:,::1], i8, i8, i8[:,::1], i8[::1], f4[:,:,:,:,::1], i8, i8[:,::1], i8[:,::1], f4[::1], f4[:,:,::1], "
-    "f4[:,:,::1], f4, f4[:,:,:,::1], f4[:,:,:,::1], f4[:,::1], f4[:,::1], i8, b1[:,::1], f4[:,::1], "
+    "void(f4[:,::1], i8, i8, i8[:,::1], i8[::1], i8, i8[:,::1], f4[:,::1], i8[:,::1], f4[::1], b1[:,::1], f4[:,::1], "
     "f4[:,:,:,::1], f4[:,::1], i8, i8[::1], f4[:,:,::1], f4[:,:,::1], i8[::1], i8, i8)"
 )[0]
 """`passes.layers`."""

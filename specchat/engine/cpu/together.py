@@ -3,9 +3,11 @@
 What a thread computes does not depend on who computes the rest.
 """
 
+import numpy as np
+
 from specchat.engine.cpu.atomics import pause, relax, seen, taken, word
 from specchat.engine.cpu.products import PANELS, least, multiply
-from specchat.engine.cpu.rowwise import added, gated
+from specchat.engine.cpu.rowwise import gated, grown, norm
 from specchat.engine.cpu.simd import inner
 from specchat.engine.model.vectors import LANES
 
@@ -92,14 +94,31 @@ def onto(
     extras: int,
     x: int,
     hidden: int,
+    factor: np.float32,
+    post: int,
+    eps: np.float32,
     own: int,
     own_row: int,
     counters: int,
     which: int,
+    passed: int,
+    thread: int,
     threads: int,
-) -> None:
-    """x = x + y W^T + b, x float32 [rows, hidden]."""
+) -> int:
+    """x = x + factor * (y W^T + b), x float32 [rows, hidden]; what is added goes through the norm `post` if any.
+
+    All threads wait for each other then; returns how often they have. With a norm rows of y have room for the product
+    at their end.
+    """
     panels, few = word(of, PANELS), least(of, kernels)
+    if post:
+        end_of_row = y + 4 * (y_row - LANES * panels)
+        product(rows, y, y_row, of, kernels, extras, end_of_row, y_row, counters, which, threads)
+        passed = wait(counters, passed, threads)
+        for r in range(thread, rows, threads):
+            norm(end_of_row + 4 * r * y_row, post, own, hidden, eps)
+            grown(own, x + 4 * r * hidden, hidden, factor)
+        return wait(counters, passed, threads)
     size, index = piece(panels, few, threads), turn(counters, which, threads, 0)
     last = end(index, panels, few, size)
     while last:
@@ -107,9 +126,10 @@ def onto(
         multiply(rows, y, y_row, of, kernels, extras, own, own_row, first, last)
         for r in range(rows):
             begin, stop = first * LANES, min(last * LANES, hidden)
-            added(own + 4 * (r * own_row + begin), x + 4 * (r * hidden + begin), stop - begin)
+            grown(own + 4 * (r * own_row + begin), x + 4 * (r * hidden + begin), stop - begin, factor)
         index = turn(counters, which, threads, index + 1)
         last = end(index, panels, few, size)
+    return wait(counters, passed, threads)
 
 
 @inner

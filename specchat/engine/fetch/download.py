@@ -58,11 +58,12 @@ class Download:
         self._lock = Lock()
         self._marks: deque[tuple[float, int]] = deque()
         self._told_at = 0.0
-        self._cancelled = Event()
+        self._halted = Event()
+        """By the user, or by the first file that failed."""
 
     def cancel(self) -> None:
         """Stop soon; what was fetched is kept, and another download of the same goes on there."""
-        self._cancelled.set()
+        self._halted.set()
 
     def run(self) -> Path:
         """Fetch what is missing; gives the folder with all files.
@@ -81,15 +82,13 @@ class Download:
             raise failure(self._hub, self._listing.repo, error, self._done > 0) from None
 
     def _fetch(self) -> None:
-        halted = Event()  # by the user, or by the first file that fails
-        watched = _Either(self._cancelled, halted)
         waiting = deque(sorted(self._files, key=lambda file: -file.size))
         ended: Queue[BaseException | None] = Queue()
 
         def work() -> None:
             try:
                 while file := _next(waiting):
-                    fetch(self._hub, self._listing, file, self._gained, watched)
+                    fetch(self._hub, self._listing, file, self._gained, self._halted)
             except BaseException as error:
                 ended.put(error)
             else:
@@ -102,10 +101,10 @@ class Download:
         try:
             for _ in range(at_once):
                 if (error := ended.get()) is not None:
-                    halted.set()
+                    self._halted.set()
                     failed = failed or error
         finally:
-            halted.set()
+            self._halted.set()
         if failed is not None:
             raise failed
 
@@ -163,23 +162,6 @@ def _write(ref: Path, commit: str) -> None:
     new = ref.with_name(f".{ref.name[:100]}.{os.getpid()}")
     new.write_text(commit, encoding="ascii")
     new.replace(ref)
-
-
-class _Either(Event):
-    """Set where one of two others is; waits for the first of them."""
-
-    def __init__(self, first: Event, second: Event) -> None:
-        super().__init__()
-        self._events = (first, second)
-
-    def is_set(self) -> bool:
-        return any(event.is_set() for event in self._events)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        end = monotonic() + (timeout or 0.0)
-        while not self.is_set() and (left := end - monotonic()) > 0:
-            self._events[0].wait(min(left, 0.1))
-        return self.is_set()
 
 
 def free_room(hub: Hub) -> int:

@@ -35,7 +35,7 @@ GAIN = 0.85
 
 
 @dataclass(frozen=True)
-class Settings:
+class GgufSettings:
     """How a model is run; `threads` None takes the fastest of a few numbers."""
 
     context: int
@@ -54,7 +54,7 @@ class GgufModel:
     A model with a running state goes on, and goes back by reading from the beginning: nothing may be drafted.
     """
 
-    def __init__(self, file: GgufFile, settings: Settings) -> None:
+    def __init__(self, file: GgufFile, settings: GgufSettings) -> None:
         """Make the cache.
 
         Raises:

@@ -40,7 +40,7 @@ padded to them."""
 
 
 @dataclass(frozen=True)
-class Proof:
+class PaddingProof:
     """Passes are padded so; `error` is 0 where rows then are alike, otherwise what they may differ by in a logit.
 
     Where one row goes `alone`, only it differs. Nothing is compared where nothing is drafted.
@@ -64,7 +64,7 @@ class Proof:
         return ALIKE if self.padding[1] == 1 else f"{ALIKE}, one row going as {self.padding[1]}"
 
 
-def prove(model: GgufModel) -> Proof:
+def prove(model: GgufModel) -> PaddingProof:
     """Compare passes of 1 to MOST_ROWS rows at places of a text; the cache holds nothing of worth afterwards.
 
     Raises:
@@ -75,7 +75,7 @@ def prove(model: GgufModel) -> Proof:
         raise ModelError(f"{model.file.path}: a context of {model.context} tokens is too short; give {least_context}.")
     unpadded = model.padding = tuple(range(MOST_ROWS + 1))
     if model.file.running:
-        return Proof(unpadded, 0.0, drafts=False)
+        return PaddingProof(unpadded, 0.0, drafts=False)
     tokens = text(min(FAR + LENGTH, model.context), model.vocab)
     slow = _seconds(model, tokens) > SLOW_S
     counts = FEW if slow else range(1, MOST_ROWS + 1)
@@ -96,14 +96,14 @@ def prove(model: GgufModel) -> Proof:
         agrees[1] = False
     padding = least(agrees)
     if not agrees[-1] or padding[1] > MOST_PADDING:
-        return Proof(unpadded, SAFETY * error)
+        return PaddingProof(unpadded, SAFETY * error)
     if padding[1] > 1 and not model.rounds:
         model.padding = padding
         off = lone_error(model, error)
         model.padding = unpadded
         if off is not None:
-            return Proof(padding, off, alone=True)
-    return Proof(padding, 0.0)
+            return PaddingProof(padding, off, alone=True)
+    return PaddingProof(padding, 0.0)
 
 
 def _seconds(model: GgufModel, tokens: Sequence[int]) -> float:

@@ -1,9 +1,10 @@
 """The embedded pair on the GPU: against the CPU, captured against eager, and what its steps cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -172,20 +173,29 @@ def _steps(pair: Runner, length: int, count: int) -> list[tuple[float, float]]:
 
 
 def trace(notes: Notes) -> None:
-    """Device time by kernel over ten steps of five drafts; trace.json opens in a browser's tracing page."""
-    from torch.profiler import ProfilerActivity, profile
-
+    """Device time by kernel over ten steps of five drafts."""
     pair = runner(notes.demo, "nf4", captured=True)
     _steps(pair, 5, 4)
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
-        _steps(pair, 5, 10)
-        torch.cuda.synchronize()
-    if notes.out is not None:
-        profiled.export_chrome_trace(str(notes.out / "trace.json"))
-    for event in sorted(profiled.key_averages(), key=lambda event: -event.self_device_time_total)[:40]:
-        if event.self_device_time_total:
-            notes.row(kernel=event.key[:80], launches=event.count, us=event.self_device_time_total)
+    for row in profiled(lambda: _steps(pair, 5, 10), notes.out):
+        notes.row(**row)
     notes.expect(bool(notes.rows), "the trace has no kernel")
+
+
+def profiled(work: Callable[[], object], out: Path | None) -> list[dict[str, Any]]:
+    """Device time of the busiest kernels while `work` runs; trace.json in `out` opens in a browser's tracing page."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        work()
+        torch.cuda.synchronize()
+    if out is not None:
+        seen.export_chrome_trace(str(out / "trace.json"))
+    busiest = sorted(seen.key_averages(), key=lambda event: -event.self_device_time_total)[:40]
+    return [
+        {"kernel": event.key[:80], "launches": event.count, "us": event.self_device_time_total}
+        for event in busiest
+        if event.self_device_time_total
+    ]
 
 
 def memory(notes: Notes) -> None:

@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from specchat.engine.gpu_checks.codes import ROWS, WRONGS
+from specchat.engine.gpu_checks import ROWS, WRONGS
 
 
 class Unavailable(Exception):

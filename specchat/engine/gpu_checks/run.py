@@ -7,7 +7,7 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 
-from specchat.engine.gpu_checks.codes import NO_MEMORY, UNAVAILABLE, WRONG
+from specchat.engine.gpu_checks import NO_MEMORY, UNAVAILABLE, WRONG
 from specchat.engine.gpu_checks.notes import Check, Notes, Unavailable
 from specchat.engine.out_of_memory import ran_out
 

@@ -105,7 +105,16 @@ class Eagle3Head(FeatureHead):
         token, feature, last = (weights.get(f"{name}.weight", hidden) for name in names)
         scoring = weights.get("lm_head.weight", model.vocab, hidden)
         eps, onto = given.layer.norm_eps, given.norm_before_residual
-        return HeadChain(layer.of_layers, embed, (token, feature, last), eps, scoring, self._made, onto)
+        return HeadChain(
+            layer.of_layers,
+            embed,
+            model.config.recipe.embed_scale,
+            (token, feature, last),
+            eps,
+            scoring,
+            self._made,
+            onto,
+        )
 
     @torch.inference_mode()
     def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:

@@ -41,7 +41,7 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True)
-class Mark:
+class SavedStates:
     """The running states after `length` tokens."""
 
     length: int
@@ -94,8 +94,8 @@ class Recorded:
         kept = [mark for mark in far if mark.length in (0, self.turn) or mark is far[-1]]
         self._marks = [*kept, *near, self._mark(held)]
 
-    def _mark(self, length: int) -> Mark:
-        return Mark(length, [copied(layer.__dict__) for layer in self._running])
+    def _mark(self, length: int) -> SavedStates:
+        return SavedStates(length, [copied(layer.__dict__) for layer in self._running])
 
     def size(self, context: int) -> int:
         stores = [store for layer in self._attending for store in (layer.keys, layer.values) if store is not None]

@@ -12,10 +12,8 @@ SPLIT = 256
 """Cache entries of one partial sum of attention, the same in every step; a multiple of 64, the nodes of a tree.
 
 To tune: shorter splits occupy more of a GPU while the text is short, and leave more sums to combine when it is long.
-`specchat bench kernels` times the values of SPLITS at several lengths. Estimated: 7 us a layer at 256 tokens with 256.
+`measure.gpu.kernels` times others at several lengths. Estimated: 7 us a layer at 256 tokens with 256.
 """
-SPLITS = (256, 128, 64)
-"""Values of SPLIT worth timing."""
 
 ROWS = 16
 """Rows of one tensor-core tile; wider passes multiply several such tiles by the same unpacked weights."""

@@ -8,8 +8,7 @@ from specchat.engine.api import Loading
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.gpu_record import GpuRecord
-from specchat.engine.loading.next_best import instead
-from specchat.engine.loading.unfit import KernelsUnfit
+from specchat.engine.loading.next_best import KernelsUnfit, instead
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
 

@@ -12,8 +12,8 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.file import GgufFile, parts, whole
 from specchat.engine.gguf.header import read_header
 from specchat.engine.gguf.library import llama
-from specchat.engine.gguf.model import GgufModel, Settings
-from specchat.engine.gguf.proof import Proof, prove
+from specchat.engine.gguf.model import GgufModel, GgufSettings
+from specchat.engine.gguf.proof import PaddingProof, prove
 from specchat.engine.gguf.tokens import tokenizer_of
 from specchat.engine.gguf.trial import attempt
 from specchat.engine.hub import locate, locate_file
@@ -21,7 +21,7 @@ from specchat.engine.loading.drafting import dictionary_of, words_of
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.plan import DEFAULT_CONTEXT, shortened
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
-from specchat.engine.runners.host import About, assembled, host_model
+from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.strategies import plain_only
 from specchat.engine.threads import CORES, leave_one_core
@@ -70,7 +70,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     proof = prove(target)
     target.padding, target.alone = proof.padding, proof.alone
     on_gpu = _gpu_layers(pair.target) > 0
-    about = About(
+    about = TargetInfo(
         layers=0,
         eos=ends,
         device=f"llama.cpp, {'GPU' if on_gpu else 'CPU'}, {target.threads} thread{'s' * (target.threads != 1)}",
@@ -89,7 +89,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     return session
 
 
-def _guard(target: GgufModel, proof: Proof) -> Guard | None:
+def _guard(target: GgufModel, proof: PaddingProof) -> Guard | None:
     if proof.alone:
         return RoughGuard(target, proof.error)
     return Guard(target, proof.error) if proof.error else None
@@ -112,7 +112,7 @@ def _model(
 
     options: GgufOptions = source.gguf
     path, arranged = place
-    settings = Settings(pair.context or DEFAULT_CONTEXT, options.threads, options.cache, options.flash_attention)
+    settings = GgufSettings(pair.context or DEFAULT_CONTEXT, options.threads, options.cache, options.flash_attention)
     model = GgufModel(GgufFile(path, _gpu_layers(source), told, arranged), settings)
     if options.threads is None:
         model.choose_threads(counts(CORES))

@@ -22,7 +22,7 @@ from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import Place, shortened
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.runners.host import About, assembled, host_model
+from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.strategies import plain_only
 from specchat.engine.threads import leave_one_core
@@ -75,9 +75,9 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     return session
 
 
-def about(target: HfModel, proof: Proof, place: Place) -> About:
+def about(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
     """What is told of a target."""
-    return About(
+    return TargetInfo(
         layers=0,
         eos=_ends(target),
         device=f"transformers, {_device_name(place)}, {str(target.network.dtype).removeprefix('torch.')}",

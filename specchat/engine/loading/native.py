@@ -18,7 +18,7 @@ from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.hub import locate
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import dictionary_of, noted, on_the_host, unrestricted, words_of
-from specchat.engine.loading.unfit import KernelsUnfit
+from specchat.engine.loading.next_best import KernelsUnfit
 from specchat.engine.model import devices, draft_vocabulary
 from specchat.engine.model.accelerator import Accelerator, find_accelerator
 from specchat.engine.model.checkpoint import Checkpoint

@@ -11,10 +11,18 @@ from specchat.engine.errors import EngineError
 from specchat.engine.gpu_checks import card
 from specchat.engine.gpu_failure import REPORT, GpuLost, first_line, is_one, without_gpu
 from specchat.engine.gpu_record import GpuRecord
-from specchat.engine.loading.unfit import KernelsUnfit
 from specchat.engine.model.accelerator import find_accelerator
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
+
+
+class KernelsUnfit(Exception):
+    """The kernels cannot run on a GPU that is there: `reason` is a clause. A `fault` is worth a report."""
+
+    def __init__(self, reason: str, fault: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.fault = fault
 
 
 def instead(pair: PairSpec, unfit: KernelsUnfit, loaded: Callable[[PairSpec], Session]) -> Session:

@@ -1,20 +1,21 @@
-"""Key-value cache: one static buffer a layer; who writes to it knows which entries count."""
+"""Key-value cache: static buffers of each layer; who writes to them knows which entries count."""
 
 import torch
 
+from specchat.engine.recipe import Recipe
+
 BLOCK = 64
-"""Keys are attended in whole blocks, so that a row's sums depend on its own position alone."""
+"""Caches are made in whole blocks of so many positions."""
 
 
 class KVCache:
-    """Keys and values of all layers: float32 [layers, kv_heads, capacity, head_dim]."""
+    """For each layer `keys` and `values`, float32 [kv_heads, capacity, head_dim] as its attention has them."""
 
-    def __init__(self, layers: int, kv_heads: int, head_dim: int, context: int) -> None:
-        capacity = -(-context // BLOCK) * BLOCK
-        shape = (layers, kv_heads, capacity, head_dim)
-        self.capacity = capacity
-        self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
+    def __init__(self, recipe: Recipe, context: int) -> None:
+        self.capacity = -(-context // BLOCK) * BLOCK
+        shapes = [(layer.mixer.kv_heads, self.capacity, layer.mixer.head_dim) for layer in recipe.layers]
+        self.keys, self.values = ([torch.zeros(shape) for shape in shapes] for _ in range(2))
 
     def memory(self) -> int:
         """Bytes held."""
-        return sum(t.numel() * t.element_size() for t in (self.keys, self.values))
+        return sum(t.numel() * t.element_size() for t in (*self.keys, *self.values))

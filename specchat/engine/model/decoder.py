@@ -163,13 +163,13 @@ class CachedDecoder(ABC):
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """The likeliest token after each of `tokens` at slots start .. without `skip`; the cache stays as it is."""
-        keys, values = (t.narrow(2, start, len(tokens)) for t in (self.cache.keys, self.cache.values))
-        kept = keys.clone(), values.clone()
+        held = [part.narrow(1, start, len(tokens)) for part in (*self.cache.keys, *self.cache.values)]
+        kept = [part.clone() for part in held]
         try:
             likeliest: list[int] = self.logits(self.forward(tokens, start, skip)).argmax(-1).tolist()
         finally:
-            keys.copy_(kept[0])
-            values.copy_(kept[1])
+            for part, before in zip(held, kept, strict=True):
+                part.copy_(before)
         return likeliest
 
     @abstractmethod
@@ -205,7 +205,7 @@ class Decoder(CachedDecoder):
             head = self.embed if config.tied else weights.get(f"{HEAD}.weight", config.vocab, config.hidden)
             self._tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
             self.head = Linear(head if self._tokens is None else head[self._tokens], drafting=drafting)
-        self.cache = KVCache(config.layers, config.kv_heads, config.head_dim, self.context)
+        self.cache = KVCache(config.recipe, self.context)
         self._stashes: list[Tensor] = []
         self._blocks, self._fixed = self._prepared()
         self._padding = joined([p.padding for p in self._products()[1:]])
@@ -239,7 +239,8 @@ class Decoder(CachedDecoder):
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for kept, cached in zip(self._stash(), (self.cache.keys, self.cache.values), strict=True):
-            cached.narrow(2, start, len(rows)).copy_(kept[:, list(rows)].transpose(1, 2))
+            for into, of in zip(cached, kept, strict=True):
+                into.narrow(1, start, len(rows)).copy_(of[list(rows)].transpose(0, 1))
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

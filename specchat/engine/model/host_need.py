@@ -3,7 +3,6 @@
 from typing import Literal
 
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.parts import block
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for, workers
 
 ROWS, VERIFY_ROWS, TREE_ROWS = 128, 16, 64
@@ -18,12 +17,13 @@ PACKING: dict[ReadAs, int] = {"quantised": 7, "half": 3, "whole": 6}
 
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
     """What a compiled pass keeps, as `cpu.decoder` makes it, with the nodes of a tree and rows of logits."""
-    widest = LANES * max(panels_for(sum(m.outputs)) for m in block(c).products)
-    for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + attention_room(capacity, c.head_dim)
+    r = c.recipe
+    widest = LANES * max(panels_for(sum(m.outputs)) for m in r.matrices)
+    for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + attention_room(capacity, r.deepest)
     own = workers(c, threads, VERIFY_ROWS) * for_one
-    tree = 2 * c.layers * TREE_ROWS * c.kv_heads * c.head_dim
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)
-    return 4 * (2 * capacity * c.head_dim + ROWS * (c.hidden + widest) + own + tree + logits)
+    turns = 2 * capacity * r.deepest * len(r.ropes)
+    return 4 * (turns + ROWS * (c.hidden + widest) + own + TREE_ROWS * r.entry + logits)
 
 
 def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
@@ -34,12 +34,12 @@ def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
 
 def plain_workspace(c: ModelConfig, capacity: int) -> int:
     """What a step of the decoder in plain torch takes, or loading its largest matrix if that is more."""
-    wide = max(2 * c.intermediate, (c.heads + 2 * c.kv_heads) * c.head_dim)
+    wide = max(sum(m.outputs) for m in c.recipe.matrices)
     passing = ROWS * (3 * wide + 4 * c.hidden) + 3 * VERIFY_ROWS * c.vocab
-    fixed = capacity * (2 * c.head_dim + CACHE_BLOCK)
+    fixed = capacity * (2 * c.recipe.deepest + CACHE_BLOCK)
     return HEAP + 4 * max(passing + fixed, c.vocab * c.hidden, _largest(c))
 
 
 def _largest(c: ModelConfig) -> int:
     """Weights of the largest matrix of a layer."""
-    return max(sum(m.outputs) * m.inputs for m in block(c).products)
+    return max(sum(m.outputs) * m.inputs for m in c.recipe.matrices)

@@ -22,8 +22,8 @@ def blocks(
     start: int,
     masks: Tensor,
     together: bool,
-    keys: Tensor,
-    values: Tensor,
+    keys: list[Tensor],
+    values: list[Tensor],
     cos: Tensor,
     sin: Tensor,
     heads: int,
@@ -51,7 +51,7 @@ def blocks(
         x: float32 [padded, hidden], whose first `rows` are the tokens; the others go through the products with them,
             whose rows come out the same in so many rows, and nowhere else.
         masks: `attention.causal_masks`; `together` says whether rows may share a call.
-        keys, values: the cache, float32 [layers, kv_heads, capacity, head_dim]; the rows' entries are written.
+        keys, values: the cache, of each layer float32 [kv_heads, capacity, head_dim]; the rows' entries are written.
         cos, sin: float32 [capacity, head_dim].
         norms: for each layer the weights of both norms, as `RMSNorm` keeps them; `head_norms` those of query and key
             heads, or nothing.

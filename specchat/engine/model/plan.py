@@ -10,7 +10,6 @@ from specchat.engine.model import gpu_need
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.host_need import CACHE_BLOCK, buffers, packing_workspace, plain_workspace
-from specchat.engine.model.parts import block
 from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.model.vectors import fits as fills_vectors
 from specchat.engine.pair import Quant
@@ -143,7 +142,7 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     c, on_cpu = model.config, model.place == "cpu"
     context = min(context, c.longest)
     capacity = _rounded(context if on_cpu else context + gpu_need.ROWS, CACHE_BLOCK)
-    entries = 2 * c.layers * c.kv_heads * c.head_dim * capacity
+    entries = c.recipe.entry * capacity
     if not on_cpu:
         return Need(_weights(model), entries * 2, _gpu_workspace(model, capacity, processors))
     if not model.compiled:
@@ -230,13 +229,13 @@ def _kept(quant: Quant | None, inputs: int) -> Quant | None:
 
 def _weights(model: Model) -> int:
     c, on_cpu = model.config, model.place == "cpu"
-    layer = sum(_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0) for m in block(c).products)
-    norms = 4 * sum(norm.size for norm in block(c).norms)
+    layers = sum(_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0) for m in c.recipe.matrices)
+    norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms))
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
     # Plain torch looks a tied table up as it is and multiplies with a copy that is laid out for that.
     shared = c.tied and model.head_rows is None and (model.compiled if on_cpu else model.head is None)
     table = 0 if shared else (2 if not on_cpu or (model.compiled and model.half) else 4) * c.vocab * c.hidden
-    return c.layers * (layer + norms) + 4 * c.hidden + table + head
+    return layers + norms + table + head
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Mapping
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.recipe import Rope
+from specchat.engine.recipe import Recipe, Rope
 
 
 def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
@@ -22,6 +24,18 @@ def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
     angles = torch.outer(torch.arange(length, dtype=torch.float32), inverse)
     cos, sin = angles.cos() * factor, angles.sin() * factor
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+
+
+def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """The `tables` of each layer; layers that turn alike share them."""
+    made: list[tuple[Rope | None, int, tuple[NDArray[np.float32], NDArray[np.float32]]]] = []
+    for mixer in (layer.mixer for layer in recipe.layers):
+        found = next((pair for rope, width, pair in made if (rope, width) == (mixer.rope, mixer.head_dim)), None)
+        if found is None:
+            cos, sin = tables(mixer.rope, mixer.head_dim, length)
+            found = cos.numpy(), sin.numpy()
+        made.append((mixer.rope, mixer.head_dim, found))
+    return [pair for _, _, pair in made]
 
 
 def _frequencies(rope: Rope) -> tuple[Tensor, float]:

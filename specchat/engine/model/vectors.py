@@ -1,6 +1,7 @@
 """How a model's rows fill the vectors of the compiled pass; here without numba, so that plans can do without."""
 
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.recipe import Recipe
 
 LANES = 16
 """float32 numbers of a vector."""
@@ -14,9 +15,22 @@ BRIEF = 30_000_000
 """Weights of a model whose passes take no longer than several threads gain by and Python loses between two of them."""
 
 
+def unsupported(recipe: Recipe) -> str:
+    """Why the compiled pass does not take a model, in words; empty where it does."""
+    sizes = {"hidden states": {recipe.hidden}}
+    sizes["attention heads"] = {layer.mixer.head_dim for layer in recipe.layers}
+    sizes["MLPs"] = {layer.feed.width for layer in recipe.layers}
+    for what, found in sizes.items():
+        if odd := [size for size in sorted(found) if size % LANES]:
+            return f"{what} of {odd[0]} values, not a multiple of {LANES}: not in the compiled pass"
+    if any(len({norm.eps for norm in layer.norms}) > 1 for layer in recipe.layers):
+        return "norms of a layer with unlike eps: not in the compiled pass"
+    return ""
+
+
 def fits(config: ModelConfig) -> bool:
-    """Whether whole vectors hold the rows of a model of this shape."""
-    return all(size % LANES == 0 for size in (config.hidden, config.head_dim, config.intermediate))
+    """Whether the compiled pass takes a model."""
+    return not unsupported(config.recipe)
 
 
 def panels_for(outputs: int) -> int:

@@ -49,7 +49,7 @@ class OwnModel(HostModel, Protocol):
 
 
 @dataclass(frozen=True)
-class About:
+class TargetInfo:
     """What is told of a target, as in `Runner`.
 
     `layers` are those that may be left out; `threads` are those of the processor that it computes with; `trees` says
@@ -92,11 +92,11 @@ def host_runner(
     threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
     words = f"cpu, {threads}, {torch.backends.cpu.get_cpu_capability()}"
     c = target.config
-    about = About(c.layers, c.eos, words, target.exactness, target.threads, config=c, exit_layer=exit_layer)
+    about = TargetInfo(c.layers, c.eos, words, target.exactness, target.threads, config=c, exit_layer=exit_layer)
     return assembled(target, draft, about, found)
 
 
-def assembled(target: HostModel, draft: HostModel | None, about: About, found: Found = NO_HEADS) -> Runner:
+def assembled(target: HostModel, draft: HostModel | None, about: TargetInfo, found: Found = NO_HEADS) -> Runner:
     """Models that the host runs step by step, and the drafters that go with them; `found` for a target of our own."""
     cached: dict[Role, CachedModel[HostModel]] = {}
     heads = Heads({}, (), found)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Choice:
+class Suggestion:
     """`text` goes into the prompt; `label`, with the letters at `places` marked, and `words` are shown."""
 
     text: str
@@ -22,7 +22,7 @@ class Completion:
 
     start: int
     end: int
-    choices: tuple[Choice, ...]
+    choices: tuple[Suggestion, ...]
     note: str = ""
     eager: bool = True
     """Whether the first choice is marked from the beginning, so that enter takes it."""

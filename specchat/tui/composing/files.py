@@ -4,9 +4,9 @@ import os
 import re
 from time import monotonic
 
-from specchat.tui.composing.completion import Choice, Completion
+from specchat.tui.composing.completion import Completion, Suggestion
 from specchat.tui.composing.fuzzy import ranked
-from specchat.tui.composing.listing import MOST_FILES, Listing, entries, is_folder, list_files
+from specchat.tui.composing.listing import MOST_FILES, PathListing, entries, is_folder, list_files
 from specchat.tui.composing.mentions import Typed, can_be_mentioned, mention
 
 _KEPT = 10.0
@@ -15,11 +15,11 @@ _OFFERED = 50
 _BY_FOLDER = re.compile(r"/|~|\.\.?/|[A-Za-z]:[\\/]")
 
 
-class Files:
+class FileLister:
     """Lists files for completion. All methods wait for the disk: call them in a thread."""
 
     def __init__(self) -> None:
-        self._listing: Listing | None = None
+        self._listing: PathListing | None = None
         self._root = ""
         self._until = 0.0
 
@@ -30,25 +30,25 @@ class Files:
         else:
             listing = self._below(os.getcwd())
             choices = [
-                Choice(mention(path) + " ", path, places=places)
+                Suggestion(mention(path) + " ", path, places=places)
                 for path, places in ranked(typed.path, listing.paths, str, _OFFERED)
             ]
             note = f"the first {len(listing.paths):,} files only" if listing.capped else ""
         return Completion(typed.start, column, tuple(choices), note) if choices else None
 
-    def _below(self, root: str) -> Listing:
+    def _below(self, root: str) -> PathListing:
         if self._listing is None or root != self._root or monotonic() > self._until:
             self._listing, self._root = list_files(root), root
             self._until = monotonic() + _KEPT
         return self._listing
 
 
-def _in_folder(typed: str) -> list[Choice]:
+def _in_folder(typed: str) -> list[Suggestion]:
     """Files and folders in the folder that `typed` names, and fit what follows its last slash."""
     folder, _, name = typed.rpartition("/")
     folder = folder + "/" if "/" in typed else ""
     if not folder:  # a lone ~
-        return [Choice("@~/", "~/")]
+        return [Suggestion("@~/", "~/")]
     fitting = [
         entry
         for entry in entries(os.path.expanduser(folder))[:MOST_FILES]
@@ -59,5 +59,5 @@ def _in_folder(typed: str) -> list[Choice]:
         inside = is_folder(entry, follow=True)
         path = folder + entry.name + "/" * inside
         text = mention(path).removesuffix('"') if inside else mention(path) + " "
-        choices.append(Choice(text, path, places=[len(folder) + at for at in places]))
+        choices.append(Suggestion(text, path, places=[len(folder) + at for at in places]))
     return choices

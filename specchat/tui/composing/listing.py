@@ -15,14 +15,14 @@ _SKIPPED = ("node_modules", "__pycache__", "venv", "site-packages")
 
 
 @dataclass(frozen=True)
-class Listing:
+class PathListing:
     """Paths below a folder, the nearest first; `capped` when there are more."""
 
     paths: tuple[str, ...]
     capped: bool = False
 
 
-def list_files(root: str, most: int = MOST_FILES) -> Listing:
+def list_files(root: str, most: int = MOST_FILES) -> PathListing:
     """Files below `root`, relative to it, by folder from the top.
 
     Left out are hidden ones, what git ignores where it is there, environments and caches, names that cannot be written
@@ -32,10 +32,10 @@ def list_files(root: str, most: int = MOST_FILES) -> Listing:
     paths: list[str] = []
     for path in _of_git(root) or _below(root):
         if len(paths) == most or monotonic() > end:
-            return Listing(tuple(paths), capped=True)
+            return PathListing(tuple(paths), capped=True)
         if path is not None:
             paths.append(path)
-    return Listing(tuple(paths))
+    return PathListing(tuple(paths))
 
 
 def _of_git(root: str) -> list[str]:

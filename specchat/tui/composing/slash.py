@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from specchat.tui.actions.action import Action
-from specchat.tui.composing.completion import Choice, Completion
+from specchat.tui.composing.completion import Completion, Suggestion
 from specchat.tui.composing.fuzzy import ranked
 
 Values = Callable[[Action], Sequence[tuple[str, str]]]
@@ -76,13 +76,13 @@ def _names(typed: str, end: int, commands: Mapping[str, Action]) -> Completion |
         action = commands[name]
         label = f"/{name} {action.argument}" if action.argument else f"/{name}"
         text = f"/{name} " if action.argument else f"/{name}"
-        choices.append(Choice(text, label, action.help, [at + 1 for at in places], sends=not action.argument))
+        choices.append(Suggestion(text, label, action.help, [at + 1 for at in places], sends=not action.argument))
     return Completion(0, end, tuple(choices)) if choices else None
 
 
 def _arguments(typed: str, start: int, end: int, known: Sequence[tuple[str, str]]) -> Completion | None:
     found = ranked(typed.strip(), known, lambda value: value[0], _LONGEST)
-    choices = tuple(Choice(value, value, words, places, sends=True) for (value, words), places in found)
+    choices = tuple(Suggestion(value, value, words, places, sends=True) for (value, words), places in found)
     return Completion(start, end, choices, eager=bool(typed.strip())) if choices else None
 
 

@@ -44,7 +44,7 @@ class Survival:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class LengthOutlook:
     """One draft length. `times` is over plain, None where plain was not measured."""
 
     length: int
@@ -65,12 +65,12 @@ class Projection:
     """Rows of the checks that were measured in the reply."""
     one_row_from_plain: bool
     """Whether the cost of one row is plain decoding's, because the reply has no such check."""
-    outlooks: tuple[Outlook, ...]
+    outlooks: tuple[LengthOutlook, ...]
     measured: float = 0.0
     """Tokens a second of the reply itself."""
 
     @property
-    def best(self) -> Outlook:
+    def best(self) -> LengthOutlook:
         return max(self.outlooks, key=lambda outlook: outlook.tokens_per_second)
 
     @property
@@ -119,7 +119,7 @@ def project(reply: Reply, latest: int = 0) -> Projection | None:
     )
 
 
-def _as_ran(outlooks: Sequence[Outlook], shares: Survival, ran: float, busy: float) -> tuple[Outlook, ...]:
+def _as_ran(outlooks: Sequence[LengthOutlook], shares: Survival, ran: float, busy: float) -> tuple[LengthOutlook, ...]:
     """The same, scaled so that the length that was asked for is as fast as it `ran`: prompts were read meanwhile, and
     what the last step drafted beyond the end is lost. All of them are as many times slower as the machine was `busy`,
     for who waits for a processor is chance."""
@@ -129,7 +129,7 @@ def _as_ran(outlooks: Sequence[Outlook], shares: Survival, ran: float, busy: flo
     return tuple(replace(one, tokens_per_second=one.tokens_per_second / busy) for one in scaled)
 
 
-def _scaled(one: Outlook, scale: float) -> Outlook:
+def _scaled(one: LengthOutlook, scale: float) -> LengthOutlook:
     """The same so many times as fast, though no step with a draft takes less than a plain one."""
     if one.times:
         scale = min(scale, one.tokens_per_step / one.times)
@@ -200,7 +200,7 @@ def _beyond(trials: Sequence[tuple[int, int]]) -> float:
 
 def outlook(
     shares: Survival, draft: DraftCost, check: CheckCost, other_ms: float, plain: float, reading_ms: float = 0.0
-) -> tuple[Outlook, ...]:
+) -> tuple[LengthOutlook, ...]:
     """All lengths; `plain` tokens a second, 0 when unknown. Reading the prompt takes `reading_ms` a token."""
     outlooks = []
     tokens, drafted, check_ms = 1.0, 0.0, check.at(1)
@@ -215,7 +215,7 @@ def outlook(
         basis: Basis = "projected" if length <= shares.longest else "extrapolated"
         if not length and plain:
             speed, basis = plain, "measured"
-        outlooks.append(Outlook(length, tokens, speed, speed / plain if plain else None, basis))
+        outlooks.append(LengthOutlook(length, tokens, speed, speed / plain if plain else None, basis))
     return tuple(outlooks)
 
 

@@ -51,7 +51,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RaceVerdict:
     """`times` is the strategy's speed over plain's in this race; `difference` the first token that differs."""
 
     times: float | None
@@ -97,7 +97,7 @@ class Race:
         return self.lanes[0].reply.sampling
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> RaceVerdict | None:
         """Once both lanes are through."""
         if self.state != "finished":
             return None
@@ -106,7 +106,7 @@ class Race:
         difference = first_difference(plain.token_ids, other.token_ids)
         expected = other.speculation.acceptance == "coupled" or not self.sampling.temperature
         times = speeds[1] / speeds[0] if speeds[0] else None
-        return Verdict(times, difference is None, difference, expected)
+        return RaceVerdict(times, difference is None, difference, expected)
 
     def take(self, event: Event) -> bool:
         """Take an event of one of the lanes; False for all others, and for the engine's death, which concerns more."""

@@ -46,7 +46,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Moment:
+class ReplayState:
     """The state to show now. Times in milliseconds."""
 
     steps: int
@@ -81,9 +81,9 @@ class Playback:
         return self._steps == self._timeline.steps
 
     @property
-    def moment(self) -> Moment:
+    def moment(self) -> ReplayState:
         steps = self._steps
-        return Moment(
+        return ReplayState(
             steps,
             self._timeline.steps,
             min(self._clock, self._timeline.total),

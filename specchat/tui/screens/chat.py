@@ -23,7 +23,7 @@ from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
-from specchat.tui.session import Session
+from specchat.tui.session import AppSession
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.sidebar import Sidebar
@@ -37,7 +37,7 @@ class ChatScreen(ChatWindow):
 
     def __init__(
         self,
-        session: Session,
+        session: AppSession,
         catalog: Catalog,
         history: PromptHistory,
         keys: Keys,

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from specchat.tui.actions.table import BY_SLASH
 from specchat.tui.composing import slash
-from specchat.tui.composing.completion import Choice, Completion
+from specchat.tui.composing.completion import Completion, Suggestion
 from specchat.tui.composing.mentions import Typed, typed_mention
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.prompt import Prompt
 
 if TYPE_CHECKING:
-    from specchat.tui.composing.files import Files  # it is imported once a file is named
+    from specchat.tui.composing.files import FileLister  # it is imported once a file is named
 
 _ROWS_ABOVE = 2
 """Rows at the top of the screen that the list leaves free."""
@@ -29,7 +29,7 @@ class Completer:
         self._list = choices
         self._values = values
         self._bottom = bottom
-        self._files: Files | None = None
+        self._files: FileLister | None = None
         self._seen: tuple[str, int, bool] | None = None
         self._fits = ("", 0)
         """The line and column that what is listed is for."""
@@ -57,9 +57,9 @@ class Completer:
 
     async def _find(self, typed: Typed, line: str, column: int) -> None:
         if self._files is None:
-            from specchat.tui.composing.files import Files
+            from specchat.tui.composing.files import FileLister
 
-            self._files = Files()
+            self._files = FileLister()
         found = await asyncio.to_thread(self._files.complete, typed, column)
         if (line, column) == self._prompt.line_at_cursor()[:2] and (line, column) != self._closed_at:
             self._show(found)
@@ -98,7 +98,7 @@ class Completer:
         self.take(choice)
         return not choice.sends
 
-    def take(self, choice: Choice) -> None:
+    def take(self, choice: Suggestion) -> None:
         """Put a choice in place of what was typed."""
         completion = self._list.completion
         if completion is None:

@@ -11,7 +11,7 @@ from specchat.tui.actions.action import PLACES, Where
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.screens.dialog import Dialog
-from specchat.tui.text.lines import EMPTY, Line, hang, styled
+from specchat.tui.text.lines import EMPTY, TextLine, hang, styled
 from specchat.tui.text.sources import LEGEND
 from specchat.tui.widgets.plain import Plain
 
@@ -63,11 +63,11 @@ class HelpText(Plain):
             if action.slash
         ]
 
-    def _section(self, title: str, entries: list[tuple[str, Content]]) -> Iterable[Line]:
+    def _section(self, title: str, entries: list[tuple[str, Content]]) -> Iterable[TextLine]:
         if entries:
-            yield from (Line(EMPTY), Line(styled(title, ".head")), *self._entries(entries))
+            yield from (TextLine(EMPTY), TextLine(styled(title, ".head")), *self._entries(entries))
 
-    def _entries(self, entries: list[tuple[str, Content]]) -> Iterable[Line]:
+    def _entries(self, entries: list[tuple[str, Content]]) -> Iterable[TextLine]:
         width = self.content_size.width
         for name, words in entries:
             if width < _BESIDE:

@@ -19,10 +19,10 @@ from specchat.engine.errors import EngineError
 from specchat.engine.pair import PairSpec
 from specchat.models import words
 from specchat.models.library import Library, look
-from specchat.models.machine import Machine, this_machine
+from specchat.models.machine import FreeMemory, this_machine
 from specchat.models.offers import Offer, offers, with_draft
 from specchat.tui.screens.dialog import CORNERS, Dialog
-from specchat.tui.session import Session
+from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, hang, styled
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
@@ -52,7 +52,7 @@ class ModelsScreen(Dialog[Pair | None]):
         Binding("enter", "choose", "Choose", show=False),
     ]
 
-    def __init__(self, session: Session, catalog: Catalog, changed: Callable[[Catalog], None]) -> None:
+    def __init__(self, session: AppSession, catalog: Catalog, changed: Callable[[Catalog], None]) -> None:
         """`changed` is told of all pairs once one was added."""
         super().__init__()
         self._session = session
@@ -91,7 +91,7 @@ class ModelsScreen(Dialog[Pair | None]):
         found = offers(self._catalog, library, self._machine())
         self.app.call_from_thread(self._looked, found, library.problems)
 
-    def _machine(self) -> Machine:
+    def _machine(self) -> FreeMemory:
         """What there is room for once the loaded pair has made way."""
         machine, info = this_machine(), self._session.loaded.info
         if info is None:

@@ -2,7 +2,7 @@
 
 from specchat.attachments import Attachment
 from specchat.chat.tree import Conversation
-from specchat.tui.draft import Draft, Waiting
+from specchat.tui.draft import QueuedPrompt, UnsentText
 from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.window import ChatWindow
 
@@ -19,7 +19,7 @@ class Queue:
         """Take what is in the box, to be sent when the reply has ended."""
         window = self._window
         self._of = window.session.conversation
-        window.session.waiting.append(Waiting(text, attachments, window.prompt.draft))
+        window.session.waiting.append(QueuedPrompt(text, attachments, window.prompt.draft))
         window.prompt.take(text)
         window.draw_rows()
 
@@ -37,7 +37,7 @@ class Queue:
             else:
                 self._send(session.waiting[0])
 
-    def _send(self, first: Waiting) -> None:
+    def _send(self, first: QueuedPrompt) -> None:
         session = self._window.session
         if refusal := session.send(first.text, first.attachments):
             self.give_back()
@@ -49,11 +49,11 @@ class Queue:
     def give_back(self) -> None:
         """Put what waits into the box, before what is there."""
         self._window.prompt.put_back(self.all())
-        self._window.prompt.aside = Draft()
+        self._window.prompt.aside = UnsentText()
         self._window.session.waiting.clear()
         self._window.draw_rows()
 
-    def all(self) -> Draft:
+    def all(self) -> UnsentText:
         """The waiting prompts, what was set aside, and the box in one: the pastes numbered anew."""
         texts: list[str] = []
         pastes: dict[int, str] = {}
@@ -64,4 +64,4 @@ class Queue:
                 text = text.replace(f"[paste {number}:", f"[paste {number + len(pastes)}:")
             pastes |= {number + len(pastes): pasted for number, pasted in draft.pastes.items()}
             texts += [text] if text.strip() else []
-        return Draft("\n\n".join(texts), pastes)
+        return UnsentText("\n\n".join(texts), pastes)

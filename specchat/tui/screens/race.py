@@ -6,9 +6,9 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from specchat.tui import figures
-from specchat.tui.insight.race import Lane, Race, RaceView, Verdict
+from specchat.tui.insight.race import Lane, Race, RaceVerdict, RaceView
 from specchat.tui.screens.board import Board
-from specchat.tui.session import Session
+from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.tail import tail_rows
 
@@ -27,7 +27,7 @@ class RaceScreen(Board):
         Binding("minus", "faster(-1)", "Slower", show=False),
     ]
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: AppSession) -> None:
         super().__init__()
         assert session.racing.race is not None
         self._session = session
@@ -117,7 +117,7 @@ def _result(race: Race) -> list[Content]:
     return [styled(words, ".label")]
 
 
-def _speeds(race: Race, verdict: Verdict) -> Content:
+def _speeds(race: Race, verdict: RaceVerdict) -> Content:
     plain, other = race.lanes
     if verdict.times is None:
         return styled("no result: nothing was written", ".label")
@@ -127,7 +127,7 @@ def _speeds(race: Race, verdict: Verdict) -> Content:
     return styled(times, style) + styled(seconds, ".label")
 
 
-def _sameness(race: Race, verdict: Verdict) -> Content:
+def _sameness(race: Race, verdict: RaceVerdict) -> Content:
     label = styled("outputs identical: ", ".label")
     if verdict.identical:
         return label + styled("yes", ".good") + styled(f", all {len(race.lanes[0].token_ids):,} tokens", ".label")

@@ -10,7 +10,7 @@ from specchat.clean import clean
 from specchat.engine.api import Step
 from specchat.engine.step_tree import branched
 from specchat.tui import figures
-from specchat.tui.insight.replay import Moment, Playback
+from specchat.tui.insight.replay import Playback, ReplayState
 from specchat.tui.screens.board import Board
 from specchat.tui.text.draft_rows import refused, tree_rows
 from specchat.tui.text.inspect import WAITED_MS
@@ -70,7 +70,7 @@ class ReplayScreen(Board):
         self._tokens.update()
         return [*head, *tail_of([*self._tokens.frozen, *self._tokens.open()], width, max(height - len(head), 1))]
 
-    def _place(self, moment: Moment) -> Content:
+    def _place(self, moment: ReplayState) -> Content:
         """`step 12 of 63 · paused · 1x · 0.84 s · 41 tokens · AL 3.4`."""
         acceptance = self.playback.shown.tally.acceptance_length
         length = "" if acceptance is None else f" · AL {acceptance:.1f}"
@@ -98,7 +98,7 @@ class ReplayScreen(Board):
         self.wake()
 
 
-def _track(moment: Moment, width: int) -> Content:
+def _track(moment: ReplayState, width: int) -> Content:
     done, rest = figures.bar(moment.milliseconds / moment.total if moment.total else 1.0, width)
     return styled(done, ".spark") + styled(rest, ".track")
 

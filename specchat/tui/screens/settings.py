@@ -17,10 +17,10 @@ from specchat.engine.options import ACCEPTANCES, CONTEXT_POLICIES
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.composing.personas import OWN, apply, preset_name
 from specchat.tui.screens.dialog import Dialog
-from specchat.tui.session import Session
+from specchat.tui.session import AppSession
 from specchat.tui.settings import FIELDS, ChatSettings, Field, InvalidValue, nudged
 from specchat.tui.text.lines import styled
-from specchat.tui.text.strategies import Row, rows
+from specchat.tui.text.strategies import StrategyRow, rows
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.options import Options
@@ -57,7 +57,7 @@ class SettingsScreen(Dialog[None]):
     DIALOG_TITLE = "settings"
     DIALOG_HINT = "tab moves · up and down change numbers · esc closes"
 
-    def __init__(self, session: Session, themes: Sequence[Theme]) -> None:
+    def __init__(self, session: AppSession, themes: Sequence[Theme]) -> None:
         super().__init__()
         self._session = session
         self._themes = themes
@@ -101,7 +101,7 @@ class SettingsScreen(Dialog[None]):
         statuses = (self._session.loaded.strategy_status(name) for name in STRATEGIES)
         return {status.name: one_line(status.reason) for status in statuses if status and not status.available}
 
-    def _shown(self, row: Row) -> Content:
+    def _shown(self, row: StrategyRow) -> Content:
         return row.shown(self._session.settings.strategy, self._session.loaded.lengths, self._width)
 
     def on_resize(self) -> None:

@@ -7,7 +7,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from specchat.tui import figures
-from specchat.tui.insight.projection import Outlook, Projection
+from specchat.tui.insight.projection import LengthOutlook, Projection
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
@@ -39,7 +39,7 @@ class WhatIfScreen(Dialog[int | None]):
         options.highlighted = self._projection.best.length if self._in_use is None else self._in_use
         options.focus()
 
-    def _row(self, outlook: Outlook) -> Content:
+    def _row(self, outlook: LengthOutlook) -> Content:
         """`    x5   142  1.9x AL  3.4 ████████▌  best, in use`; ~ before what is extrapolated."""
         best, width = self._projection.best, self.app.size.width
         is_best = outlook is best and not self._projection.beaten

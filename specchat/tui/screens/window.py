@@ -12,7 +12,7 @@ from specchat.tui.engine_events import UpdateKind
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.notice import Notice
-from specchat.tui.session import Session
+from specchat.tui.session import AppSession
 from specchat.tui.status import header_sides, status_sides
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
@@ -35,7 +35,7 @@ class ChatWindow(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (100, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-flat"), (12, "-lowest"), (15, "-low"), (18, "-tall")]  # noqa: RUF012
 
-    def __init__(self, session: Session, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
+    def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
         super().__init__()
         self.session = session
         self.catalog = catalog

@@ -17,7 +17,7 @@ _RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|(?:\*[ \t]*){3,})$
 
 
 @dataclass(frozen=True)
-class Block:
+class TextBlock:
     """Lines `source[start:end]` of the whole text.
 
     `code` is a fence, whose language is `info`; `math` a formula, shown as it was written.
@@ -60,7 +60,7 @@ def _unindent(line: str, indent: int) -> str:
     return line[min(indent, len(line) - len(line.lstrip(" "))) :]
 
 
-class Splitter:
+class BlockSplitter:
     """Takes text as it comes; gives back closed blocks, and the open one as `tail`.
 
     `start` is where in the whole text the first piece begins; something stands above it when that is not 0.
@@ -78,35 +78,35 @@ class Splitter:
         self._last_was_item = False
         self._first = not start
 
-    def feed(self, text: str) -> list[Block]:
+    def feed(self, text: str) -> list[TextBlock]:
         """Blocks that `text` closed, oldest first."""
         *whole, self._partial = (self._partial + text).split("\n")
-        closed: list[Block] = []
+        closed: list[TextBlock] = []
         for line in whole:
             closed += self._line(line + "\n")
         return closed
 
-    def close(self) -> list[Block]:
+    def close(self) -> list[TextBlock]:
         """The rest, when nothing more will come."""
         closed = self._line(self._partial) if self._partial else []
         self._partial = ""
         return closed + self._flush()
 
     @property
-    def tail(self) -> Block | None:
+    def tail(self) -> TextBlock | None:
         """The block still open, None when there is none."""
         return self._block("".join(self._lines) + self._partial)
 
-    def _block(self, source: str) -> Block | None:
+    def _block(self, source: str) -> TextBlock | None:
         if not source.strip():
             return None
         opening = FENCE.match(source.split("\n", 1)[0])
         item = self._item_indent is not None or (not self._lines and _ITEM.match(source) is not None)
         spaced = not self._first and not (self._last_was_item and item and not self._blank)
         info = opening[3].strip() if opening else ""
-        return Block(source, self._start, opening is not None, info, spaced, bool(self._formula))
+        return TextBlock(source, self._start, opening is not None, info, spaced, bool(self._formula))
 
-    def _line(self, line: str) -> list[Block]:
+    def _line(self, line: str) -> list[TextBlock]:
         text = line.rstrip("\n")
         if self._fence:
             self._lines.append(line)
@@ -120,7 +120,7 @@ class Splitter:
             return self._blank_line(line)
         return self._text_line(line, text)
 
-    def _blank_line(self, line: str) -> list[Block]:
+    def _blank_line(self, line: str) -> list[TextBlock]:
         if not self._lines:
             self._start += len(line)
             self._blank = True
@@ -133,8 +133,8 @@ class Splitter:
         self._blank = True
         return closed
 
-    def _text_line(self, line: str, text: str) -> list[Block]:
-        closed: list[Block] = []
+    def _text_line(self, line: str, text: str) -> list[TextBlock]:
+        closed: list[TextBlock] = []
         indent = len(text) - len(text.lstrip(" "))
         if self._item_indent is not None:
             after_blank = bool(self._lines) and not self._lines[-1].strip()
@@ -172,7 +172,7 @@ class Splitter:
         self._lines.append(line)
         return closed
 
-    def _flush(self) -> list[Block]:
+    def _flush(self) -> list[TextBlock]:
         source = "".join(self._lines)
         block = self._block(source)
         self._start += len(source)
@@ -192,7 +192,7 @@ def _interrupts(item: re.Match[str], text: str) -> bool:
     return bool(text[item.end() :].strip()) and (item[2] in "-*+" or item[2][:-1] == "1")
 
 
-def split(text: str) -> list[Block]:
+def split(text: str) -> list[TextBlock]:
     """All blocks of a finished text."""
-    splitter = Splitter()
+    splitter = BlockSplitter()
     return splitter.feed(text) + splitter.close()

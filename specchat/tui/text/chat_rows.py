@@ -9,7 +9,7 @@ from specchat.chat.turn import Turn
 from specchat.tui.text.lines import Section
 from specchat.tui.text.prompt_rows import shown_prompt
 from specchat.tui.text.turn import TurnView
-from specchat.tui.text.window import ROWS, Row, Window
+from specchat.tui.text.window import ROWS, Row, SectionWindow
 
 _TURNS, _CHARACTERS = 30, 60_000
 """At most so many turns, and about so much text, are taken in at a time."""
@@ -45,7 +45,7 @@ class ChatRows:
     def __init__(self, conversation: Conversation, *, token_view: bool = False, unfolded: Container[str] = ()) -> None:
         self.conversation = conversation
         self.token_view = token_view
-        self.window = Window()
+        self.window = SectionWindow()
         self._unfolded = unfolded
         self._views: list[TurnView] = []
         """Of the turns from number `_oldest` on."""
@@ -108,7 +108,7 @@ class ChatRows:
 
     def _start_at(self, number: int) -> None:
         """Forget all turns taken in; those around `number` come next."""
-        self._views, self._oldest, self._stable, self.window = [], number, 0, Window()
+        self._views, self._oldest, self._stable, self.window = [], number, 0, SectionWindow()
         self._known = len(self.conversation.turns)
 
     def _add_older(self) -> bool:

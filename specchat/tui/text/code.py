@@ -12,7 +12,7 @@ from textual.style import Style
 
 from specchat.clean import clean
 from specchat.tui.text.code_wrap import wrapped
-from specchat.tui.text.lines import Code, Line, styled
+from specchat.tui.text.lines import Code, TextLine, styled
 
 _HIGHLIGHT_LIMIT = 60_000
 """Characters above which code is shown plain: highlighting takes about a second per million."""
@@ -109,7 +109,7 @@ def language_of(info: str) -> str:
     return words[0].strip("{}.").lower() if words else ""
 
 
-def _top(code: Code, width: int) -> Line:
+def _top(code: Code, width: int) -> TextLine:
     inner, language = max(width - 4, 4), code.language
     title = f" {Content(language).truncate(inner - 8).plain} " if language and inner > 16 else ""
     button = " copy " if inner > 12 else ""
@@ -121,14 +121,14 @@ def _top(code: Code, width: int) -> Line:
         (button, Style.from_meta({"copy": code.text})),
         ("─╮", ".box"),
     ).stylize(".box-button", 2 + len(title) + len(rule), 2 + len(title) + len(rule) + len(button))
-    return Line(top, copied=False, code=code)
+    return TextLine(top, copied=False, code=code)
 
 
-def _bottom(code: Code, width: int) -> Line:
-    return Line(styled("╰" + "─" * (width - 2) + "╯", ".box"), copied=False, code=code)
+def _bottom(code: Code, width: int) -> TextLine:
+    return TextLine(styled("╰" + "─" * (width - 2) + "╯", ".box"), copied=False, code=code)
 
 
-def _sides(code: Content, width: int, whole: Code) -> list[Line]:
+def _sides(code: Content, width: int, whole: Code) -> list[TextLine]:
     """The rows between top and bottom."""
     inner = max(width - 4, 4)
     left, right = styled("│ ", ".box"), styled(" │", ".box")
@@ -138,11 +138,11 @@ def _sides(code: Content, width: int, whole: Code) -> list[Line]:
         for index, (indent, row, glue) in enumerate(rows):
             start = len(left) + len(indent)
             content = left + indent + row.pad_right(inner - indent.cell_length - row.cell_length) + right
-            lines.append(Line(content, start, start + len(row), index < len(rows) - 1, glue=glue, code=whole))
+            lines.append(TextLine(content, start, start + len(row), index < len(rows) - 1, glue=glue, code=whole))
     return lines
 
 
-def box(code: Content, language: str, width: int) -> list[Line]:
+def box(code: Content, language: str, width: int) -> list[TextLine]:
     """Rows of a code box `width` cells wide; `copy` in its top edge carries the code in its style's meta."""
     whole = Code(code.plain, language)
     return [_top(whole, width), *_sides(code, width, whole), _bottom(whole, width)]
@@ -159,11 +159,11 @@ class OpenCode:
         self._taken = 0
         self._width = 0
         self._code = Code("", "")
-        self._rows: list[Line] = []
+        self._rows: list[TextLine] = []
         self._job: Highlighting | None = None
         self._job_rows = 0
 
-    def lines(self, body: str, language: str, width: int) -> list[Line]:
+    def lines(self, body: str, language: str, width: int) -> list[TextLine]:
         """`body` so far, its latest lines perhaps still plain."""
         if (width, language) != (self._width, self._code.language) or len(body) < self._taken:
             self._width, self._taken, self._next, self._rows, self._job = width, 0, 1, [], None
@@ -185,6 +185,6 @@ class OpenCode:
         return [_top(code, width), *self._rows, *open_line, _bottom(code, width)]
 
 
-def code_lines(body: str, language: str, width: int) -> Sequence[Line]:
+def code_lines(body: str, language: str, width: int) -> Sequence[TextLine]:
     """A finished code block."""
     return box(highlight(body, language), language, width)

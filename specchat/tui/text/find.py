@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from specchat.chat.turn import Turn
 from specchat.tui.text.chat_rows import Said
-from specchat.tui.text.lines import Line
+from specchat.tui.text.lines import TextLine
 
 _BETWEEN = r"[*_~`]*\s+(?:[>#|*_~`]+\s*)*"
 """Characters that may stand between two words of the source that are shown side by side."""
@@ -48,7 +48,7 @@ Span = tuple[int, int, int]
 """A row of a section, and the characters from and up to which it is part of a match."""
 
 
-def found_in(lines: Sequence[Line], pattern: re.Pattern[str]) -> list[list[Span]]:
+def found_in(lines: Sequence[TextLine], pattern: re.Pattern[str]) -> list[list[Span]]:
     """The matches in rows as they are shown, wrapped ones across rows. Ornament is not looked at."""
     parts: list[str] = []
     starts: list[int] = []

@@ -7,7 +7,7 @@ from textual.content import Content
 from specchat.chat.turn import Reply
 from specchat.engine.step_tree import branched
 from specchat.tui.text.draft_rows import chain_row, quoted, tree_rows
-from specchat.tui.text.lines import Line, styled
+from specchat.tui.text.lines import TextLine, styled
 from specchat.tui.text.parts import parts_of
 from specchat.tui.text.sources import source_of
 from specchat.tui.text.tokens import Token, TokenSection
@@ -18,7 +18,7 @@ _CANDIDATES = 2
 """Rows kept for the candidates of a tree where there is little room."""
 
 
-def cells_of(section: TokenSection, token: Token, lines: Sequence[Line]) -> list[tuple[int, int, int]]:
+def cells_of(section: TokenSection, token: Token, lines: Sequence[TextLine]) -> list[tuple[int, int, int]]:
     """The rows of `section` that show `token`, with the characters from and up to which they do."""
     cells: list[tuple[int, int, int]] = []
     for row, (line, begin) in enumerate(zip(lines, _begins(section.plain, lines), strict=True)):
@@ -28,7 +28,7 @@ def cells_of(section: TokenSection, token: Token, lines: Sequence[Line]) -> list
     return cells
 
 
-def token_at(section: TokenSection, row: int, lines: Sequence[Line], column: int = 0) -> Token | None:
+def token_at(section: TokenSection, row: int, lines: Sequence[TextLine], column: int = 0) -> Token | None:
     """The token shown in row `row` at `column` or after it, else the nearest one before."""
     begins = _begins(section.plain, lines)
     at = begins[row] + column if row < len(begins) else 0
@@ -36,7 +36,7 @@ def token_at(section: TokenSection, row: int, lines: Sequence[Line], column: int
     return after or (section.tokens[-1] if section.tokens else None)
 
 
-def _begins(plain: str, lines: Sequence[Line]) -> list[int]:
+def _begins(plain: str, lines: Sequence[TextLine]) -> list[int]:
     """Where in `plain` each row begins: wrapping leaves out spaces between rows."""
     begins: list[int] = []
     position = 0

@@ -14,7 +14,7 @@ _LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 
 
 @dataclass(frozen=True)
-class Target:
+class JumpTarget:
     """Something to jump to. `text` is the code, or where the link leads."""
 
     kind: Literal["message", "code", "link"]
@@ -23,21 +23,21 @@ class Target:
     text: str = ""
 
 
-def targets(chat: ChatRows, top: int, height: int) -> list[Target]:
+def targets(chat: ChatRows, top: int, height: int) -> list[JumpTarget]:
     """The targets in rows `top` to `top + height`, from above."""
-    found: list[Target] = []
+    found: list[JumpTarget] = []
     rows = chat.rows
     for row in range(top, min(top + height, len(rows))):
         line = rows[row][0]
         above = chat.said_at(row - 1) if row else None
         begins = chat.said_at(row) != above
         if (begins and line.content) or (row and _blank_head(chat, row - 1)):
-            found.append(Target("message", row))
+            found.append(JumpTarget("message", row))
         if line.code is not None and (row == 0 or rows[row - 1][0].code is not line.code):
-            found.append(Target("code", row, 0, line.code.text))
+            found.append(JumpTarget("code", row, 0, line.code.text))
         for column, url in links_in(line.content):
             if not any(other.text == url and other.row >= row - 1 for other in found if other.kind == "link"):
-                found.append(Target("link", row, column, url))
+                found.append(JumpTarget("link", row, column, url))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Screen lines and what they are made of: the transcript shows `Section`s, each a list of `Line`s at a given width."""
+"""Screen lines and what they are made of: the transcript shows `Section`s, lists of `TextLine`s at a given width."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """One row. `content.plain[start:end]` is text; what is around it is ornament and never copied."""
 
     content: Content
@@ -53,7 +53,7 @@ class Line:
         return self.content.plain[self.start : self.end]
 
 
-def joined(lines: Sequence[Line]) -> str:
+def joined(lines: Sequence[TextLine]) -> str:
     """The text of rows, those that were wrapped put together again."""
     parts: list[str] = []
     for line in lines:
@@ -62,9 +62,9 @@ def joined(lines: Sequence[Line]) -> str:
     return "".join(parts).rstrip("\n")
 
 
-Layout = Callable[[int], Sequence[Line]]
+Layout = Callable[[int], Sequence[TextLine]]
 
-BLANK = Line(EMPTY)
+BLANK = TextLine(EMPTY)
 
 
 class Section:
@@ -81,14 +81,14 @@ class Section:
     ) -> None:
         self._layout = layout
         self._width = -1
-        self._lines: Sequence[Line] = ()
+        self._lines: Sequence[TextLine] = ()
         self._heat: Sequence[float | None] = ()
         self.start = start
         self.end = end
         self.reply = reply
         self.part = part
 
-    def lines(self, width: int) -> Sequence[Line]:
+    def lines(self, width: int) -> Sequence[TextLine]:
         """Its rows, none wider than `width` cells."""
         if width != self._width:
             self._lines = self._layout(max(width, 8))
@@ -113,19 +113,19 @@ def styled(text: str, style: str = "") -> Content:
     return Content.styled(text, style) if style and text else Content(text)
 
 
-def hang(content: Content, width: int, first: Content = EMPTY, rest: Content = EMPTY) -> list[Line]:
+def hang(content: Content, width: int, first: Content = EMPTY, rest: Content = EMPTY) -> list[TextLine]:
     """`content` wrapped to `width` cells, `first` before its first row and `rest` before the others.
 
     `first` is copied with the text (a bullet belongs to it), `rest` is not.
     """
     room = max(width - max(first.cell_length, rest.cell_length), 4)
-    lines: list[Line] = []
+    lines: list[TextLine] = []
     prefix = first
     for hard in content.split("\n", allow_blank=True):
         rows = _wrapped(hard, room)
         for index, row in enumerate(rows):
             line = prefix + row if prefix else row
-            lines.append(Line(line, start=0 if prefix is first else len(prefix), soft=index < len(rows) - 1))
+            lines.append(TextLine(line, start=0 if prefix is first else len(prefix), soft=index < len(rows) - 1))
             prefix = rest
     return lines
 

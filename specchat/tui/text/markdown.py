@@ -10,7 +10,7 @@ from textual.style import Style
 
 from specchat.clean import clean
 from specchat.tui.text.code import code_lines, language_of
-from specchat.tui.text.lines import BLANK, EMPTY, Line, hang, styled
+from specchat.tui.text.lines import BLANK, EMPTY, TextLine, hang, styled
 from specchat.tui.text.math import add_math
 from specchat.tui.text.table import table_lines
 
@@ -49,7 +49,7 @@ class _Indent:
 
 
 @dataclass(frozen=True)
-class Part:
+class MarkdownPart:
     """Something below which the nesting stops: a paragraph, a heading, code, a table or a rule."""
 
     kind: str
@@ -61,13 +61,13 @@ class Part:
     aligns: tuple[str, ...] = ()
     gap: bool = False
 
-    def lines(self, width: int) -> list[Line]:
+    def lines(self, width: int) -> list[TextLine]:
         room = max(width - self.rest.cell_length, 8)
         if self.kind == "text":
             return hang(self.text, width, self.first, self.rest)
         if self.kind == "rule":
-            return [Line(self.first + styled("─" * min(room, 24), ".box"), copied=False)]
-        inner: Sequence[Line] = (
+            return [TextLine(self.first + styled("─" * min(room, 24), ".box"), copied=False)]
+        inner: Sequence[TextLine] = (
             table_lines(self.rows, self.aligns, room)
             if self.kind == "table"
             else code_lines(self.text.plain, language_of(self.info), room)
@@ -76,7 +76,7 @@ class Part:
         return [_prefixed(prefix, line) for prefix, line in zip(prefixes, inner, strict=True)]
 
 
-def _prefixed(prefix: Content, line: Line) -> Line:
+def _prefixed(prefix: Content, line: TextLine) -> TextLine:
     if not prefix:
         return line
     shift = len(prefix)
@@ -88,7 +88,7 @@ def _prefixed(prefix: Content, line: Line) -> Line:
 class _Walker:
     """Turns markdown-it's flat tokens into parts."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[MarkdownPart] = field(default_factory=list)
     indents: list[_Indent] = field(default_factory=list)
     numbers: list[int | None] = field(default_factory=list)
     rows: list[list[Content]] = field(default_factory=list)
@@ -96,7 +96,7 @@ class _Walker:
     heading: str = ""
     tight: bool = False
 
-    def walk(self, tokens: "Sequence[Token]") -> list[Part]:
+    def walk(self, tokens: "Sequence[Token]") -> list[MarkdownPart]:
         for token in tokens:
             self._token(token)
         return self.parts
@@ -167,7 +167,7 @@ class _Walker:
         for indent in shown:
             indent.used = True
         gap = bool(self.parts) and not (self.tight and kind == "text")
-        self.parts.append(Part(kind, first, rest, text, info, rows, aligns, gap))
+        self.parts.append(MarkdownPart(kind, first, rest, text, info, rows, aligns, gap))
 
 
 def inline(tokens: "Sequence[Token]") -> Content:
@@ -211,17 +211,17 @@ def inline(tokens: "Sequence[Token]") -> Content:
     return Content("".join(text), spans)
 
 
-def parse(source: str) -> list[Part]:
+def parse(source: str) -> list[MarkdownPart]:
     """The parts of one block's source."""
     tokens = _parser().parse(source)
     if max((token.level for token in tokens), default=0) > _PARSED_NESTING:
-        return [Part("text", text=Content(source.rstrip("\n")))]
+        return [MarkdownPart("text", text=Content(source.rstrip("\n")))]
     return _Walker().walk(tokens)
 
 
-def block_lines(parts: Sequence[Part], width: int) -> list[Line]:
+def block_lines(parts: Sequence[MarkdownPart], width: int) -> list[TextLine]:
     """Rows of a parsed block, with empty rows between loose parts."""
-    lines: list[Line] = []
+    lines: list[TextLine] = []
     for part in parts:
         if part.gap and lines:
             lines.append(BLANK)

@@ -10,7 +10,7 @@ _CHECKED = ("target", "bonus", "plain")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TokenPart:
     """One token, the step's number `position` from 0; where tokens cannot be told apart a run of them, at None."""
 
     text: str
@@ -18,25 +18,25 @@ class Part:
     position: int | None
 
 
-def parts_of(step: Step) -> list[Part]:
+def parts_of(step: Step) -> list[TokenPart]:
     """The text that a step wrote, token by token.
 
     Text that was held back, as of a character in several tokens, comes with a later step and fits no drafted token.
     """
     kept = step.drafts[: step.accepted]
-    parts: list[Part] = []
+    parts: list[TokenPart] = []
     done = 0
     for piece in step.pieces:
         if piece.source in _CHECKED:
             last = piece is step.pieces[-1]
-            parts.append(Part(piece.text, piece.source, step.accepted if last else None))
+            parts.append(TokenPart(piece.text, piece.source, step.accepted if last else None))
             continue
         found = _apart(piece.text, kept[done:])
         if found is None:
-            parts.append(Part(piece.text, piece.source, None))
+            parts.append(TokenPart(piece.text, piece.source, None))
             done = len(kept)
         else:
-            parts += [Part(text, piece.source, done + index) for index, text in enumerate(found)]
+            parts += [TokenPart(text, piece.source, done + index) for index, text in enumerate(found)]
             done += len(found)
     return parts
 

@@ -10,7 +10,7 @@ from specchat.attachments import Attachment
 from specchat.chat.turn import Turn
 from specchat.clean import clean, one_line
 from specchat.tui import figures
-from specchat.tui.text.lines import Line, Section, hang, styled
+from specchat.tui.text.lines import Section, TextLine, hang, styled
 
 _BAR = styled("▌ ", ".band-bar")
 
@@ -51,14 +51,14 @@ def _chip(attachment: Attachment, key: str, *, unfolded: bool) -> Section:
     tail = f" · {amount} · enter/click {'folds' if unfolded else 'unfolds'}"
     content = (name + styled(tail, ".hint")).stylize(Style.from_meta({"fold": key}))
 
-    def layout(width: int) -> list[Line]:
+    def layout(width: int) -> list[TextLine]:
         room = max(width - len(_BAR) - 1, 4)
         return [replace(line, copied=False) for line in _band(content.truncate(room, ellipsis=True), width)]
 
     return Section(layout, part=key)
 
 
-def _band(content: Content, width: int) -> list[Line]:
+def _band(content: Content, width: int) -> list[TextLine]:
     """Rows on a tinted band, with a bar before them that is not copied."""
     rows = hang(content, width - 1, _BAR, _BAR)
     return [replace(row, start=len(_BAR), band=True) for row in rows]

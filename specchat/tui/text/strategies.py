@@ -24,7 +24,7 @@ _NARROW = 46
 
 
 @dataclass(frozen=True)
-class Row:
+class StrategyRow:
     """One strategy that can be chosen, or those of a kind that cannot be for the same reason.
 
     `first` tells whether it is the first of its kind.
@@ -54,15 +54,15 @@ class Row:
         return kind + title + Content.styled(words, "$quiet")
 
 
-def rows(reasons: Mapping[str, str]) -> tuple[Row, ...]:
+def rows(reasons: Mapping[str, str]) -> tuple[StrategyRow, ...]:
     """The list; `reasons` tell by name why strategies cannot be used."""
     return tuple(row for kind in KINDS for row in _of(kind, reasons))
 
 
-def _of(kind: Kind, reasons: Mapping[str, str]) -> Iterator[Row]:
+def _of(kind: Kind, reasons: Mapping[str, str]) -> Iterator[StrategyRow]:
     own = [info for info in STRATEGIES.values() if info.kind == kind]
     split: list[tuple[tuple[StrategyInfo, ...], str]] = [((info,), "") for info in own if info.name not in reasons]
     for reason in dict.fromkeys(reasons[info.name] for info in own if info.name in reasons):
         split.append((tuple(info for info in own if reasons.get(info.name) == reason), reason))
     for index, (strategies, reason) in enumerate(split):
-        yield Row(strategies, reason, index == 0)
+        yield StrategyRow(strategies, reason, index == 0)

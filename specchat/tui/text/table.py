@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from textual.content import Content
 
-from specchat.tui.text.lines import EMPTY, Line, styled
+from specchat.tui.text.lines import EMPTY, TextLine, styled
 
 _LEAST = 3
 
@@ -32,20 +32,20 @@ def column_widths(rows: Rows, room: int) -> list[int]:
     return widths
 
 
-def table_lines(rows: Rows, aligns: Sequence[str], width: int) -> list[Line]:
+def table_lines(rows: Rows, aligns: Sequence[str], width: int) -> list[TextLine]:
     """Rows at most `width` cells wide, unless there are more columns than cells; those are cut at the edge."""
     widths = column_widths(rows, width - 3 * (max(map(len, rows), default=1) - 1))
     sides = [*aligns, *[""] * len(widths)][: len(widths)]
     bar = styled(" │ ", ".box")
-    lines: list[Line] = []
+    lines: list[TextLine] = []
     for number, row in enumerate(rows):
         filled = [*row, *[EMPTY] * (len(widths) - len(row))]
         cells = [cell.wrap(size) for cell, size in zip(filled, widths, strict=True)]
         for parts in zip_longest(*cells, fillvalue=EMPTY):
             line = bar.join(_aligned(*column) for column in zip(parts, widths, sides, strict=True))
-            lines.append(Line(line.stylize(".md-strong") if number == 0 else line))
+            lines.append(TextLine(line.stylize(".md-strong") if number == 0 else line))
         if number == 0:
-            lines.append(Line(styled("─┼─".join("─" * size for size in widths), ".box"), copied=False))
+            lines.append(TextLine(styled("─┼─".join("─" * size for size in widths), ".box"), copied=False))
     return lines
 
 

@@ -4,7 +4,7 @@ from textual.content import Content
 from textual.style import Style
 
 from specchat.chat.turn import Reply
-from specchat.tui.text.lines import Line, Section, hang, styled
+from specchat.tui.text.lines import Section, TextLine, hang, styled
 from specchat.tui.text.reasoning import Thought
 
 _BAR = styled("▎ ", ".md-quote-bar")
@@ -43,8 +43,8 @@ class ThoughtView:
             Style.from_meta({"fold": self._reply.key})
         )
 
-        def layout(width: int) -> list[Line]:
-            return [Line(line.content, copied=False) for line in hang(content, width)]
+        def layout(width: int) -> list[TextLine]:
+            return [TextLine(line.content, copied=False) for line in hang(content, width)]
 
         section = Section(layout, thought.start, thought.end, self._reply)
         self._head = says, section
@@ -74,7 +74,7 @@ class ThoughtView:
         return Section(lambda width: hang(content, width, _BAR, _BAR), start, max(end, start + 1), self._reply)
 
 
-def fold_of(line: Line) -> str:
+def fold_of(line: TextLine) -> str:
     """The key of what the row folds and unfolds, a reply's reasoning or a file; empty where it is other text."""
     metas = (span.style.meta for span in line.content.spans if isinstance(span.style, Style))
     return next((str(meta["fold"]) for meta in metas if "fold" in meta), "")

@@ -5,9 +5,9 @@ from collections.abc import Container, Sequence
 
 from specchat.chat.turn import Reply, Turn
 from specchat.tui.gauges import footer, whole_footer
-from specchat.tui.text.blocks import Block, Splitter
+from specchat.tui.text.blocks import BlockSplitter, TextBlock
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of
-from specchat.tui.text.lines import BLANK, Line, Section, hang, styled
+from specchat.tui.text.lines import BLANK, Section, TextLine, hang, styled
 from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.prompt_rows import prompt_sections
 from specchat.tui.text.reasoning import Reasoning
@@ -33,14 +33,14 @@ class MarkdownView:
         self._reasoning = Reasoning(reply)
         self._thought = ThoughtView(reply, unfolded=unfolded)
         self._thoughts = 0
-        self._splitter = Splitter()
+        self._splitter = BlockSplitter()
         self._taken = 0
         self._answer = 0
         """Where the part of the answer begins that is being taken in."""
         self._marks = 0
         self._closed = False
         self._open_code = OpenCode()
-        self._late: dict[int, tuple[Block, Highlighting]] = {}
+        self._late: dict[int, tuple[TextBlock, Highlighting]] = {}
         """Closed code that is not highlighted yet, by its place in `frozen`."""
         self.frozen: list[Section] = []
 
@@ -59,7 +59,7 @@ class MarkdownView:
                 self.frozen[place] = _code_section(block, reply, job)
                 del self._late[place]
 
-    def _close_code(self, block: Block) -> Section:
+    def _close_code(self, block: TextBlock) -> Section:
         """Closed code; as it was shown before where highlighting it takes longer than a reply may wait for."""
         job = Highlighting(block.body, language_of(block.info))
         if job.run(math.inf if self._reply.ended else SLICE_S):
@@ -67,13 +67,13 @@ class MarkdownView:
         self._late[len(self.frozen)] = block, job
         return _open_code_section(block, self._reply, self._open_code)
 
-    def _fed(self, end: int) -> list[Block]:
+    def _fed(self, end: int) -> list[TextBlock]:
         """The blocks that close as the text up to `end` is taken in."""
         blocks = self._splitter.feed(self._reply.text[self._taken : end]) if end > self._taken else []
         self._taken = max(end, self._taken)
         return blocks
 
-    def _freeze(self, blocks: Sequence[Block]) -> None:
+    def _freeze(self, blocks: Sequence[TextBlock]) -> None:
         for block in blocks:
             self.frozen.append(self._close_code(block) if block.code else _block_section(block, self._reply))
             self._open_code = OpenCode()
@@ -88,7 +88,7 @@ class MarkdownView:
             self._thought = ThoughtView(self._reply, unfolded=self._unfolded)
             self._take_marks(thought.end)
             self._taken = self._answer = thought.end
-            self._splitter = Splitter(thought.end)
+            self._splitter = BlockSplitter(thought.end)
         self._thoughts = len(thoughts)
         if thinking is not None:
             self._end_answer(thinking.start)
@@ -98,7 +98,7 @@ class MarkdownView:
         if end > self._answer:
             self._freeze(self._fed(end))
             self._freeze(self._splitter.close())
-            self._answer, self._splitter = end, Splitter(end)
+            self._answer, self._splitter = end, BlockSplitter(end)
 
     def _take_marks(self, offset: int) -> None:
         marks = self._reply.marks
@@ -119,42 +119,42 @@ class MarkdownView:
         return [_block_section(tail, self._reply, parsed=len(tail.source) <= _OPEN_PARSED), *sections]
 
 
-def _spaced(block: Block, lines: Sequence[Line]) -> list[Line]:
+def _spaced(block: TextBlock, lines: Sequence[TextLine]) -> list[TextLine]:
     return [BLANK, *lines] if block.spaced else list(lines)
 
 
-def _open_code_section(block: Block, reply: Reply, rows: OpenCode) -> Section:
+def _open_code_section(block: TextBlock, reply: Reply, rows: OpenCode) -> Section:
     body, language = block.body, language_of(block.info)
     return Section(lambda width: _spaced(block, rows.lines(body, language, width)), block.start, block.end, reply)
 
 
-def _code_section(block: Block, reply: Reply, job: Highlighting) -> Section:
+def _code_section(block: TextBlock, reply: Reply, job: Highlighting) -> Section:
     code, language = job.content, language_of(block.info)
     return Section(lambda width: _spaced(block, box(code, language, width)), block.start, block.end, reply)
 
 
-def _block_section(block: Block, reply: Reply, *, parsed: bool = True) -> Section:
+def _block_section(block: TextBlock, reply: Reply, *, parsed: bool = True) -> Section:
     """Any block but code."""
     if block.math or not parsed:
         text = styled(block.source.rstrip("\n"), ".md-math" if block.math else "")
         return Section(lambda width: _spaced(block, hang(text, width)), block.start, block.end, reply)
 
-    def layout(width: int) -> list[Line]:
+    def layout(width: int) -> list[TextLine]:
         return _spaced(block, block_lines(parse(block.source), width))
 
     return Section(layout, block.start, block.end, reply)
 
 
 def _mark_section(text: str) -> Section:
-    def layout(width: int) -> list[Line]:
-        return [Line(line.content, copied=False) for line in hang(styled(f"⟨{text}⟩", ".mark"), width)]
+    def layout(width: int) -> list[TextLine]:
+        return [TextLine(line.content, copied=False) for line in hang(styled(f"⟨{text}⟩", ".mark"), width)]
 
     return Section(layout)
 
 
 def _ornament(text: str, style: str, *, above: bool = False) -> Section:
-    def layout(width: int) -> list[Line]:
-        lines = [Line(line.content, copied=False) for line in hang(styled(text, style), width)]
+    def layout(width: int) -> list[TextLine]:
+        lines = [TextLine(line.content, copied=False) for line in hang(styled(text, style), width)]
         return [BLANK, *lines] if above else lines
 
     return Section(layout)
@@ -234,9 +234,9 @@ class TurnView:
 
 
 def _footer_section(short: str, whole: str, *, above: bool) -> Section:
-    def layout(width: int) -> list[Line]:
+    def layout(width: int) -> list[TextLine]:
         more = styled(whole, ".footer").truncate(width, ellipsis=True)
-        line = Line(styled(short, ".footer").truncate(width, ellipsis=True), copied=False, more=more)
+        line = TextLine(styled(short, ".footer").truncate(width, ellipsis=True), copied=False, more=more)
         return [BLANK, line] if above else [line]
 
     return Section(layout)

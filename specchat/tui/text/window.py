@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from specchat.tui.text.lines import Line, Section
+from specchat.tui.text.lines import Section, TextLine
 
 ROWS = 400
 """Rows laid out at first."""
@@ -11,14 +11,14 @@ ROWS = 400
 MORE = 120
 """Rows added when an end comes near: few enough to come between two frames."""
 
-Row = tuple[Line, float | None]
+Row = tuple[TextLine, float | None]
 """A line and the heat beside it."""
 
 Place = tuple[Section, int]
 """A section and a row as counted from its first one, negative above it."""
 
 
-class Window:
+class SectionWindow:
     """Sections, of which those from index `first` up to `last` have their rows in `rows`."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from textual.strip import Strip
 from specchat.chat.tree import Conversation
 from specchat.tui.text.chat_rows import ChatRows, Place
 from specchat.tui.text.heat import Stretch
-from specchat.tui.text.lines import Line, joined, without_tabs
+from specchat.tui.text.lines import TextLine, joined, without_tabs
 from specchat.tui.widgets.row_painter import RowPainter
 
 WIDEST = 100
@@ -278,7 +278,7 @@ class ChatView(ScrollView, can_focus=False):
     # Selection
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        chosen: list[Line] = []
+        chosen: list[TextLine] = []
         for row, (line, _) in enumerate(self.chat_rows.rows):
             span = selection.get_span(row)
             if span is None or not line.copied:
@@ -286,7 +286,9 @@ class ChatView(ScrollView, can_focus=False):
             last = len(line.content) if line.end is None else line.end
             start = max(span[0], line.start)
             end = last if span[1] == -1 else min(span[1], last)
-            chosen.append(Line(Content(line.content.plain[start:end]), soft=line.soft and end == last, glue=line.glue))
+            chosen.append(
+                TextLine(Content(line.content.plain[start:end]), soft=line.soft and end == last, glue=line.glue)
+            )
         return (joined(chosen), "\n") if chosen else None
 
     def selection_updated(self, selection: Selection | None) -> None:

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.message import Message
 
 from specchat.clean import clean, one_line
-from specchat.tui.composing.completion import Choice, Completion
+from specchat.tui.composing.completion import Completion, Suggestion
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import Plain
 
@@ -26,7 +26,7 @@ class Completions(Plain):
     class Picked(Message):
         """A choice was clicked."""
 
-        choice: Choice
+        choice: Suggestion
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Completions(Plain):
         return self._completion
 
     @property
-    def marked(self) -> Choice | None:
+    def marked(self) -> Suggestion | None:
         return self._completion.choices[self._at] if self._completion and self._at is not None else None
 
     def open(self, completion: Completion, rows: int) -> None:
@@ -89,7 +89,7 @@ class Completions(Plain):
         rows += [styled(one_line(note), ".quiet") for note in notes]
         self.show(Content("\n").join(rows), layout=True)
 
-    def _row(self, choice: Choice, marked: bool, labels: int, width: int) -> Content:
+    def _row(self, choice: Suggestion, marked: bool, labels: int, width: int) -> Content:
         style, quiet = (".marked", ".marked-quiet") if marked else (".name", ".quiet")
         label = styled(choice.label[:_LABEL].replace("\n", " "), style)
         if len(label) == len(choice.label):

@@ -8,7 +8,7 @@ from textual.message import Message
 
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.labels import links_in
-from specchat.tui.text.lines import Line
+from specchat.tui.text.lines import TextLine
 from specchat.tui.text.thoughts import fold_of
 from specchat.tui.widgets.chat_view import ChatView
 
@@ -159,7 +159,7 @@ class CursorView(ChatView, can_focus=True):
         return self.chat_rows.said_at(self.cursor)
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> TextLine | None:
         rows = self.chat_rows.rows
         return rows[self.cursor][0] if self.cursor < len(rows) else None
 

@@ -15,7 +15,7 @@ from textual.widgets import TextArea
 from specchat.clean import clean
 from specchat.tui.actions.table import bindings
 from specchat.tui.composing.mentions import mention, pasted_path
-from specchat.tui.draft import Draft
+from specchat.tui.draft import UnsentText
 from specchat.tui.history import PromptHistory
 from specchat.tui.pastes import LARGEST, UNFOLD_BELOW, Pastes
 
@@ -59,9 +59,9 @@ class Prompt(TextArea):
         self.takes_key: Callable[[str], bool] = lambda _: False
         self._pastes = Pastes()
         self._filled = ""
-        self._taken = ("", Draft())
+        self._taken = ("", UnsentText())
         """The prompt sent last, and the box as it was then."""
-        self.aside = Draft()
+        self.aside = UnsentText()
         """What was being typed before an earlier prompt was put here for editing."""
 
     @property
@@ -70,9 +70,9 @@ class Prompt(TextArea):
         return self._pastes.unfold(self.text)
 
     @property
-    def draft(self) -> Draft:
+    def draft(self) -> UnsentText:
         """The box as it is."""
-        return Draft(self.text, self._pastes.texts)
+        return UnsentText(self.text, self._pastes.texts)
 
     def take(self, sent: str = "") -> None:
         """The prompt was sent, as `sent`, or a command run: remember and empty it; what was set aside follows."""
@@ -81,7 +81,7 @@ class Prompt(TextArea):
         if sent:
             self.bring_back()
         else:
-            self.put_back(Draft())
+            self.put_back(UnsentText())
 
     def restore(self, prompt: str) -> None:
         """Put back a prompt that got no answer, as it was typed, unless something else was typed since."""
@@ -92,7 +92,7 @@ class Prompt(TextArea):
             else:
                 self.fill(prompt)
 
-    def put_back(self, draft: Draft) -> None:
+    def put_back(self, draft: UnsentText) -> None:
         """Make the box what it was."""
         self._pastes.replace(draft.pastes)
         self.load_text(draft.text)
@@ -114,7 +114,7 @@ class Prompt(TextArea):
     def bring_back(self) -> None:
         """Give the box back what was set aside."""
         self.put_back(self.aside)
-        self.aside = Draft()
+        self.aside = UnsentText()
 
     def begin(self, prompt: str) -> None:
         """Begin an empty prompt with `prompt`, as if it had been typed; a prompt that is there stays."""

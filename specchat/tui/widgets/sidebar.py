@@ -18,7 +18,7 @@ from specchat.chat.schema import in_words
 from specchat.chat.store import ChatEntry, Store
 from specchat.chat.tree import Conversation
 from specchat.tui.actions.table import bindings
-from specchat.tui.chat_list import Row, by_date, of_hits
+from specchat.tui.chat_list import ListRow, by_date, of_hits
 from specchat.tui.text.lines import styled
 from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.options import Options
@@ -27,7 +27,7 @@ from specchat.tui.widgets.options import Options
 class Entry(Option):
     """A row of the list. It stays what was chosen when the list is filled anew before that is heard of."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: ListRow) -> None:
         super().__init__(row.content, disabled=row.key is None)
         self.row = row
 
@@ -64,7 +64,7 @@ class Sidebar(Vertical):
     def __init__(self, store: Store) -> None:
         super().__init__(disabled=True)  # hidden at first, and nothing hidden may get the focus
         self._store = store
-        self._rows: list[Row] = []
+        self._rows: list[ListRow] = []
         self._shown = self._title = ""
         self._answered: Collection[str] = ()
 
@@ -97,7 +97,7 @@ class Sidebar(Vertical):
             )
             self._rows = list(found)
         except sqlite3.Error as error:
-            self._rows = [Row(styled(in_words(error, self._store.path)))]
+            self._rows = [ListRow(styled(in_words(error, self._store.path)))]
         self.list.clear_options()
         self.list.add_options([Entry(row) for row in self._rows])
         self.list.highlighted = self._nearest(at or 0, marked)
@@ -107,7 +107,7 @@ class Sidebar(Vertical):
         chats = self._store.chats()
         return [replace(chat, title=self._title) if chat.key == self._shown else chat for chat in chats]
 
-    def _nearest(self, at: int, marked: Row | None) -> int | None:
+    def _nearest(self, at: int, marked: ListRow | None) -> int | None:
         """Where what was marked is by now, for the order changes; where it is gone, a chat at or near `at`."""
         chats = [index for index, row in enumerate(self._rows) if row.key is not None]
         for index in chats:

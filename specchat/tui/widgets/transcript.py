@@ -13,7 +13,7 @@ from textual.style import Style
 from specchat.chat.tree import Conversation
 from specchat.tui.actions.table import bindings
 from specchat.tui.text.find import Match, Span, found_in
-from specchat.tui.text.labels import Target, labels, overlaid, targets
+from specchat.tui.text.labels import JumpTarget, labels, overlaid, targets
 from specchat.tui.text.lines import Section
 from specchat.tui.text.markdown import is_web_link
 from specchat.tui.text.thoughts import fold_of
@@ -52,7 +52,7 @@ class Transcript(TokenCursor):
         self._current: tuple[Section, int] | None = None
         """The section that shows it, and its number among the matches there."""
         self._found: dict[Section, list[list[Span]]] = {}
-        self._labels: dict[str, Target] = {}
+        self._labels: dict[str, JumpTarget] = {}
         self._typed = ""
 
     def on_blur(self) -> None:

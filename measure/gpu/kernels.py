@@ -1,0 +1,223 @@
+"""Products beside bitsandbytes' and cuBLAS' on the same weights, and attention in splits of several lengths, timed.
+
+At Qwen3-8B's shapes. What each kernel takes of a step, `steps trace` tells; whether rows have the bits that they have
+alone, and how many bytes a second the memory gives, the checks of `specchat doctor --gpu`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from importlib import import_module
+from itertools import pairwise
+from statistics import quantiles
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from measure.gpu.checks import Check, command
+from specchat.bench.published import QWEN3_8B
+from specchat.engine.gpu_failure import first_line
+from specchat.engine.kernels.attention import attend
+from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.kernels.products import multiply, splits
+from specchat.engine.kernels.tiles import MOST_ROWS, SPLIT
+from specchat.engine.kernels.workspace import workspace
+from specchat.engine.model.blocks import NESTED_BLOCK
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.quantise import block_scales, dequantised, quantise
+from specchat.engine.pair import Quant
+
+ROWS = (1, 2, 4, 8, 16, 32, MOST_ROWS)
+CONTEXTS = (256, 1024, 4096, 8192)
+SPLITS = (SPLIT, 128, 64)
+CYCLED = 1 << 30
+"""Bytes that the copies of what a kernel reads fill together: several times any L2 cache, so each comes from memory."""
+WARM_UP, RUNS = 10, 50
+FORMATS: Mapping[str, tuple[Quant, bool]] = {
+    "nf4 nested": ("nf4", True),
+    "nf4": ("nf4", False),
+    "fp4": ("fp4", False),
+    "int8": ("int8", False),
+}
+"""Formats by name; "nested" has its scales quantised too, as specchat quantises while loading."""
+
+Call = Callable[[int], object]
+"""Launches the work once on copy 0, 1, ... of what it reads."""
+Timer = Callable[[Call, int], list[float]]
+"""Takes a call and how many copies there are; microseconds of a call, by run.
+
+Raises:
+    RuntimeError: the work cannot be launched, or not be captured.
+"""
+Rows = list[dict[str, Any]]
+
+
+def replayed(call: Call, copies: int) -> list[float]:
+    """A run is the replay of one captured graph over all copies: no launch from Python is in it."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    # Kernels compile and load at their first launch, which a capture does not allow.
+    with torch.cuda.stream(stream):
+        for copy in range(min(copies, 2)):
+            call(copy)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        for copy in range(copies):
+            call(copy)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(RUNS + 1)]
+    for _ in range(WARM_UP):
+        graph.replay()
+    events[0].record()
+    for event in events[1:]:
+        graph.replay()
+        event.record()
+    events[-1].synchronize()
+    return [1e3 * a.elapsed_time(b) / copies for a, b in pairwise(events)]
+
+
+def timed(timer: Timer, call: Call, copies: int, read: int) -> dict[str, Any]:
+    """Median and quartiles of a call that reads so many bytes of weights or cache."""
+    low, median, high = quantiles(timer(call, copies), n=4, method="inclusive")
+    return {"us": median, "low": low, "high": high, "GB/s": read / median / 1e3}
+
+
+def matrices(c: ModelConfig) -> dict[str, tuple[int, int]]:
+    """Outputs and inputs of a layer's products."""
+    return {
+        "qkv": ((c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden),
+        "out": (c.hidden, c.heads * c.head_dim),
+        "gate_up": (2 * c.intermediate, c.hidden),
+        "down": (c.hidden, c.intermediate),
+    }
+
+
+def products(c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Timer, cycled: int) -> Rows:
+    """Every matrix in every format, then the head unquantised, by the number of rows."""
+    found: Rows = []
+    for name, shape in (*matrices(c).items(), ("head", (c.vocab, c.hidden))):
+        dense = (torch.randn(shape, device=device) / shape[1] ** 0.5).to(dtype)
+        if name == "head":
+            found += product(f"head {shape[0]}x{shape[1]}", dense, None, dtype, timer, cycled)
+            continue
+        for label, (quant, nested) in FORMATS.items():
+            weight = quantised(dense, quant, nested)
+            found += product(f"{name} {shape[0]}x{shape[1]} {label}", weight, quant, dtype, timer, cycled)
+    return found
+
+
+def product(
+    what: str, weight: Weight, quant: Quant | None, dtype: torch.dtype, timer: Timer, cycled: int
+) -> Iterator[dict[str, Any]]:
+    """One matrix by ours, by bitsandbytes where it is quantised, and unquantised by cuBLAS."""
+    outputs, inputs = weight.shape
+    size, dense = held(weight), dequantised(weight, dtype)
+    device = dense.device
+    x = torch.randn(MOST_ROWS, inputs, device=device).to(dtype)
+    sums = torch.empty(splits(weight), MOST_ROWS, outputs, device=device, dtype=torch.float32)
+    whole = torch.empty(MOST_ROWS, outputs, device=device, dtype=dtype)
+    copies = [weight, *(deepcopy(weight) for _ in range(cycled // size))]
+    rivals: dict[str, tuple[int, Sequence[Any], Callable[[Any, int], object]]] = {
+        "specchat": (size, copies, lambda one, rows: multiply(x, one, None, sums, rows))
+    }
+    if quant is not None:
+        calls = [bitsandbytes_call(one, quant, dtype) for one in copies]
+        rivals["bitsandbytes"] = size, calls, lambda call, rows: call(x[:rows])
+    denses = [dense, *(dense.clone() for _ in range(cycled // held(dense)))]
+    rivals["cuBLAS"] = held(dense), denses, lambda one, rows: torch.mm(x[:rows], one.t(), out=whole[:rows])
+    for by, (read, of, launch) in rivals.items():
+        for rows in ROWS:
+            row = {"product": what, "by": by, "rows": rows}
+            try:
+                yield row | timed(timer, partial(launched, launch, of, rows), len(of), read)
+            except RuntimeError as error:
+                if by == "specchat":
+                    raise
+                yield row | {"us": first_line(error), "low": "", "high": "", "GB/s": ""}
+
+
+def launched(launch: Callable[[Any, int], object], of: Sequence[Any], rows: int, copy: int) -> None:
+    launch(of[copy], rows)
+
+
+def bitsandbytes_call(weight: Weight, quant: Quant, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """x [rows, inputs] -> x @ weight^T, by bitsandbytes on the same memory."""
+    library: Any = import_module("bitsandbytes")
+    if isinstance(weight, EightBit):
+        state: Any = library.MatmulLtState()
+        state.CB, state.SCB = weight.values, 127 * weight.scales
+        state.has_fp16_weights = state.is_training = False
+        eight = weight.values
+        return lambda x: library.matmul(x, eight, state=state)
+    assert isinstance(weight, FourBit)
+    make: Any = import_module("bitsandbytes.functional").QuantState
+    inner = offset = None
+    if (nested := weight.nested) is not None:
+        inner = make(absmax=nested.absmax, blocksize=NESTED_BLOCK, code=nested.code, dtype=torch.float32)
+        offset = nested.offset[0]
+    state = make(
+        absmax=weight.scales.flatten(),
+        shape=torch.Size(weight.shape),
+        code=weight.code,
+        blocksize=weight.block,
+        quant_type=quant,
+        dtype=dtype,
+        offset=offset,
+        state2=inner,
+    )
+    packed = weight.packed.view(-1, 1)
+    return lambda x: library.matmul_4bit(x, packed, state)
+
+
+def quantised(dense: Tensor, quant: Quant, nested: bool) -> Weight:
+    """`dense` in one of FORMATS."""
+    weight = quantise(dense, quant)
+    if isinstance(weight, FourBit) and not nested:
+        return FourBit(weight.packed, block_scales(weight), weight.code, weight.block)
+    return weight
+
+
+def held(weight: Any) -> int:
+    """Bytes of all tensors of a weight."""
+    if isinstance(weight, Tensor):
+        return weight.nbytes
+    return sum(map(held, vars(weight).values())) if isinstance(weight, FourBit | EightBit | Nested) else 0
+
+
+def attention(
+    c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Timer, cycled: int, contexts: Sequence[int]
+) -> Rows:
+    """A chain of rows after so many tokens, the combination of splits included; specchat's are of SPLIT."""
+    query = torch.randn(MOST_ROWS, c.heads, c.head_dim, device=device).to(dtype)
+    out = torch.empty(MOST_ROWS, c.heads * c.head_dim, device=device, dtype=dtype)
+    found: Rows = []
+    for context in contexts:
+        shape = (c.kv_heads, context + MOST_ROWS, c.head_dim)
+        read = 2 * c.kv_heads * context * c.head_dim * query.element_size()
+        caches = [torch.randn(2, *shape, device=device).to(dtype) for _ in range(1 + cycled // read)]
+        length = torch.full((1,), context, device=device, dtype=torch.int32)
+        for split in SPLITS:
+            partial_sums = workspace(MOST_ROWS, c.heads, c.head_dim, shape[1], device, split)
+
+            def launch(cache: Tensor, rows: int, sums: Any = partial_sums, length: Tensor = length) -> None:
+                attend(query, cache[0], cache[1], length, None, sums, out, rows, None)
+
+            for rows in ROWS:
+                call = partial(launched, launch, caches, rows)
+                found.append({"tokens": context, "split": split, "rows": rows} | timed(timer, call, len(caches), read))
+    return found
+
+
+def _on_gpu(measured: Callable[..., Rows], *more: Any) -> Rows:
+    return measured(QWEN3_8B, torch.device("cuda"), torch.bfloat16, replayed, CYCLED, *more)
+
+
+CHECKS: Mapping[str, Check] = {
+    "products": lambda _: _on_gpu(products),
+    "attention": lambda _: _on_gpu(attention, CONTEXTS),
+}
+
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        command(CHECKS)()

@@ -1,0 +1,75 @@
+"""What the compiled pass knows of each layer: a row of integers and a row of floats.
+
+So its signature is one for all models, and a layer may differ from the others in shape, position embeddings and norms.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specchat.engine.cpu.products import COLUMNS
+from specchat.engine.recipe import Layer, Norm
+
+Floats = NDArray[np.float32]
+
+(
+    PRODUCTS, HEADS, KV_HEADS, SIZE, SLOTS, KEYS, VALUES, STASH, STASH_JUMP, COS, SIN,
+    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, TOGETHER, FIELDS,
+) = range(19)  # fmt: skip
+"""Columns of the integers: shapes, and addresses (0 where there is nothing).
+
+PRODUCTS is the address of the layer's four rows in the table of products; STASH that of the tree's keys, whose values
+come STASH_JUMP elements later; TOGETHER says that a norm of queries or keys is over all heads.
+"""
+EPS, SCALE, RESIDUAL, FACTORS = range(4)
+"""Columns of the floats."""
+
+
+class Descriptors:
+    """The rows of some layers; the arrays that they point to are kept.
+
+    Attributes:
+        integers: int64 [layers, FIELDS].
+        floats: float32 [layers, FACTORS].
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        table: NDArray[np.int64],
+        norms: Mapping[Norm, Floats],
+        cache: Sequence[tuple[Floats, Floats]],
+        turns: Sequence[tuple[Floats, Floats]],
+    ) -> None:
+        """Describe `layers`.
+
+        Args:
+            table: int64 [>= 4 layers, COLUMNS], of their products.
+            norms: the weight of each norm, float32 [size].
+            cache: for each layer keys and values, float32 [kv_heads, slots, head_dim].
+            turns: for each layer the cosines and sines of `rope.tables`, float32 [slots, head_dim].
+        """
+        self._kept = [table, *norms.values(), *(part for pair in (*cache, *turns) for part in pair)]
+        self.integers = np.zeros((len(layers), FIELDS), np.int64)
+        self.floats = np.zeros((len(layers), FACTORS), np.float32)
+
+        def weight(norm: Norm | None) -> int:
+            return 0 if norm is None else norms[norm].ctypes.data
+
+        for index, layer in enumerate(layers):
+            mixer, row = layer.mixer, self.integers[index]
+            (keys, values), (cos, sin) = cache[index], turns[index]
+            row[PRODUCTS] = table.ctypes.data + table.itemsize * COLUMNS * 4 * index
+            row[HEADS], row[KV_HEADS], row[SIZE], row[SLOTS] = mixer.heads, *keys.shape[::2], keys.shape[1]
+            row[KEYS], row[VALUES], row[COS], row[SIN] = (a.ctypes.data for a in (keys, values, cos, sin))
+            row[PRE_MIXER], row[POST_MIXER] = weight(layer.pre_mixer), weight(layer.post_mixer)
+            row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
+            row[QUERY_NORM], row[KEY_NORM] = weight(mixer.query_norm), weight(mixer.key_norm)
+            row[TOGETHER] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
+            self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual
+
+    def use_stash(self, stashes: Sequence[Floats]) -> None:
+        """Let trees keep their entries in `stashes`, for each layer float32 [2, rows, kv_heads, head_dim]."""
+        for row, stash in zip(self.integers, stashes, strict=True):
+            row[STASH], row[STASH_JUMP] = stash.ctypes.data, stash[0].size

@@ -1,0 +1,34 @@
+"""The tensors of a recipe, read from a checkpoint."""
+
+import torch
+from torch import Tensor
+
+from specchat.engine.kernels.formats import Weight
+from specchat.engine.model.quantise import fused, quantise
+from specchat.engine.model.weights import Weights
+from specchat.engine.pair import Quant
+from specchat.engine.recipe import Matrix, Norm
+
+
+def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[Weight, Tensor | None]:
+    """A product and its bias float32 [outputs], if it has one; stored as `quant` says where the checkpoint is dense.
+
+    Raises:
+        ModelError: tensors missing, damaged or of other shapes.
+    """
+
+    def stored(name: str, outputs: int) -> Weight:
+        weight = weights.linear(name, outputs, matrix.inputs)
+        return quantise(weight, quant) if quant is not None and isinstance(weight, Tensor) else weight
+
+    biases = [weights.get(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
+    return fused([stored(*part) for part in matrix.parts]), torch.cat(biases) if biases else None
+
+
+def read_norm(weights: Weights, norm: Norm) -> Tensor:
+    """The weight of a norm, float32 [size].
+
+    Raises:
+        ModelError: it is missing, damaged or of another shape.
+    """
+    return weights.get(f"{norm.name}.weight", norm.size)

@@ -1,0 +1,80 @@
+"""Every detail of a recipe shows in the logits: with one of them wrong they are no longer those of transformers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.recipe import Attention, Layer, Recipe
+from specchat.engine.runners.host import host_model
+from tests.engine.test_decoder import reference, tokens
+from tests.engine.tiny import FAMILIES, checkpoint
+
+WITHIN = 2e-4
+"""How far logits of float32 may be from transformers'."""
+
+
+def of_layers(change: Callable[[Layer], Layer]) -> Callable[[Recipe], Recipe]:
+    """Change the second layer alone."""
+
+    def changed(recipe: Recipe) -> Recipe:
+        first, second, *others = recipe.layers
+        return replace(recipe, layers=(first, change(second), *others))
+
+    return changed
+
+
+def of_attention(change: Callable[[Attention], Attention]) -> Callable[[Recipe], Recipe]:
+    return of_layers(lambda layer: replace(layer, mixer=change(layer.mixer)))
+
+
+def of_the_first_head(recipe: Recipe) -> Recipe:
+    """A rope whose frequencies are others in the second layer."""
+    return of_attention(lambda mixer: replace(mixer, rope=replace(recipe.layers[0].mixer.rope, theta=5000.0)))(recipe)
+
+
+WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
+    "a layer turns that does not": ("smollm3", of_the_first_head),
+    "a layer does not turn that does": ("llama", of_attention(lambda mixer: replace(mixer, rope=None))),
+    "frequencies": ("qwen3", of_the_first_head),
+    "no norm of queries": ("qwen3", of_attention(lambda mixer: replace(mixer, query_norm=None))),
+    "no norm of all keys": ("olmo2", of_attention(lambda mixer: replace(mixer, key_norm=None))),
+    "norms change places": (
+        "olmo2",
+        of_layers(lambda one: replace(one, post_mixer=one.post_feed, post_feed=one.post_mixer)),
+    ),
+    "a norm before instead of after": (
+        "olmo2",
+        of_layers(lambda one: replace(one, pre_feed=one.post_feed, post_feed=None)),
+    ),
+    "no norm before": ("llama", of_layers(lambda one: replace(one, pre_feed=None))),
+    "a norm after instead of before": (
+        "llama",
+        of_layers(lambda one: replace(one, pre_mixer=None, post_mixer=one.pre_mixer)),
+    ),
+    "eps": ("olmo2", lambda r: replace(r, norm=replace(r.norm, eps=0.1))),
+    "scale of scores": ("granite", of_attention(lambda mixer: replace(mixer, scale=mixer.head_dim**-0.5))),
+    "factor on residuals": ("granite", of_layers(lambda one: replace(one, residual=1.0))),
+    "factor on embeddings": ("granite", lambda recipe: replace(recipe, embed_scale=1.0)),
+    "factor on logits": ("granite", lambda recipe: replace(recipe, logit_scale=1.0)),
+}
+
+
+def logits(found: Checkpoint, ids: list[int]) -> Tensor:
+    model = host_model(found)
+    return model.logits(model.forward(ids, 0)).clone()
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
+    family, change = WRONG[wrong]
+    folder = checkpoint(tmp_path / "m", seed=5, **FAMILIES[family])
+    found, ids = Checkpoint.open(folder), tokens(60)
+    theirs = reference(folder, ids)
+    torch.testing.assert_close(logits(found, ids), theirs, atol=WITHIN, rtol=1e-4)
+    changed = replace(found, config=replace(found.config, recipe=change(found.config.recipe)))
+    assert (logits(changed, ids) - theirs).abs().max() > 20 * WITHIN

@@ -1,0 +1,127 @@
+"""A family is one file: one from a folder of its own runs, and no other file names a family."""
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from specchat.engine import families
+from specchat.engine.errors import ForeignModel
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.runners.host import host_model
+from tests.engine.test_decoder import tokens
+from tests.engine.tiny import FAMILIES, checkpoint
+
+ROOT = Path(__file__).parents[2]
+MINE = '''
+"""Granite's layers with a factor of their own, by other keys."""
+
+from dataclasses import replace
+
+from specchat.engine.families.family import Family, block, decoder
+from specchat.engine.families.settings import Settings
+from specchat.engine.foreign import Number
+
+
+class MySettings(Settings):
+    my_factor: Number
+
+
+def recipe(c):
+    return decoder(c, lambda _, prefix: replace(block(c, prefix), residual=c.my_factor))
+
+
+FAMILY = Family("mine", "Mine", recipe, MySettings)
+'''
+LINES = 60
+"""A family's file has no more."""
+ELSEWHERE = (
+    "specchat/bench/published.py",
+    "specchat/models/drafts.py",
+    "specchat/engine/gguf/vocabulary.py",
+    "specchat/engine/gguf/export.py",
+    "specchat/engine/heads/settings.py",
+    "specchat/engine/heads/block_settings.py",
+    "specchat/tune/dflash.py",
+    "specchat/tune/eagle3.py",
+)
+"""Tables of published checkpoints, and llama.cpp's words."""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    folder = tmp_path / "families"
+    folder.mkdir()
+    (folder / "mine.py").write_text(MINE)
+    monkeypatch.setattr(families, "__path__", [*families.__path__, str(folder)])
+    families.known.cache_clear()
+    yield
+    families.known.cache_clear()
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_family_of_one_file_runs(tmp_path: Path) -> None:
+    granite = FAMILIES["granite"] | {"attention_bias": False, "mlp_bias": False}
+    plain = granite | {"embedding_multiplier": 1.0, "attention_multiplier": 0.25, "logits_scaling": 1.0}
+    folder = checkpoint(tmp_path / "m", seed=2, **plain)
+    ids = tokens(40)
+    there = host_model(Checkpoint.open(folder))
+    expected = there.logits(there.forward(ids, 0)).clone()
+    settings = json.loads((folder / "config.json").read_text())
+    mine = settings | {"model_type": "mine", "my_factor": settings["residual_multiplier"]}
+    (folder / "config.json").write_text(json.dumps(mine))
+    here = host_model(Checkpoint.open(folder))
+    assert torch.equal(here.logits(here.forward(ids, 0)), expected)
+
+
+def test_an_unknown_family_is_told_with_the_known_ones(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"model_type": "mine"}))
+    with pytest.raises(ForeignModel, match=r"model_type 'mine' is not one .*granite, llama, .*smollm3"):
+        Checkpoint.open(folder)
+
+
+def test_a_list_of_layers_that_turn_has_one_for_each(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", **FAMILIES["smollm3"])
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"no_rope_layers": [1, 0]}))
+    with pytest.raises(Exception, match="no_rope_layers has 2 values, and num_hidden_layers is 4"):
+        Checkpoint.open(folder)
+
+
+def test_layers_that_turn_go_by_an_interval_where_no_list_is_given(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", **FAMILIES["smollm3"])
+    settings = json.loads((folder / "config.json").read_text())
+    del settings["no_rope_layers"]
+    (folder / "config.json").write_text(json.dumps(settings | {"no_rope_layer_interval": 3}))
+    turns = [layer.mixer.rope is not None for layer in Checkpoint.open(folder).config.recipe.layers]
+    assert turns == [True, True, False, True]
+
+
+@pytest.mark.parametrize("file", sorted(Path(families.__file__).parent.glob("*.py")), ids=lambda file: file.stem)
+def test_a_file_of_a_family_is_small(file: Path) -> None:
+    if "FAMILY =" in file.read_text():
+        assert len(file.read_text().splitlines()) <= LINES
+
+
+def test_the_page_shows_the_example_as_it_is_and_every_family() -> None:
+    page = (ROOT / "docs/families.md").read_text("utf-8")
+    example = (Path(families.__file__).parent / "smollm3.py").read_text("utf-8")
+    assert f"```python\n{example}```" in page
+    assert all(f"| `{kind}` |" in page for kind in families.known())
+
+
+def test_nothing_else_names_a_family() -> None:
+    named = set(families.known())
+    found = {
+        f"{file.relative_to(ROOT)}:{node.lineno} {node.value}"
+        for file in (ROOT / "specchat").rglob("*.py")
+        if "families" not in file.parts and str(file.relative_to(ROOT)) not in ELSEWHERE
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and node.value in named
+    }
+    assert found == set()

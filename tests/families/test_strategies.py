@@ -1,0 +1,59 @@
+"""With a target of any family every strategy writes what plain decoding does, which is what transformers writes."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from specchat.engine.api import Finished, Generate
+from specchat.engine.loading import load
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import PairSpec
+from specchat.engine.session import Session
+from tests.engine.conftest import HEADS, heads
+from tests.engine.tiny import FAMILIES, MORE, checkpoint, on_cpu, perturbed
+
+PROMPT = "abcabcabcabc"
+TOKENS = 24
+
+
+@pytest.fixture(scope="module", params=MORE)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
+    root = tmp_path_factory.mktemp(request.param)
+    target = checkpoint(root / "target", seed=4, **FAMILIES[request.param])
+    draft = perturbed(root / "draft", target, 0.05)
+    return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft), heads=heads(root, HEADS))
+
+
+@pytest.fixture(scope="module")
+def session(pair: PairSpec) -> Session:
+    return load(pair, lambda _: None)
+
+
+def written(session: Session, sampling: Sampling, speculation: Speculation) -> Finished:
+    request = Generate(1, (Message("user", PROMPT),), sampling, Limits(TOKENS), speculation, cold=True)
+    last = list(session.generate(request))[-1]
+    assert isinstance(last, Finished)
+    return last
+
+
+def test_all_strategies_run_natively(session: Session) -> None:
+    assert {status.name: status.reason for status in session.info.strategies if not status.available} == {}
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0, seed=3)], ids=["greedy", "T=1"])
+def test_every_strategy_writes_what_plain_writes(session: Session, sampling: Sampling) -> None:
+    expected, accepted = written(session, sampling, Speculation()).token_ids, {}
+    for status in session.info.strategies:
+        if status.available:
+            found = written(session, sampling, Speculation.of(status.name))
+            assert found.token_ids == expected, status.name
+            accepted[status.name] = found.stats.num_accepted_draft_tokens
+    assert accepted["draft"] > 0
+
+
+def test_plain_is_what_transformers_writes(pair: PairSpec, session: Session) -> None:
+    expected = written(session, Sampling(), Speculation()).token_ids
+    model = AutoModelForCausalLM.from_pretrained(pair.target.path, dtype=torch.float32)
+    prompt = session.tokenizer.prompt((Message("user", PROMPT),))
+    made = model.generate(torch.tensor([prompt]), max_new_tokens=TOKENS, do_sample=False, eos_token_id=256)
+    assert tuple(made[0, len(prompt) :].tolist()) == expected
