@@ -6,16 +6,21 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import load
+from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.gpu_need import unsupported
+from specchat.engine.model.gpu_need import unsupported, verifying
+from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
 from specchat.engine.options import Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_model
+from specchat.engine.strategies import SWIFT_LAYERS
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, decoder
 from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
 from tests.device.test_decoding import write
@@ -109,3 +114,46 @@ def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
     theirs = reference(folder, tokens)
     torch.testing.assert_close(run(decoder(folder), tokens, 0), theirs, atol=SLACK, rtol=SLACK)
     assert (run(model, tokens, 0) - theirs).abs().max() > 5 * SLACK
+
+
+def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
+    """Other heads, widths and biases in one layer: each has its own part of buffers and caches, as was planned."""
+    folder = checkpoint(tmp_path / "m", **SHAPE | {"num_hidden_layers": 3})
+    found, weights = Checkpoint.open(folder), load_file(folder / "model.safetensors")
+    first, layer, last = found.config.recipe.layers
+    mixer, feed = layer.mixer, layer.feed
+    assert mixer.rope is not None
+    qkv = replace(mixer.qkv, outputs=(3 * 32, 32, 32), bias=True)
+    other = replace(
+        layer,
+        mixer=replace(
+            mixer, heads=3, kv_heads=1, head_dim=32, scale=0.2, qkv=qkv, out=replace(mixer.out, inputs=96),
+            rope=replace(mixer.rope, width=32),
+        ),
+        feed=replace(feed, gate_up=replace(feed.gate_up, outputs=(96, 96)), down=replace(feed.down, inputs=96)),
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(1)
+    for matrix in other.products:
+        for name, outputs in matrix.parts:
+            drawn = torch.randn(outputs, matrix.inputs + 1, generator=generator) / matrix.inputs**0.5
+            weights[f"{name}.weight"] = drawn[:, 1:].contiguous()
+            if matrix.bias:
+                weights[f"{name}.bias"] = drawn[:, 0].contiguous()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = replace(found.config, recipe=replace(found.config.recipe, layers=(first, other, last)))
+    assert not unsupported(config)
+    changed, tokens = replace(found, config=config), ids(7)
+    model = DeviceDecoder(config, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
+    host = host_model(changed)
+    mine = run(model, tokens, 0)
+    torch.testing.assert_close(mine, host.logits(host.forward(tokens, 0)), atol=SLACK, rtol=SLACK)
+    assert torch.equal(mine, torch.cat([run(model, [token], place) for place, token in enumerate(tokens)]))
+    assert_nodes_are_the_ends_of_their_paths(model, 5)
+    assert [tuple(keys.shape) for keys, _ in model.entries] == [(1, 192, 16), (1, 192, 32), (1, 192, 16)]
+    half = DeviceDecoder(config, load(changed, None, DEVICE, torch.float16), CONTEXT, DEVICE, torch.float16)
+    planned = plan(Model(config, "cuda"), None, CONTEXT, processors(DEVICE)).need("cuda")
+    taken = half.memory() + GPU_RUNTIME + verifying(config)
+    assert planned.total == pytest.approx(taken, abs=0.01 * half.memory())
+    many = replace(config, recipe=replace(config.recipe, layers=(*(first,) * 6, other, last)))
+    rehearsed = blank(DeviceDecoder(many, half.weights, CONTEXT, DEVICE, torch.float16)).config.recipe.layers
+    assert [one.mixer.heads for one in rehearsed] == [2] * SWIFT_LAYERS + [3]
