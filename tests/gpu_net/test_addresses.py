@@ -41,7 +41,7 @@ def test_all_launches_of_a_large_pair_stay_in_bounds(name: str) -> None:
         # The one kernel that sees the caches of all layers.
         executor = runner.executor
         assert isinstance(executor, DeviceExecutor)
-        target = executor._models["target"]
+        target = executor.drafts._models["target"]
         cache = torch.empty(shapes.target.layers, *target.all_keys.shape[1:], dtype=torch.bfloat16, device=THERE)
         with current(THERE):
             keep(cache, cache, executor._state, None)
