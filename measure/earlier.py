@@ -30,8 +30,8 @@ def answer(session: Session, request: Generate) -> list[Step]:
 
 def forget(session: Session, chat: str) -> None:
     """Remember nothing of a chat."""
-    session.remembering.forget(Forget(chat))
-    while session.remembering.digest():
+    session.cross_chat.forget(Forget(chat))
+    while session.cross_chat.digest():
         pass
 
 

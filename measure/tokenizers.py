@@ -24,12 +24,12 @@ from specchat.bench.ours import Ours
 from specchat.bench.summary import Spread
 from specchat.cli.prompts import read_prompts, shipped_prompts, spread
 from specchat.config.paths import demo_model
+from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.loading import load
 from specchat.engine.options import Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.threads import leave_one_core
-from specchat.engine.translation.model import TranslatedModel
 
 TOKENS = 96
 PLAIN, SHIPPED = "plain", "shipped draft"
@@ -49,7 +49,7 @@ def session(draft: Path, whole: bool) -> Session:
     """The demo's target with this draft, whose drafts end at no other place than their limit if `whole`."""
     target, small = (ModelSource(path=str(folder), device="cpu") for folder in (demo_model("target"), draft))
     made = load(PairSpec("demo", "Demo", target, small), lambda _: None)
-    made.runner.executor.stops.off = whole
+    made.runner.executor.policies.off = whole
     return made
 
 
@@ -57,10 +57,10 @@ def shared_alone(made: Session) -> Session:
     """A session whose draft proposes only tokens that both have."""
     assert made.runner.draft is not None
     model = made.runner.draft.model
-    assert isinstance(model, TranslatedModel)
-    shared = {token: path for token, path in model.dictionary.said.items() if len(path) == 1}
-    narrow = replace(model.dictionary, said=shared, following={}, whole={})
-    made.runner.draft.model = TranslatedModel(model.model, narrow, model.vocab)
+    assert isinstance(model, CrossTokenizerModel)
+    shared = {token: path for token, path in model.vocabulary_map.to_target.items() if len(path) == 1}
+    narrow = replace(model.vocabulary_map, to_target=shared, continuations={}, spelled={})
+    made.runner.draft.model = CrossTokenizerModel(model.model, narrow, model.vocab)
     return made
 
 

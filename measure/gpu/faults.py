@@ -13,10 +13,10 @@ from specchat.config.paths import demo_model
 from specchat.engine import fake
 from specchat.engine.api import Count, Counted, Event, Failed, Finished, Generate, Load, Loaded, Stats
 from specchat.engine.client import EngineClient
+from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.options import Message
 from specchat.engine.pair import ModelSource, PairInfo, PairSpec
-from specchat.engine.remembering import Remembering
 
 PATIENCE_S = 120.0
 LEFT = 200 << 20
@@ -28,7 +28,7 @@ class Faulty:
 
     def __init__(self, info: PairInfo) -> None:
         self.info = info
-        self.remembering = Remembering(Earlier(), lambda _: ())
+        self.cross_chat = CrossChatIndexer(Earlier(), lambda _: ())
 
     def count(self, request: Count) -> Counted:
         return Counted(request.id, 0, self.info.context)

@@ -54,7 +54,7 @@ class Setting:
         vocab = self.shapes.target.vocab
         runner = device_runner(self.decoder(self.quant), self.decoder(None), vocab, self.device, captured)
         # Random weights are sure of nothing: a draft would end at once.
-        runner.executor.stops.off = True
+        runner.executor.policies.off = True
         return runner
 
 
@@ -87,7 +87,7 @@ def caches(setting: Setting, starts: tuple[int, ...] = (0, 224, 500)) -> list[di
             for first in range(0, 64, rows):
                 length = torch.tensor([start + first], dtype=torch.int32, device=setting.device)
                 model.forward(fed[first : first + rows].clone(), length, rows)
-            held[rows] = [cache[:, start : start + 64].clone() for cache in (*model.keys, *model.values)]
+            held[rows] = [cache[:, start : start + 64].clone() for entries in model.entries for cache in entries]
             same = all(torch.equal(a, b) for a, b in zip(held[64], held[rows], strict=True))
             found.append({"from": start, "rows a pass": rows, "as by 64": same})
             assert same, f"from {start} on, passes of {rows} rows leave another cache than one of 64"

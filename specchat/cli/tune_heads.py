@@ -15,7 +15,7 @@ from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError, ForeignModel
 from specchat.engine.options import Message
 from specchat.engine.out_of_memory import ran_out
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 if TYPE_CHECKING:
     from specchat.bench.interleaved import BenchProgress as Turn

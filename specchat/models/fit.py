@@ -6,12 +6,12 @@ from typing import Literal
 
 from specchat.config.catalog import Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
-from specchat.engine.model.beyond import beyond_the_kernels
 from specchat.engine.model.draft_quant import drafting
+from specchat.engine.model.gpu_need import unsupported
 from specchat.engine.model.plan import GIB, SPARE, Model, Place, Plan, context_of, nearest, plan
 from specchat.engine.model.plan import fits as plan_fits
 from specchat.engine.pair import QUANT_BITS, QUANTS, ModelSource, Quant
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from specchat.models.about import About
 from specchat.models.heads import PairHeads
 from specchat.models.machine import FreeMemory, unable
@@ -57,11 +57,11 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
     made = plan(big, small, context_of(big.config, pair.spec.context))
     on_gpu = drafting(made.on("cuda"), available)
     wanted = pair.spec.target.device
-    beyond = next((words for m in made.models if (words := beyond_the_kernels(m.config))), "")
-    if wanted != "cpu" and machine.gpu is not None and not beyond and plan_fits(on_gpu, available):
+    reason = next((words for m in made.models if (words := unsupported(m.config))), "")
+    if wanted != "cpu" and machine.gpu is not None and not reason and plan_fits(on_gpu, available):
         return _with_heads(on_gpu, heads, available)
     if wanted != "cuda" and plan_fits(made, available):
-        return _with_heads(made, heads, available, f"; no GPU: {beyond}" if beyond and machine.gpu else "")
+        return _with_heads(made, heads, available, f"; no GPU: {reason}" if reason and machine.gpu else "")
     return Fit("no", nearest(made, available))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from specchat.tune import dflash, eagle3, medusa
 from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import Trainee

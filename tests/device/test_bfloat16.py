@@ -15,4 +15,4 @@ def test_any_draft_writes_the_plain_text(shallow: Folders) -> None:
         plain = write(runner, "plain", 0, SAMPLINGS[sampling])
         for strategy in strategies:
             assert write(runner, strategy, 3, SAMPLINGS[sampling]) == plain
-    assert target.keys[0].dtype == torch.bfloat16
+    assert target.entries[0][0].dtype == torch.bfloat16

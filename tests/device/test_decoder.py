@@ -1,4 +1,4 @@
-"""The device's decoder against the host's, whose logits equal transformers'."""
+"""The device's decoder against transformers and the host's."""
 
 from pathlib import Path
 
@@ -10,12 +10,14 @@ from specchat.engine.device.weights import held_bytes
 from specchat.engine.kernels.formats import EightBit
 from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.decoder import Skip
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan, quantised
 from specchat.engine.model.quantise import dequantised
 from specchat.engine.pair import Quant
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
+from tests.engine.test_decoder import reference
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint
 
 SLACK = 1e-3
@@ -33,13 +35,11 @@ def run(model: DeviceDecoder, tokens: list[int], start: int, flags: SkipFlags | 
 
 
 @pytest.mark.parametrize("family", ["llama", "llama-bias", "llama-yarn", "qwen2", "qwen3"])
-def test_logits_equal_the_hosts(family: str, tmp_path: Path) -> None:
+def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
     changes = SHAPE | FAMILY[family] | {"num_hidden_layers": 1}
     folder = checkpoint(tmp_path / "m", seed=3, **changes)
     tokens = ids(7)
-    expected = Decoder(Checkpoint.open(folder))
-    mine = run(decoder(folder), tokens, 0)
-    theirs = expected.logits(expected.forward(tokens, 0))
+    mine, theirs = run(decoder(folder), tokens, 0), reference(folder, tokens)
     assert theirs.std() > 0.3
     torch.testing.assert_close(mine, theirs, atol=SLACK, rtol=SLACK)
 
@@ -79,7 +79,11 @@ def numbers(*values: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
 @pytest.mark.parametrize("start", [5, 59])
 def test_a_node_of_a_tree_is_the_end_of_its_path(folders: Folders, start: int) -> None:
     """Also across a block of keys; in one pass, and where the tree grows by one level a pass."""
-    model, text, tokens = decoder(folders.target), ids(start), ids(8, seed=1)
+    assert_nodes_are_the_ends_of_their_paths(decoder(folders.target), start)
+
+
+def assert_nodes_are_the_ends_of_their_paths(model: DeviceDecoder, start: int) -> None:
+    text, tokens = ids(start), ids(8, seed=1)
     paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 2, 5], [0, 1, 3, 6], [0, 2, 5, 7]]
     alone = []
     model.forward(numbers(*text), numbers(0), start)
@@ -92,14 +96,14 @@ def test_a_node_of_a_tree_is_the_end_of_its_path(folders: Folders, start: int) -
 
     model.forward(numbers(*tokens), length, 8, tree=Branches(length, numbers(*depth), bits))
     assert torch.equal(model.logits(0, 8)[:8].cpu(), torch.stack(alone))
-    together = [k[:, start : start + 8].clone() for k in model.keys]
+    together = [k[:, start : start + 8].clone() for k, _ in model.entries]
 
     for first, end in ((0, 1), (1, 3), (3, 6), (6, 8)):
         rows = end - first
         tree = Branches(length, numbers(*(d - first for d in depth[first:end])), bits[first:end].clone())
         model.forward(numbers(*tokens[first:end]), length + first, rows, tree=tree)
         assert torch.equal(model.logits(0, rows)[:rows].cpu(), torch.stack(alone[first:end]))
-    assert all(torch.equal(a, k[:, start : start + 8]) for a, k in zip(together, model.keys, strict=True))
+    assert all(torch.equal(a, k[:, start : start + 8]) for a, (k, _) in zip(together, model.entries, strict=True))
 
 
 def test_a_pass_of_prefill_leaves_what_single_rows_leave(folders: Folders) -> None:
@@ -107,18 +111,18 @@ def test_a_pass_of_prefill_leaves_what_single_rows_leave(folders: Folders) -> No
     tokens = ids(20)
     for i, token in enumerate(tokens):
         run(model, [token], i)
-    keys = [k[:, :20].clone() for k in model.keys]
+    keys = [k[:, :20].clone() for k, _ in model.entries]
     fed = torch.zeros(64, dtype=torch.int32, device=DEVICE)
     fed[:20] = torch.tensor(tokens)
     model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 64)
-    assert all(torch.equal(a, b[:, :20]) for a, b in zip(keys, model.keys, strict=True))
+    assert all(torch.equal(a, b[:, :20]) for a, (b, _) in zip(keys, model.entries, strict=True))
 
 
 def test_skipping_is_the_hosts_skipping(folders: Folders) -> None:
     skip = Skip(attention=frozenset({1}), mlp=frozenset({0}))
     flags = SkipFlags(SHAPE["num_hidden_layers"], DEVICE)
     flags.set(skip)
-    model, host = decoder(folders.target), Decoder(Checkpoint.open(folders.target))
+    model, host = decoder(folders.target), ReferenceDecoder(Checkpoint.open(folders.target))
     tokens = ids(6)
     whole = run(model, tokens, 0, flags)
     torch.testing.assert_close(whole, host.logits(host.forward(tokens, 0, skip)), atol=SLACK, rtol=SLACK)

@@ -14,7 +14,6 @@ from specchat.engine.model import files
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import half_on_cpu
 from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, block
-from specchat.engine.model.rows import half_works
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import compute_dtype
 from specchat.models.about import about_folder
@@ -45,8 +44,7 @@ def test_the_dtype_decides_what_is_computed_in(
     opened = with_dtype(tmp_path, **keys)
     assert opened.dtype == dtype
     assert compute_dtype(opened) == computed
-    assert half_on_cpu(opened, compiled=True) == (dtype in (torch.float16, torch.bfloat16))
-    assert half_on_cpu(opened, compiled=False) == (dtype in (torch.float16, torch.bfloat16) and half_works())
+    assert half_on_cpu(opened) == (dtype in (torch.float16, torch.bfloat16))
 
 
 def test_every_file_is_read_once_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,23 @@
 """Where models run, on machines that are not here; and the sentences for those that cannot run as asked."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specchat.engine.errors import EngineError
 from specchat.engine.model import devices, draft_quant, memory
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.devices import Machine, Placement, place, this_machine
 from specchat.engine.model.gpu import Gpu
+from specchat.engine.model.gpu_need import unsupported
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import GIB, SPARE
 from specchat.engine.pair import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
+from specchat.engine.recipe import Norm, Rope
 from tests.engine.tiny import checkpoint
 
 BIG = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)
@@ -136,11 +141,19 @@ def test_the_draft_is_counted(tiny: Tiny) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"hidden_size": 16, "head_dim": 256, "num_attention_heads": 4}, "its attention heads have 256 values"),
-        ({"num_attention_heads": 32, "head_dim": 2, "num_key_value_heads": 1}, "32 of its query heads share"),
+        (
+            {"hidden_size": 16, "head_dim": 256, "num_attention_heads": 4},
+            "attention heads of 256 values: the GPU kernels take 128",
+        ),
+        (
+            {"num_attention_heads": 32, "head_dim": 2, "num_key_value_heads": 1},
+            "32 query heads a key head: the GPU kernels take 16",
+        ),
     ],
 )
-def test_models_beyond_the_kernels_run_on_the_cpu(changes: dict[str, int], words: str, tmp_path: Path) -> None:
+def test_models_that_the_kernels_do_not_take_run_on_the_cpu(
+    changes: dict[str, int], words: str, tmp_path: Path
+) -> None:
     folder = checkpoint(tmp_path / "wide", **changes)
     wide = Tiny(folder, folder)
     placement = wide.place(BIG)
@@ -149,6 +162,56 @@ def test_models_beyond_the_kernels_run_on_the_cpu(changes: dict[str, int], words
     error = wide.refusal(BIG, target="cuda")
     assert error.kind == "config"
     assert words in error.message
+
+
+def of_mixer(**changes: Any) -> Callable[[ModelConfig], ModelConfig]:
+    """A change of the last layer's attention: one layer is enough for a reason."""
+
+    def changed(config: ModelConfig) -> ModelConfig:
+        *others, last = config.recipe.layers
+        layers = *others, replace(last, mixer=replace(last.mixer, **changes))
+        return replace(config, recipe=replace(config.recipe, layers=layers))
+
+    return changed
+
+
+UNSUPPORTED: list[tuple[str, Callable[[ModelConfig], ModelConfig]]] = [
+    (
+        "hidden states of 8256 values",
+        lambda c: replace(c, recipe=replace(c.recipe, embed=replace(c.recipe.embed, inputs=8256))),
+    ),
+    ("17 end-of-text tokens", lambda c: replace(c, eos=frozenset(range(17)))),
+    (
+        f"a matrix of {2**31 * 64} values",
+        lambda c: replace(c, recipe=replace(c.recipe, head=replace(c.recipe.head, outputs=(2**31,)))),
+    ),
+    ("sliding windows shorter than the context", of_mixer(window=255)),
+    ("rotary embeddings of a part of each head", of_mixer(rope=Rope(1e4, "default", 8, {}))),
+    ("unlike norms of queries and keys", of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-5))),
+    ("unlike norms of queries and keys", of_mixer(query_norm=Norm("q", 16, 1e-6))),
+    ("unlike norms of queries and keys", of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 16, 1e-6))),
+]
+
+
+@pytest.mark.parametrize(("feature", "change"), UNSUPPORTED)
+def test_what_the_kernels_do_not_take_is_told_by_its_feature(
+    feature: str, change: Callable[[ModelConfig], ModelConfig], tiny: Tiny
+) -> None:
+    assert unsupported(change(Checkpoint.open(tiny.target).config)).startswith(f"{feature}: ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        of_mixer(window=256),
+        of_mixer(rope=None, scale=0.3),
+        of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 64, 1e-6)),
+        of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-6)),
+        lambda c: replace(c, recipe=replace(c.recipe, embed_scale=3.0, logit_scale=0.5)),
+    ],
+)
+def test_what_the_kernels_take(change: Callable[[ModelConfig], ModelConfig], tiny: Tiny) -> None:
+    assert not unsupported(change(Checkpoint.open(tiny.target).config))
 
 
 @pytest.mark.parametrize("which", ["target", "draft"])

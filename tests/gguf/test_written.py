@@ -1,6 +1,8 @@
 """What GGUF files hold, read by the package gguf alone: weights, shape, vocabulary. No llama.cpp is needed."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,17 @@ from torch import Tensor
 from specchat.cli.root import specchat
 from specchat.config.paths import demo_model
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.export import ARCHITECTURES, KINDS, NAMES, Kind, export
+from specchat.engine.gguf.export import KINDS, TENSOR_NAMES, Kind, architecture, export, unsupported
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.recipe import Norm, Recipe
 from tests.engine.tiny import byte_fallback, checkpoint
 from tests.gguf.conftest import byte_tokenizer
 from tests.gguf.test_export import FAMILIES, WIDE
 
 pytestmark = pytest.mark.needs_gguf
 
+THEIRS = {"qwen2": "qwen2", "mimo": "qwen2", "qwen3": "qwen3"}
+"""llama.cpp's names of families that are not llama to it."""
 OUTER = {
     "model.embed_tokens.weight": "token_embd.weight",
     "model.norm.weight": "output_norm.weight",
@@ -45,7 +50,7 @@ def their_name(ours: str) -> str:
     if ours in OUTER:
         return OUTER[ours]
     _, _, index, *_, part, kind = ours.split(".")
-    return f"blk.{index}.{NAMES[part]}.{kind}"
+    return f"blk.{index}.{TENSOR_NAMES[part]}.{kind}"
 
 
 def turned(rows: Tensor, heads: int) -> Tensor:
@@ -60,15 +65,15 @@ def test_every_weight_is_written_once_and_as_it_is(family: str, tmp_path: Path) 
     opened = Checkpoint.open(checkpoint(tmp_path / "model", **WIDE | FAMILIES[family]))
     export(opened, tmp_path / "x.gguf", "f32", tokenizer=False)
     written, values, _ = read(tmp_path / "x.gguf")
-    c, architecture = opened.config, ARCHITECTURES[opened.config.family]
-    pairs = {"attn_q": c.heads, "attn_k": c.kv_heads} if architecture == "llama" else {}
+    c, theirs = opened.config, THEIRS.get(opened.config.family, "llama")
+    pairs = {"attn_q": c.heads, "attn_k": c.kv_heads} if theirs == "llama" else {}
     extra = {"rope_freqs.weight"} if c.rope.kind == "llama3" else set()
     weights = load_file(tmp_path / "model" / "model.safetensors")
     assert set(written) == {their_name(name) for name in weights} | extra
     for name, weight in weights.items():
         heads = pairs.get(their_name(name).split(".")[-2])
         assert torch.equal(written[their_name(name)], turned(weight, heads) if heads else weight), name
-    assert values["general.architecture"] == architecture
+    assert values["general.architecture"] == theirs == architecture(c.recipe)
     for key, value in {
         "context_length": c.context,
         "embedding_length": c.hidden,
@@ -80,10 +85,10 @@ def test_every_weight_is_written_once_and_as_it_is(family: str, tmp_path: Path) 
         "rope.dimension_count": c.head_dim,
         "vocab_size": c.vocab,
     }.items():
-        assert values[f"{architecture}.{key}"] == value, key
-    assert values[f"{architecture}.rope.freq_base"] == pytest.approx(c.rope.theta)
-    assert values[f"{architecture}.attention.layer_norm_rms_epsilon"] == pytest.approx(c.norm_eps)
-    assert values.get(f"{architecture}.rope.scaling.factor") == (4.0 if family == "linear" else None)
+        assert values[f"{theirs}.{key}"] == value, key
+    assert values[f"{theirs}.rope.freq_base"] == pytest.approx(c.rope.theta)
+    assert values[f"{theirs}.attention.layer_norm_rms_epsilon"] == pytest.approx(c.norm_eps)
+    assert values.get(f"{theirs}.rope.scaling.factor") == (4.0 if family == "linear" else None)
 
 
 @pytest.mark.parametrize(("kind", "step"), [("f16", 0.0), ("q8_0", 0.5 / 127), ("q4_0", 1 / 8)])
@@ -148,6 +153,38 @@ def test_the_command_writes_the_pair_and_tells_how_to_name_it(
         _, values, _ = read(file)
         assert values["llama.block_count"] == Checkpoint.open(demo_model(role)).config.layers
     assert len(list(out.iterdir())) == 2
+
+
+def in_last(**changes: Any) -> Callable[[Recipe], Recipe]:
+    """A change of the last layer: one is enough."""
+
+    def changed(recipe: Recipe) -> Recipe:
+        *others, last = recipe.layers
+        own = {name: value for name, value in changes.items() if hasattr(last, name)}
+        mixer = replace(last.mixer, **{name: value for name, value in changes.items() if name not in own})
+        return replace(recipe, layers=(*others, replace(last, mixer=mixer, **own)))
+
+    return changed
+
+
+UNSUPPORTED: list[tuple[str, Callable[[Recipe], Recipe]]] = [
+    ("a model whose layers differ", in_last(rope=None)),
+    ("a model whose layers differ", in_last(kv_heads=1)),
+    ("a norm after a sub-layer", in_last(post_feed=Norm("n", 64, 1e-6))),
+    ("a factor on embeddings, scores, residuals or logits", in_last(scale=0.3)),
+    ("a factor on embeddings, scores, residuals or logits", in_last(residual=0.3)),
+    ("a factor on embeddings, scores, residuals or logits", lambda recipe: replace(recipe, logit_scale=0.5)),
+    ("a norm of all heads", in_last(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 64, 1e-6))),
+]
+
+
+@pytest.mark.parametrize(("feature", "change"), UNSUPPORTED)
+def test_a_feature_that_is_not_written_is_named(
+    feature: str, change: Callable[[Recipe], Recipe], tmp_path: Path
+) -> None:
+    recipe = Checkpoint.open(checkpoint(tmp_path)).config.recipe
+    assert not unsupported(recipe)
+    assert unsupported(change(recipe)) == feature
 
 
 def test_what_is_not_written_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ import torch
 from specchat.engine.kernels.verify_state import BLOCK
 from specchat.engine.options import Acceptance, Sampling
 from tests.kernels import test_attention, test_growth, test_rowwise, test_trees, test_verify
+from tests.kernels.interpreter import complete
 from tests.kernels.test_verify import EVERYTHING, SAMPLED, TOP_K, TOP_P
+
+complete()
 
 FLOAT, HALF = torch.float32, torch.bfloat16
 THREE_BLOCKS = 2 * BLOCK + 90
@@ -36,17 +39,25 @@ def product(name: str, outputs: int, inputs: int) -> None:
 
 def embedded() -> None:
     test_rowwise.TestEmbed().test_rows_of_the_table(HALF)
+    test_rowwise.TestEmbed().test_rows_are_multiplied_by_a_scale(HALF)
     test_rowwise.TestEmbed().test_an_id_outside_the_table()
 
 
+def normed() -> None:
+    test_rowwise.TestNorm().test_is_llamas(1000, 5, FLOAT)
+    for before in (False, True):
+        test_rowwise.TestNorm().test_a_norm_and_a_factor_of_what_is_added(True, 0.22, before, FLOAT)
+
+
 def rotated() -> None:
-    test_rowwise.TestRope().test_is_transformers(80, True, FLOAT)
+    for dim, together, heads, kv in ((80, False, 4, 2), (8, True, 18, 6)):
+        test_rowwise.TestRope().test_is_transformers(dim, True, together, heads, kv, FLOAT)
     test_rowwise.TestRope().test_nothing_is_written_beyond_the_cache(HALF)
 
 
 CASES: dict[str, Callable[[], None]] = {
     "embed": embedded,
-    "norm": lambda: test_rowwise.TestNorm().test_is_llamas(1000, 5, FLOAT),
+    "norm": normed,
     "rope": rotated,
     "silu": lambda: test_rowwise.TestSilu().test_is_torchs(172, HALF),
     "chain": lambda: test_attention.test_a_chain_is_torchs(3, 80, 254, 7, FLOAT),

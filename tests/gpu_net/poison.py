@@ -99,7 +99,7 @@ def spoil_but(holder: object, keeps: dict[str, slice]) -> None:
 
 def positions(model: DeviceDecoder) -> Iterator[Tensor]:
     """What is kept of a text, position by position: [.., positions, values]."""
-    yield from (model.all_keys, model.all_values)
+    yield from model.caches.values()
     if model.states is not None:
         yield model.states._kept
 

@@ -15,7 +15,6 @@ from specchat.engine.device.weights import ModelWeights, Product
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.parts import block
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.runners.device import device_runner
@@ -57,11 +56,8 @@ def weights(c: ModelConfig, quant: Quant | None, device: torch.device, head: Qua
 
     embed = torch.empty(c.vocab, c.hidden, dtype=DTYPE, device=device)
     own_head = not c.tied or head is not None
-    return ModelWeights(
-        embed=embed,
-        layers=[block(c, index).made(product, norm) for index in range(c.layers)],
-        norm=norm(c.recipe.norm),
-        head=quantised(c.vocab, c.hidden, head, device) if own_head else embed,
+    return ModelWeights.of(
+        c.recipe, embed, product, norm, quantised(c.vocab, c.hidden, head, device) if own_head else embed
     )
 
 

@@ -1,7 +1,6 @@
 """Where the launches of large pairs read and write: within what they are given, and by numbers that 32 bits hold."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.bench.published import PUBLISHED, Shapes
+from specchat.bench.published import PUBLISHED, Shapes, shaped
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import current
 from specchat.engine.kernels.keep import keep
@@ -23,9 +22,7 @@ from tests.gpu_net.worst import worst
 pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is none")
 
 THERE = torch.device("cuda", 0)
-SEVENTY = replace(
-    PUBLISHED["llama-3.1-8b"].target, hidden=8192, intermediate=28672, layers=80, heads=64, context=131072
-)
+SEVENTY = shaped("llama", 8192, 28672, 80, 64, 8, 128, 128256, 131072, 5e5, tied=False)
 """Llama-3.1-70B."""
 LARGE = {
     "8B at 8,192 tokens": (PUBLISHED["llama-3.1-8b"], 8192),
@@ -42,7 +39,8 @@ def test_all_launches_of_a_large_pair_stay_in_bounds(name: str) -> None:
         executor = runner.executor
         assert isinstance(executor, DeviceExecutor)
         target = executor._models["target"]
-        cache = torch.empty(shapes.target.layers, *target.all_keys.shape[1:], dtype=torch.bfloat16, device=THERE)
+        (part,) = target.caches.values()
+        cache = torch.empty(shapes.target.layers, *part.shape[2:], dtype=torch.bfloat16, device=THERE)
         with current(THERE):
             keep(cache, cache, executor._state, None)
         assert not fake.runtime.problems

@@ -18,7 +18,7 @@ from specchat.engine.gpu_failure import is_one
 from specchat.engine.heads import block_layer
 from specchat.engine.heads import eagle3 as eagle3_module
 from specchat.engine.heads import layer as layer_module
-from specchat.engine.heads.families import Found
+from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
@@ -30,9 +30,10 @@ from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.load import load_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
+from tests.device.test_families import changes
 from tests.device.test_heads import shape, steps
 from tests.engine.published_blocks import dflash
 from tests.engine.published_heads import HIDDEN, eagle, eagle3, mtp
@@ -225,6 +226,17 @@ def test_what_is_computed_once_it_is_waited_for_is_the_same(
         assert not fake.runtime.queues[0].asked, "the GPU that nobody chose"
 
 
+@pytest.mark.parametrize("family", ["granite", "olmo2"])
+def test_families_are_captured_as_they_are_launched(family: str, tmp_path: Path) -> None:
+    target = checkpoint(tmp_path / "target", **changes(family))
+    folders, sampling = (target, perturbed(tmp_path / "draft", target, 0.05)), SAMPLINGS["sampled"]
+
+    at_once = write(tiny_runner(folders, HOST), "draft-tree", 3, sampling, tokens=3)
+    with fake_torch(2, computes=True) as fake:
+        assert write(tiny_runner(folders, SECOND), "draft-tree", 3, sampling, tokens=3) == at_once
+        assert not fake.runtime.problems
+
+
 def test_a_pair_is_loaded_to_the_gpu_that_was_chosen(tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CHOSEN, "index", 1)
     target, pair = Checkpoint.open(tiny[0]), PairSpec("p", "P", ModelSource(path=str(tiny[0])))
@@ -275,7 +287,7 @@ def test_the_chain_of_a_head_is_drafted_on_the_gpu(
     monkeypatch.setattr(eagle3_module, "proposed", lambda weights, rows, _: torch.arange(rows, device=weights.device))
     for module in (layer_module, block_layer):
         monkeypatch.setattr(module, "scaled_dot_product_attention", attended)
-    found = Found({head: HeadFiles.open(CHAINS[head](tmp_path / head))})
+    found = FoundHeads({head: HeadFiles.open(CHAINS[head](tmp_path / head))})
     drafting, sampling = [(head, 3)] * 2, SAMPLINGS["sampled"]
 
     def runner(device: torch.device) -> Runner:

@@ -10,19 +10,23 @@ HIDDEN = 4096
 SPLITS = 4
 
 CASES = [
-    Case(
-        name="embed",
-        kernel=embed._embed,
-        signature={
-            "tokens": "*i32",
-            "table": "*bf16",
-            "residual": "*fp32",
-            "vocab": "i32",
-            "hidden": "i32",
-            "COLUMNS": "constexpr",
-        },
-        constants={"COLUMNS": embed.COLUMNS},
-        aligned=("tokens", "table", "residual", "hidden"),
+    *(
+        Case(
+            name=name,
+            kernel=embed._embed,
+            signature={
+                "tokens": "*i32",
+                "table": "*bf16",
+                "residual": "*fp32",
+                "vocab": "i32",
+                "hidden": "i32",
+                "scale": "fp32" if scaled else "constexpr",
+                "COLUMNS": "constexpr",
+            },
+            constants={"COLUMNS": embed.COLUMNS} | ({} if scaled else {"scale": None}),
+            aligned=("tokens", "table", "residual", "hidden"),
+        )
+        for name, scaled in (("embed", False), ("embed, scaled", True))
     ),
     *(
         Case(
@@ -31,23 +35,34 @@ CASES = [
             signature={
                 "residual": "*fp32",
                 "partials": "*fp32" if splits else "constexpr",
-                "weight": "*bf16",
+                "after": "*fp32" if after else "constexpr",
+                "weight": "constexpr" if after else "*bf16",
                 "out": "*bf16",
                 "skip": "*i32" if splits else "constexpr",
                 "stride_split": "i32",
                 "hidden": "i32",
+                "after_eps": "fp32" if after else "constexpr",
                 "eps": "fp32",
+                "factor": "fp32" if factor else "constexpr",
                 "SPLITS": "constexpr",
                 "COLUMNS": "constexpr",
             },
-            constants={"SPLITS": splits, "COLUMNS": columns} | ({} if splits else {"partials": None, "skip": None}),
-            aligned=("residual", "weight", "out", "stride_split", "hidden", *(("partials", "skip") if splits else ())),
+            constants={"SPLITS": splits, "COLUMNS": columns}
+            | ({} if splits else {"partials": None, "skip": None})
+            | ({"weight": None} if after else {"after": None, "after_eps": None})
+            | ({} if factor else {"factor": None}),
+            aligned=(
+                *("residual", "out", "stride_split", "hidden", "after" if after else "weight"),
+                *(("partials", "skip") if splits else ()),
+            ),
             num_warps=norm.warps(columns),
         )
-        for name, columns, splits in (
-            ("norm", HIDDEN, SPLITS),
-            ("norm without partials", HIDDEN, 0),
-            ("norm, widest", WIDEST, SPLITS),
+        for name, columns, splits, after, factor in (
+            ("norm", HIDDEN, SPLITS, False, False),
+            ("norm without partials", HIDDEN, 0, False, False),
+            ("norm, widest", WIDEST, SPLITS, False, False),
+            ("norm, scaled", HIDDEN, SPLITS, False, True),
+            ("norm of what is added", HIDDEN, SPLITS, True, False),
         )
     ),
     *(
@@ -74,16 +89,28 @@ CASES = [
                 "SPLITS": "constexpr",
                 "DIM": "constexpr",
                 "PADDED": "constexpr",
+                "TOGETHER": "constexpr",
+                "CHUNK": "constexpr",
             },
-            constants={"SPLITS": SPLITS, "DIM": dim, "PADDED": triton.next_power_of_2(dim)}
+            constants={
+                "SPLITS": SPLITS,
+                "DIM": dim,
+                "PADDED": triton.next_power_of_2(dim),
+                "TOGETHER": together,
+                "CHUNK": rope.CHUNK,
+            }
             | ({} if normed else {"query_norm": None, "key_norm": None}),
             aligned=(
                 *("partials", "cos", "sin", "start", "offsets", "query", "keys", "values", "skip", "stride_split"),
                 *(("query_norm", "key_norm") if normed else ()),
             ),
-            num_warps=1,
+            num_warps=rope.warps(together),
         )
-        for name, dim, normed in (("rope, head norms", 128, True), ("rope, 80 a head", 80, False))
+        for name, dim, normed, together in (
+            ("rope, head norms", 128, True, False),
+            ("rope, 80 a head", 80, False, False),
+            ("rope, a norm of all heads", 128, True, True),
+        )
     ),
     Case(
         name="silu",

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from copy import copy
 
 import pytest
 import torch
@@ -65,10 +66,11 @@ def call(
     space: Workspace,
     out: Tensor,
     skip: Tensor | None = None,
+    scale: float | None = None,
 ) -> None:
     length = torch.tensor([start], dtype=torch.int32, device=DEVICE)
     masks = None if tree is None else torch.tensor(tree, device=DEVICE)
-    attend(query, keys, values, length, masks, space, out, query.shape[0], skip)
+    attend(query, keys, values, length, masks, space, out, query.shape[0], skip, scale)
 
 
 def truth(step: Step, start: int, rows: int, tree: list[int] | None = None) -> Tensor:
@@ -127,6 +129,26 @@ def test_a_tree_is_torchs(group: int, dim: int, start: int, rows: int, dtype: to
     torch.testing.assert_close(ours.double(), theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     used = (step.query[:rows].double(), step.keys.double(), step.values.double())
     torch.testing.assert_close(reference_attend(*used, start, tree), theirs)
+
+
+@pytest.mark.parametrize("tree", [None, [0b1, 0b11, 0b101]])
+def test_a_layer_with_a_scale_and_fewer_heads_than_others(tree: list[int] | None, dtype: torch.dtype) -> None:
+    """It has bit for bit what it has in a workspace of its own; a scale is one of the queries."""
+    step, start, rows = Step(dtype, 3, 16), 300, 3
+    alone, out = step.run(start, rows, tree), torch.full((2, rows, 96), torch.nan, device=DEVICE, dtype=dtype)
+    wide = workspace(rows + 2, 2 * step.heads, 64, step.capacity, DEVICE)
+    query = step.query[:rows].contiguous()
+    call(query, step.keys, step.values, start, tree, wide, out[0])
+    assert torch.equal(out[0], alone)
+    call(query, step.keys, step.values, start, tree, wide, out[1], scale=0.5)
+    assert torch.equal(out[1], step_scaled(step, 2.0).run(start, rows, tree))
+
+
+def step_scaled(step: Step, factor: float) -> Step:
+    """The same with its queries multiplied, by a power of two as no number is rounded by."""
+    other = copy(step)
+    other.query = step.query * factor
+    return other
 
 
 @pytest.mark.cpu

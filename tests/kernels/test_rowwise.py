@@ -53,6 +53,13 @@ class TestEmbed:
         assert torch.equal(residual[:3], reference_embed(tokens[:3], table))
         assert (residual[3] == 7).all(), "a row beyond the count was written"
 
+    def test_rows_are_multiplied_by_a_scale(self, dtype: torch.dtype) -> None:
+        table, residual = random(50, 64, dtype=dtype), torch.zeros(3, 64, device=DEVICE)
+        tokens = torch.tensor([0, 49, 3], dtype=torch.int32, device=DEVICE)
+        embed(tokens, table, residual, 3, 12.5)
+        close(residual, 12.5 * table[tokens.long()].double())
+        assert torch.equal(residual, reference_embed(tokens, table, 12.5))
+
     def test_an_id_outside_the_table(self) -> None:
         table, residual = random(50, 64), torch.ones(2, 64, device=DEVICE)
         tokens = torch.tensor([50, -1], dtype=torch.int32, device=DEVICE)
@@ -88,18 +95,49 @@ class TestNorm:
         assert torch.equal(residual, before)
         close(out, reference_add_rms_norm(before.double(), None, weight.double(), EPS)[1])
 
+    @pytest.mark.parametrize("normed", [False, True])
+    @pytest.mark.parametrize("factor", [1.0, 0.22])
+    @pytest.mark.parametrize("before", [False, True])
+    def test_a_norm_and_a_factor_of_what_is_added(
+        self, normed: bool, factor: float, before: bool, dtype: torch.dtype
+    ) -> None:
+        """As OLMo-2 and Granite have them, alone, together, and with or without a norm before the next sub-layer."""
+        residual, partials, weight = random(3, 200), random(3, 3, 200, seed=2), random(200, seed=1)
+        after = (random(200, seed=3), 10 * EPS) if normed else None
+        expected = residual.double()
+        product = partials.double().sum(0)[:2]
+        if after is not None:
+            product = torch.nn.functional.rms_norm(product, (200,), after[0].double(), after[1])
+        expected[:2] += factor * product
+        truth = torch.nn.functional.rms_norm(expected, (200,), weight.double(), EPS) if before else expected
+        given = weight if before else None
+        reference = reference_add_rms_norm(residual.double(), partials, given, EPS, after, factor)
+        out = torch.full((3, 200), 7.0, device=DEVICE, dtype=dtype)
+        add_rms_norm(residual, partials, given, EPS, out, 2, CLEAR, after, factor)
+        torch.testing.assert_close(residual.double(), expected, rtol=1e-5, atol=1e-5)
+        close(out[:2], truth[:2])
+        assert (out[2] == 7).all()
+        for ours, theirs in zip(reference, (expected, truth), strict=True):
+            torch.testing.assert_close(ours[:2], theirs[:2], rtol=1e-5, atol=1e-5)
+        kept = residual.clone()
+        add_rms_norm(residual, partials * torch.nan, given, EPS, out, 2, SET, after, factor)
+        assert torch.equal(residual, kept)
+
     def test_too_wide_is_said(self) -> None:
         wide = torch.zeros(1, 8193, device=DEVICE)
         with pytest.raises(ModelError, match=r"8193 wide.*8192 at most.*CPU"):
             add_rms_norm(wide, None, wide[0], EPS, wide, 1, None)
 
-    @pytest.mark.parametrize("hidden", [96, 1100, pytest.param(4096, marks=ON_DEVICE)])
-    def test_rows_are_alone(self, hidden: int, dtype: torch.dtype) -> None:
+    @pytest.mark.parametrize(
+        ("hidden", "normed"), [(96, False), (1100, False), (200, True), pytest.param(4096, False, marks=ON_DEVICE)]
+    )
+    def test_rows_are_alone(self, hidden: int, normed: bool, dtype: torch.dtype) -> None:
         residual, partials, weight = random(64, hidden), random(3, 64, hidden, seed=1), random(hidden, seed=2)
+        after = ((random(hidden, seed=3), EPS), 0.22) if normed else ()
 
         def run(first: int, rows: int) -> tuple[Tensor, Tensor]:
             state, out = residual[first:].clone(), torch.empty(rows, hidden, device=DEVICE, dtype=dtype)
-            add_rms_norm(state, partials[:, first:].contiguous(), weight, EPS, out, rows, CLEAR)
+            add_rms_norm(state, partials[:, first:].contiguous(), weight, EPS, out, rows, CLEAR, *after)
             return out, state[:rows]
 
         alone = [run(r, 1) for r in range(64)]
@@ -112,10 +150,14 @@ class TestNorm:
 class Rotation:
     """One call's buffers; the cache starts as NaN, so that every slot that is written shows."""
 
-    def __init__(self, dtype: torch.dtype, heads: int, kv: int, dim: int, splits: int, normed: bool) -> None:
+    def __init__(
+        self, dtype: torch.dtype, heads: int, kv: int, dim: int, splits: int, normed: bool, together: bool = False
+    ) -> None:
         self.dtype, self.heads, self.kv, self.dim = dtype, heads, kv, dim
         self.partials = random(splits, CAPACITY, (heads + 2 * kv) * dim)
-        self.norms = (random(dim, dtype=dtype, seed=1), random(dim, dtype=dtype, seed=2)) if normed else (None, None)
+        sizes = (heads * dim, kv * dim) if together else (dim, dim)
+        of_query, of_key = (1 + random(size, seed=seed).to(dtype) / 4 for seed, size in enumerate(sizes))
+        self.norms = (of_query, of_key) if normed else (None, None)
         self.cos, self.sin = (t.to(DEVICE) for t in tables(config(heads, kv, dim).rope, dim, CAPACITY))
 
     def run(
@@ -149,17 +191,24 @@ def config(heads: int, kv: int, dim: int) -> ModelConfig:
 
 class TestRope:
     @pytest.mark.parametrize("dim", [8, 64, 80, 128])
-    @pytest.mark.parametrize("normed", [False, True])
-    def test_is_transformers(self, dim: int, normed: bool, dtype: torch.dtype) -> None:
-        heads, kv, length, offsets = 4, 2, 9, [0, 1, 1, 2, 2]
-        call = Rotation(dtype, heads, kv, dim, 3, normed)
+    @pytest.mark.parametrize(
+        ("normed", "together", "heads", "kv"),
+        [(False, False, 4, 2), (True, False, 4, 2), (True, True, 4, 2), (True, True, 18, 6)],
+    )
+    def test_is_transformers(
+        self, dim: int, normed: bool, together: bool, heads: int, kv: int, dtype: torch.dtype
+    ) -> None:
+        length, offsets = 9, [0, 1, 1, 2, 2]
+        call = Rotation(dtype, heads, kv, dim, 3, normed, together)
         query, keys, values = call.run(length, offsets, skip=CLEAR)
         rows = len(offsets)
         product = call.partials[:, :rows].double().sum(0).view(rows, -1, dim)
         q, k, v = product.split((heads, kv, kv), 1)
         if call.norms[0] is not None and call.norms[1] is not None:
             q, k = (
-                torch.nn.functional.rms_norm(x, (dim,), norm.double(), EPS)
+                torch.nn.functional.rms_norm(x.reshape(rows, -1, len(norm)), (len(norm),), norm.double(), EPS).view(
+                    x.shape
+                )
                 for x, norm in zip((q, k), call.norms, strict=True)
             )
         positions = torch.tensor(offsets, device=DEVICE) + length
@@ -192,11 +241,19 @@ class TestRope:
         assert all(t.isnan().all() for t in Rotation(dtype, 2, 1, 8, 1, False).run(3, [0, 1], skip=SET))
 
     @pytest.mark.parametrize(
-        ("heads", "kv", "dim", "normed"),
-        [(2, 1, 8, True), (1, 1, 80, False), pytest.param(32, 8, 128, True, marks=ON_DEVICE)],
+        ("heads", "kv", "dim", "normed", "together"),
+        [
+            (2, 1, 8, True, False),
+            (1, 1, 80, False, False),
+            (3, 1, 8, True, True),
+            pytest.param(32, 8, 128, True, False, marks=ON_DEVICE),
+            pytest.param(32, 32, 128, True, True, marks=ON_DEVICE),
+        ],
     )
-    def test_rows_are_alone(self, heads: int, kv: int, dim: int, normed: bool, dtype: torch.dtype) -> None:
-        call = Rotation(dtype, heads, kv, dim, 2, normed)
+    def test_rows_are_alone(
+        self, heads: int, kv: int, dim: int, normed: bool, together: bool, dtype: torch.dtype
+    ) -> None:
+        call = Rotation(dtype, heads, kv, dim, 2, normed, together)
         alone = [call.run(r, [0], r) for r in range(CAPACITY)]
         for rows in COUNTS:
             query, keys, values = call.run(0, list(range(rows)))
@@ -241,11 +298,15 @@ class TestSilu:
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     ceilings = {
         "embed": (24, 2048),
+        "embed, scaled": (24, 2048),
         "norm": (56, 8192),
         "norm without partials": (40, 64),
         "norm, widest": (56, 16384),
+        "norm, scaled": (56, 8192),
+        "norm of what is added": (80, 8192),
         "rope, head norms": (56, 0),
         "rope, 80 a head": (56, 0),
+        "rope, a norm of all heads": (64, 2048),
         "silu": (48, 0),
     }
     found = compiled.reports("tests.kernels.cases_rowwise", architectures)

@@ -1,53 +1,90 @@
 """Everything a forward pass writes, allocated once: captured graphs read and write fixed addresses."""
 
+from math import prod
+from typing import Generic, NamedTuple, TypeVar
+
 import torch
 from torch import Tensor
 
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.kernels.products import splits
 from specchat.engine.kernels.workspace import workspace
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.recipe import Layer, Matrix, Recipe
 
 PASS_ROWS = 64
 """Rows of the widest forward pass: prefill, or a tree."""
 VERIFY_ROWS = 16
 """Rows that get logits: a pending token and a chain of up to 15."""
 BLOCK = 64
-"""The cache is made in whole blocks of so many slots."""
+"""The cache is made in whole blocks of so many positions."""
+
+T = TypeVar("T")
+
+
+class Between(NamedTuple, Generic[T]):
+    """What a layer writes between its kernels: T is a shape, or a tensor of it.
+
+    Products leave partial sums, float32 [splits, PASS_ROWS, outputs]; `query` [PASS_ROWS, heads, head_dim], `mixed`
+    [PASS_ROWS, heads * head_dim] and `act` [PASS_ROWS, width] are in the compute dtype.
+    """
+
+    qkv: T
+    query: T
+    mixed: T
+    out: T
+    gate_up: T
+    act: T
+    down: T
 
 
 class Buffers:
-    """Activations of one model; `partials` of a product are float32 [splits, PASS_ROWS, outputs]."""
+    """Activations of one model. Layers share memory; each has views of it in its own shapes."""
 
     def __init__(
-        self, config: ModelConfig, weights: ModelWeights, capacity: int, device: torch.device, dtype: torch.dtype
+        self, recipe: Recipe, weights: ModelWeights, capacity: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        c, layer = config, weights.layers[0]
+        def partials(matrix: Matrix) -> tuple[int, ...]:
+            return splits(weights.products[matrix].weight), PASS_ROWS, sum(matrix.outputs)
 
-        def active(*shape: int) -> Tensor:
-            return torch.zeros(PASS_ROWS, *shape, device=device, dtype=dtype)
+        def shapes(layer: Layer) -> Between[tuple[int, ...]]:
+            mixer, feed = layer.mixer, layer.feed
+            return Between(
+                qkv=partials(mixer.qkv),
+                query=(PASS_ROWS, mixer.heads, mixer.head_dim),
+                mixed=(PASS_ROWS, mixer.heads * mixer.head_dim),
+                out=partials(mixer.out),
+                gate_up=partials(feed.gate_up),
+                act=(PASS_ROWS, feed.width),
+                down=partials(feed.down),
+            )
 
-        def partials(rows: int, outputs: int, count: int) -> Tensor:
-            return torch.zeros(count, rows, outputs, device=device, dtype=torch.float32)
-
-        self.residual = torch.zeros(PASS_ROWS, c.hidden, device=device, dtype=torch.float32)
-        self.x = active(c.hidden)
-        self.qkv = partials(PASS_ROWS, (c.heads + 2 * c.kv_heads) * c.head_dim, splits(layer.qkv.weight))
-        self.query = active(c.heads, c.head_dim)
-        self.mixed = active(c.heads * c.head_dim)
-        self.out = partials(PASS_ROWS, c.hidden, splits(layer.out.weight))
-        self.gate_up = partials(PASS_ROWS, 2 * c.intermediate, splits(layer.gate_up.weight))
-        self.act = active(c.intermediate)
-        self.down = partials(PASS_ROWS, c.hidden, splits(layer.down.weight))
-        self.logits = partials(VERIFY_ROWS, weights.head.shape[0], splits(weights.head))
+        dtypes = Between(torch.float32, dtype, dtype, torch.float32, torch.float32, dtype, torch.float32)
+        wanted = [shapes(layer) for layer in recipe.layers]
+        self._shared = Between(
+            *(
+                torch.zeros(max(prod(shape) for shape in alike), device=device, dtype=kind)
+                for kind, *alike in zip(dtypes, *wanted, strict=True)
+            )
+        )
+        self.layers: list[Between[Tensor]] = [
+            Between(*(whole[: prod(shape)].view(shape) for whole, shape in zip(self._shared, own, strict=True)))
+            for own in wanted
+        ]
+        self.residual = torch.zeros(PASS_ROWS, recipe.hidden, device=device, dtype=torch.float32)
+        self.x = torch.zeros(PASS_ROWS, recipe.hidden, device=device, dtype=dtype)
+        head = weights.head
+        self.logits = torch.zeros(splits(head), VERIFY_ROWS, head.shape[0], device=device, dtype=torch.float32)
         self.whole = None
         """With a draft vocabulary: logits of all tokens, float32 [VERIFY_ROWS, vocab], -inf for those outside it."""
         if weights.tokens is not None:
-            self.whole = torch.full((VERIFY_ROWS, c.vocab), float("-inf"), device=device)
+            self.whole = torch.full((VERIFY_ROWS, recipe.vocab), float("-inf"), device=device)
         self.offsets = torch.arange(PASS_ROWS, device=device, dtype=torch.int32)
-        self.attention = workspace(PASS_ROWS, c.heads, c.head_dim, capacity, device)
+        heads, head_dim = (
+            max(size) for size in zip(*((one.mixer.heads, one.mixer.head_dim) for one in recipe.layers), strict=True)
+        )
+        self.attention = workspace(PASS_ROWS, heads, head_dim, capacity, device)
 
     def memory(self) -> int:
         """Bytes held."""
-        tensors = [t for t in (*vars(self).values(), *vars(self.attention).values()) if isinstance(t, Tensor)]
-        return sum(t.numel() * t.element_size() for t in tensors)
+        held = (*vars(self).values(), *self._shared, *vars(self.attention).values())
+        return sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))

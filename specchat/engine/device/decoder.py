@@ -1,11 +1,13 @@
-"""The Llama-family decoder on a GPU: the same mathematics as model/decoder.py in row-invariant Triton kernels.
+"""A recipe on a GPU, in row-invariant Triton kernels.
 
-A pass is a fixed sequence of launches over static buffers. Where a row stands, and whether a sub-layer is left out, is
-read on the device, so that one captured graph serves every position and every skip set.
+A pass is a fixed sequence of launches over static buffers, read from the recipe. Where a row stands, and whether a
+sub-layer is left out, is read on the device, so that one captured graph serves every position and every skip set.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,12 +18,15 @@ from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.kernels.activation import silu_mul
 from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.embed import embed
+from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.rope import rope_and_write
+from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rope import tables
+from specchat.engine.recipe import Matrix, Norm
 
 ALIGNED = 4
 """int32 values from one 16-byte boundary to the next: kernels are compiled once for aligned pointers."""
@@ -64,6 +69,22 @@ class SkipFlags:
         return self._flags[layer, 0, :1], self._flags[layer, 1, :1]
 
 
+class Added(NamedTuple):
+    """What a sub-layer adds to the residual stream, which the next kernel that reads the stream does.
+
+    Attributes:
+        partials: float32 [splits, PASS_ROWS, hidden], the sums of its last product.
+        after: the norm of what is added, if there is one.
+        factor: on what is added.
+        skip: int32 [1]; nothing is added where it is not 0.
+    """
+
+    partials: Tensor
+    after: Norm | None
+    factor: float
+    skip: Tensor | None
+
+
 class DeviceDecoder:
     """A model on a device with its cache. Not thread-safe: one sequence at a time."""
 
@@ -71,64 +92,91 @@ class DeviceDecoder:
         self, config: ModelConfig, weights: ModelWeights, context: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         """`dtype` is what is computed in: bfloat16 or float16, float32 only under Triton's interpreter."""
-        self.config = config
-        self.weights = weights
+        self.config, self.weights = config, weights
+        self.device, self.dtype = device, dtype
         self.context = min(config.longest, context)
         # A pass writes all its rows, also those after the text: the last one may stand at the end of the context.
-        capacity = -(-(self.context + PASS_ROWS) // BLOCK) * BLOCK
-        shape = (config.layers, config.kv_heads, capacity, config.head_dim)
-        self.all_keys, self.all_values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
-        self.keys: tuple[Tensor, ...] = self.all_keys.unbind(0)
-        self.values: tuple[Tensor, ...] = self.all_values.unbind(0)
-        cos, sin = tables(config.rope, config.head_dim, capacity)
-        self.cos, self.sin = cos.to(device), sin.to(device)
-        self.buffers = Buffers(config, weights, capacity, device, dtype)
+        self.capacity = -(-(self.context + PASS_ROWS) // BLOCK) * BLOCK
+        layers = config.recipe.layers
+        alike = [(layer.mixer.kv_heads, layer.mixer.head_dim) for layer in layers]
+        self.caches = {
+            (kv, dim): torch.zeros(2, count, kv, self.capacity, dim, device=device, dtype=dtype)
+            for (kv, dim), count in Counter(alike).items()
+        }
+        """Keys and values of all layers of one shape, by that shape: [2, layers, kv_heads, capacity, head_dim]."""
+        unused = {shape: zip(*cache, strict=True) for shape, cache in self.caches.items()}
+        self.entries: list[tuple[Tensor, Tensor]] = [next(unused[shape]) for shape in alike]
+        """Keys and values of each layer: [kv_heads, capacity, head_dim]."""
+        turns = {(layer.mixer.rope, layer.mixer.head_dim) for layer in layers}
+        self._turns = {turn: [t.to(device) for t in tables(*turn, self.capacity)] for turn in turns}
+        """cos and sin of each rope, for heads of a width."""
+        norm, scale = config.recipe.norm, config.recipe.logit_scale
+        # Nothing but the head reads what the last norm writes.
+        self._norms = weights.norms if scale == 1 else weights.norms | {norm: weights.norms[norm] * scale}
+        self.buffers = Buffers(config.recipe, weights, self.capacity, device, dtype)
         self.states: States | None = None
         """The hidden states that are kept of a text, if any are."""
 
     def tap(self, layers: Sequence[int]) -> None:
         """Keep the hidden states after so many layers too, 0 being the embeddings; before any pass is captured."""
-        kept, cache = () if self.states is None else self.states.layers, self.all_keys
-        self.states = States(
-            [*kept, *layers], self.config.hidden, cache.shape[2], PASS_ROWS, cache.device, cache.dtype
-        )  # fmt: skip
+        kept = () if self.states is None else self.states.layers
+        self.states = States([*kept, *layers], self.config.hidden, self.capacity, PASS_ROWS, self.device, self.dtype)
 
     def forward(
         self, tokens: Tensor, start: Tensor, rows: int, skip: SkipFlags | None = None, tree: Branches | None = None
     ) -> None:
-        """Write `rows` tokens to the cache from slot `start` on; leaves the normed hidden states in `buffers.x`.
+        """Write `rows` tokens to the cache from position `start` on; leaves what the head takes in `buffers.x`.
 
         Args:
             tokens: int32 [>= rows] on the device.
             start: int32 [1] on the device; a chain looks at all entries before it.
             rows: 1..PASS_ROWS; row r is bit for bit what it would be alone, at the end of its path as a chain.
         """
-        b, eps, states = self.buffers, self.config.norm_eps, self.states
+        b, states, recipe = self.buffers, self.states, self.config.recipe
         length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)
-        embed(tokens, self.weights.embed, b.residual, rows)
-        partials: Tensor | None = None
-        skipped: Tensor | None = None
-        for index, layer in enumerate(self.weights.layers):
-            no_attention, no_mlp = skip.of(index) if skip else (None, None)
-            keys, values = self.keys[index], self.values[index]
-            add_rms_norm(b.residual, partials, layer.attention_norm, eps, b.x, rows, skipped)
+        embed(tokens, self.weights.embed, b.residual, rows, recipe.embed_scale)
+        added: Added | None = None
+        for index, layer in enumerate(recipe.layers):
+            no_mixer, no_feed = skip.of(index) if skip else (None, None)
+            mixer, own, (keys, values) = layer.mixer, b.layers[index], self.entries[index]
+            self._take(added, layer.pre_mixer, rows)
             if states is not None:
                 states.put(index, b.residual, start, rows)
-            multiply(b.x, *layer.qkv, b.qkv, rows, no_attention)
+            self._multiply(b.x, mixer.qkv, own.qkv, rows, no_mixer)
+            (query_norm, eps), (key_norm, _) = self._norm(mixer.query_norm), self._norm(mixer.key_norm)
+            cos, sin = self._turns[mixer.rope, mixer.head_dim]
             rope_and_write(
-                b.qkv, layer.query_norm, layer.key_norm, eps, self.cos, self.sin, start, offsets, b.query, keys,
-                values, rows, no_attention,
-            )  # fmt: skip
-            attend(b.query, keys, values, length, path, b.attention, b.mixed, rows, no_attention)
-            multiply(b.mixed, *layer.out, b.out, rows, no_attention)
-            add_rms_norm(b.residual, b.out, layer.mlp_norm, eps, b.x, rows, no_attention)
-            multiply(b.x, *layer.gate_up, b.gate_up, rows, no_mlp)
-            silu_mul(b.gate_up, b.act, rows, no_mlp)
-            multiply(b.act, *layer.down, b.down, rows, no_mlp)
-            partials, skipped = b.down, no_mlp
-        add_rms_norm(b.residual, partials, self.weights.norm, eps, b.x, rows, skipped)
+                own.qkv, query_norm, key_norm, eps, cos, sin, start, offsets, own.query, keys, values, rows, no_mixer
+            )
+            attend(own.query, keys, values, length, path, b.attention, own.mixed, rows, no_mixer, mixer.scale)
+            self._multiply(own.mixed, mixer.out, own.out, rows, no_mixer)
+            self._take(Added(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
+            self._multiply(b.x, layer.feed.gate_up, own.gate_up, rows, no_feed)
+            silu_mul(own.gate_up, own.act, rows, no_feed)
+            self._multiply(own.act, layer.feed.down, own.down, rows, no_feed)
+            added = Added(own.down, layer.post_feed, layer.residual, no_feed)
+        self._take(added, recipe.norm, rows)
         if states is not None:
             states.put(self.config.layers, b.residual, start, rows)
+
+    def _take(self, added: Added | None, norm: Norm | None, rows: int) -> None:
+        """Add to the residual stream, and leave its norm in `buffers.x`."""
+        partials, after, factor, skip = added or (None, None, 1.0, None)
+        weight, eps = self._norm(norm)
+        x, of_added = self.buffers.x, None if after is None else (self._norms[after], after.eps)
+        add_rms_norm(self.buffers.residual, partials, weight, eps, x, rows, skip, of_added, factor)
+
+    def _norm(self, norm: Norm | None) -> tuple[Tensor | None, float]:
+        """Weight and eps."""
+        return (None, 0.0) if norm is None else (self._norms[norm], norm.eps)
+
+    def _multiply(self, x: Tensor, matrix: Matrix, out: Tensor, rows: int, skip: Tensor | None) -> None:
+        multiply(x, *self.weights.products[matrix], out, rows, skip)
+
+    def keep(self, state: VerifyState, places: Tensor | None) -> None:
+        """After `commit`: entries of the accepted nodes follow each other (`kernels.keep`)."""
+        for keys, values in self.caches.values():
+            keep(keys, values, state, places)
 
     def logits(self, first: int, rows: int) -> Tensor:
         """Logits of rows first .. first + rows - 1 of the last pass: float32 [VERIFY_ROWS, vocab], rows 0.. filled."""
@@ -150,7 +198,7 @@ class DeviceDecoder:
 
     def memory(self) -> int:
         """Bytes of weights, cache, kept states, tables and buffers on the device."""
-        tensors = (self.all_keys, self.all_values, self.cos, self.sin)
+        tensors = (*self.caches.values(), *(table for pair in self._turns.values() for table in pair))
         return (
             held_bytes(self.weights)
             + self.buffers.memory()

@@ -51,8 +51,9 @@ class HeadChain:
             tokens = torch.index_select(state.fed, 0, state.node)
             slots = (state.length + state.node - 1).to(self._two.dtype)
             features = head.guessed(slots)
-        table = self._target.decoder.weights.embed if head.table is None else head.table
-        hidden = head.chained(embedding(tokens, table).float(), features, slots)[-1:]
+        table = head.table
+        embedded = self._target.embedded(tokens) if table is None else embedding(tokens, table).float()
+        hidden = head.chained(embedded, features, slots)[-1:]
         if self._last is None:
             self._last = torch.zeros_like(hidden)
         self._last.copy_(hidden)

@@ -26,7 +26,8 @@ class DeviceModel:
         self._name = name
         self.config, self.device = decoder.config, device
         self._vocab = min(vocab, decoder.config.vocab)
-        self._norm = RMSNorm(decoder.weights.norm, decoder.config.norm_eps)
+        self._recipe = recipe = decoder.config.recipe
+        self._norm = RMSNorm(decoder.weights.norms[recipe.norm], recipe.norm.eps)
         self._graphs = graphs
         self._flags = SkipFlags(decoder.config.layers, device)
         self._tokens = torch.zeros(PASS_ROWS, device=device, dtype=torch.int32)
@@ -56,9 +57,10 @@ class DeviceModel:
         assert self.decoder.states is not None
         return self.decoder.states.picked(layer, slots)
 
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
+    def embedded(self, tokens: Sequence[int] | Tensor) -> Tensor:
         """What the first layer is given: float32 [len(tokens), hidden]."""
-        return embedding(torch.tensor(tokens, device=self.device), self.decoder.weights.embed).float()
+        found = embedding(torch.as_tensor(tokens, device=self.device), self.decoder.weights.embed).float()
+        return found if self._recipe.embed_scale == 1 else found * self._recipe.embed_scale
 
     def normed(self, hidden: Tensor) -> Tensor:
         """Final norm alone: float32 [rows, hidden]."""
@@ -67,7 +69,8 @@ class DeviceModel:
     def projected(self, hidden: Tensor) -> Tensor:
         """Head alone: float32 [rows, hidden] -> float32 [rows, vocab], at most VERIFY_ROWS; later passes change it."""
         rows = len(hidden)
-        self.decoder.buffers.x[:rows].copy_(hidden)
+        scale = self._recipe.logit_scale
+        self.decoder.buffers.x[:rows].copy_(hidden if scale == 1 else hidden * scale)
         with current(self.device):
             return self.decoder.logits(0, rows)[:rows]
 

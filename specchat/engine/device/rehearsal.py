@@ -1,15 +1,17 @@
 """What stands for a decoder and its graphs while it is found out which kernels they launch."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
 
 import torch
 from torch import Tensor
 
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
-from specchat.engine.device.weights import LayerWeights, ModelWeights, Product
+from specchat.engine.device.weights import ModelWeights, Product
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.strategies import SWIFT_LAYERS
+from specchat.engine.recipe import Layer
+from specchat.engine.strategies import STRATEGIES
 
 HOST = torch.device("cpu")
 
@@ -30,15 +32,18 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
 
     The system gives memory once it is written to, so this one takes hardly any.
     """
-    weights = decoder.weights
+    weights, recipe = decoder.weights, decoder.config.recipe
+    kept = replace(recipe, layers=tuple(_distinct(recipe.layers, weights)))
     head = _like(weights.head)
-    kept = [*_distinct(weights.layers)]
-    layers = [layer.made(lambda p: Product(_like(p.weight), _or_none(p.bias)), empty) for layer in kept]
-    embed = head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed)
-    config = decoder.config.cut(len(layers))
-    tokens = None if weights.tokens is None else weights.tokens.to(HOST)
-    made = ModelWeights(embed=embed, layers=layers, norm=empty(weights.norm), head=head, tokens=tokens)
-    return DeviceDecoder(config, made, decoder.context, HOST, weights.embed.dtype)
+    made = ModelWeights.of(
+        kept,
+        head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed),
+        lambda matrix: Product(_like(weights.products[matrix].weight), _or_none(weights.products[matrix].bias)),
+        lambda norm: empty(weights.norms[norm]),
+        head,
+        None if weights.tokens is None else weights.tokens.to(HOST),
+    )
+    return DeviceDecoder(replace(decoder.config, recipe=kept), made, decoder.context, HOST, decoder.dtype)
 
 
 def empty(tensor: Tensor) -> Tensor:
@@ -61,14 +66,21 @@ def _like(weight: Weight) -> Weight:
             return empty(weight)
 
 
-def _distinct(layers: list[LayerWeights]) -> Iterator[LayerWeights]:
+def _distinct(layers: Sequence[Layer], weights: ModelWeights) -> Iterator[Layer]:
     """As many layers as any strategy needs, and of the others one of each form: some may have been left dense."""
-    seen = set()
+    seen, needed = set(), max(one.layers for one in STRATEGIES.values())
     for index, layer in enumerate(layers):
-        form = layer.made(lambda p: (_form(p.weight), p.bias is None), lambda _: None)
-        if index < SWIFT_LAYERS or form not in seen:
+        form = _unnamed(layer), *(_form(weights.products[matrix].weight) for matrix in layer.products)
+        if index < needed or form not in seen:
             yield layer
         seen.add(form)
+
+
+def _unnamed(part: object) -> object:
+    """All that a part of a recipe says but the names of tensors, and options that fill tables of one shape."""
+    if not is_dataclass(part):
+        return part
+    return tuple(_unnamed(getattr(part, f.name)) for f in fields(part) if f.name not in ("name", "names", "options"))
 
 
 def _form(weight: Weight) -> tuple[object, ...]:

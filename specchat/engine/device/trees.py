@@ -9,10 +9,9 @@ from specchat.engine.kernels.candidates import gather
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.growth import expand, settle
 from specchat.engine.kernels.growth_state import Growth
-from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
 class DeviceTrees:
@@ -59,7 +58,7 @@ class DeviceTrees:
 
     def keep(self, model: DeviceDecoder) -> None:
         """After the verdict: the accepted path follows the text in the cache of the model that drafted it."""
-        keep(model.all_keys, model.all_values, self._state, self._growth.places)
+        model.keep(self._state, self._growth.places)
 
     def tensors(self) -> list[Tensor]:
         """The part that a pass over a level changes."""

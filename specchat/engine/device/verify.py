@@ -12,7 +12,6 @@ from specchat.engine.device.decoder import ALIGNED, Branches, DeviceDecoder
 from specchat.engine.kernels.block import judge_block
 from specchat.engine.kernels.choose import judge
 from specchat.engine.kernels.commit import commit
-from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 
@@ -89,7 +88,7 @@ class Verifier:
             judge(self._scored, state, rows, self._chosen, self._drawn if kind == "sampled chain" else None)
         commit(self._chosen, state)
         if kind == "tree":
-            keep(target.all_keys, target.all_values, state, None)
+            target.keep(state, None)
             if target.states is not None:
                 target.states.keep(state, rows)
         # The last two of: the token that was pending, the tokens that were added.

@@ -10,11 +10,10 @@ from torch import Tensor
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.parts import EMBEDDING, HEAD, Block, block
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Matrix, Norm
+from specchat.engine.recipe import Matrix, Norm, Recipe
 
 
 class Product(NamedTuple):
@@ -24,22 +23,38 @@ class Product(NamedTuple):
     bias: Tensor | None
 
 
-LayerWeights = Block[Product, Tensor]
-"""One transformer block; the norms are float32."""
-
-
 @dataclass(frozen=True)
 class ModelWeights:
-    """All of a model: `embed` is in the compute dtype, as is `head` unless it is quantised; tied, they are one then.
+    """The tensors of a recipe.
 
-    `tokens` int64 [rows of the head] are those that the rows belong to, None where each token has one.
+    Attributes:
+        embed: in the compute dtype.
+        products: of the layers.
+        norms: all, the last one among them, float32.
+        head: in the compute dtype unless it is quantised; it is `embed` if the model is tied and its head is dense.
+        tokens: int64 [rows of the head], the token of each row; None if each token has one, in order.
     """
 
     embed: Tensor
-    layers: list[LayerWeights]
-    norm: Tensor
+    products: dict[Matrix, Product]
+    norms: dict[Norm, Tensor]
     head: Weight
     tokens: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        recipe: Recipe,
+        embed: Tensor,
+        product: Callable[[Matrix], Product],
+        norm: Callable[[Norm], Tensor],
+        head: Weight,
+        tokens: Tensor | None = None,
+    ) -> "ModelWeights":
+        """Weights whose products and norms are made one after another, in the order of the layers."""
+        norms = (*(one for layer in recipe.layers for one in layer.norms), recipe.norm)
+        products = {matrix: product(matrix) for matrix in recipe.matrices}
+        return cls(embed, products, {one: norm(one) for one in norms}, head, tokens)
 
 
 Read = Callable[[str, int, int], Weight]
@@ -62,7 +77,9 @@ def load(
 
         # What bitsandbytes left dense, or gives dense, stays so.
         asked = quant if checkpoint.quant is None else None
-        return _assemble(checkpoint.config, asked, head, device, dtype, weights.linear, vector, checkpoint.drafts)
+        return _assemble(
+            checkpoint.config.recipe, asked, head, device, dtype, weights.linear, vector, checkpoint.drafts
+        )
 
 
 def random(
@@ -83,11 +100,11 @@ def random(
     def vector(name: str, size: int) -> Tensor:
         return torch.zeros(size) if name.endswith(".bias") else torch.ones(size)
 
-    return _assemble(config, quant, head, device, dtype, matrix, vector)
+    return _assemble(config.recipe, quant, head, device, dtype, matrix, vector)
 
 
 def _assemble(
-    c: ModelConfig,
+    recipe: Recipe,
     quant: Quant | None,
     of_head: Quant | None,
     device: torch.device,
@@ -98,8 +115,9 @@ def _assemble(
 ) -> ModelWeights:
     tokens = None if drafts is None else torch.tensor(drafts)
 
-    def dense(name: str, rows: Tensor | None = None) -> Tensor:
-        weight = read(name, c.vocab, c.hidden)
+    def dense(matrix: Matrix, rows: Tensor | None = None) -> Tensor:
+        ((name, outputs),) = matrix.parts
+        weight = read(name, outputs, matrix.inputs)
         if not isinstance(weight, Tensor):
             raise TypeError(f"{name} is quantised; embeddings and heads are not")
         return (weight if rows is None else weight[rows]).to(device, dtype)
@@ -115,14 +133,15 @@ def _assemble(
         biases = [vector(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
         return Product(fused(ready), torch.cat(biases).to(device, torch.float32) if biases else None)
 
-    embed = dense(EMBEDDING)
-    head = embed if c.tied and tokens is None else dense(EMBEDDING if c.tied else HEAD, tokens)
-    return ModelWeights(
-        embed=embed,
-        layers=[block(c, index).made(product, norm) for index in range(c.layers)],
-        norm=norm(c.recipe.norm),
-        head=head if of_head is None else quantise(head, of_head),
-        tokens=None if tokens is None else tokens.to(device),
+    embed = dense(recipe.embed)
+    head = embed if recipe.tied and tokens is None else dense(recipe.head, tokens)
+    return ModelWeights.of(
+        recipe,
+        embed,
+        product,
+        norm,
+        head if of_head is None else quantise(head, of_head),
+        None if tokens is None else tokens.to(device),
     )
 
 
@@ -138,13 +157,11 @@ def moved(weight: FourBit | EightBit, device: torch.device) -> FourBit | EightBi
 
 def held_bytes(weights: ModelWeights) -> int:
     """Bytes on the device, a tied table counted once."""
-    tensors: list[Tensor | None] = [weights.embed, weights.norm, weights.tokens]
+    tensors: list[Tensor | None] = [weights.embed, weights.tokens, *weights.norms.values()]
     if weights.head is not weights.embed:
         tensors += _tensors(weights.head)
-    for layer in weights.layers:
-        tensors += layer.norms
-        for product in layer.products:
-            tensors += [*_tensors(product.weight), product.bias]
+    for product in weights.products.values():
+        tensors += [*_tensors(product.weight), product.bias]
     return sum(t.numel() * t.element_size() for t in tensors if t is not None)
 
 

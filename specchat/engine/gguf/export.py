@@ -1,4 +1,4 @@
-"""A checkpoint of ours as a GGUF file, which stands by itself: weights, tokenizer and chat template."""
+"""Exports a checkpoint as a self-contained GGUF file: weights, tokenizer and chat template."""
 
 import math
 import os
@@ -15,26 +15,22 @@ from specchat.engine.gguf.library import INSTALL
 from specchat.engine.gguf.vocabulary import Vocabulary, describe
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM, Block, block
 from specchat.engine.model.quantise import dequantised, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Matrix, Norm, Rope
+from specchat.engine.recipe import Layer, Matrix, Recipe, Rope
 
 Kind = Literal["f32", "f16", "q8_0", "q4_0"]
-"""What matrices are stored as; vectors are always float32. With q4_0 embeddings and head are q8_0."""
+"""Type of matrices; vectors are always float32. With q4_0 the embeddings and the head are q8_0."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-BLOCK = 32
-"""Weights of a row that q8_0 and q4_0 scale together; a matrix of other rows is stored as f16."""
+BLOCK_WEIGHTS = 32
+"""Weights of a row that share a scale in q8_0 and q4_0; a matrix whose rows are no multiple is stored as f16."""
 
-ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "mimo": "qwen2"}
-"""Our families by llama.cpp's names."""
-
-OUTER = ("token_embd.weight", "output.weight")
+OUTER_MATRICES = ("token_embd.weight", "output.weight")
 """Embeddings and head."""
 FILE_TYPES: dict[Kind, int] = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 7}
-"""llama.cpp's numbers of what a file mostly holds."""
-NAMES = {
+"""llama.cpp's numbers for the type of most tensors in a file."""
+TENSOR_NAMES = {
     "q_proj": "attn_q",
     "k_proj": "attn_k",
     "v_proj": "attn_v",
@@ -51,17 +47,14 @@ NAMES = {
 
 
 def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None = None, tokenizer: bool = True) -> None:
-    """Write `checkpoint` to `file`, its folder made if need be, layers first quantised as `quant` says.
+    """Write `checkpoint` to `file`, with the layers first quantised as `quant`; missing folders are created.
 
-    Nothing is left behind where that fails.
-
-    Matrices that are quantised by bitsandbytes are written as what they dequantise to. Without `tokenizer` the model
-    runs on token ids only.
+    Matrices quantised by bitsandbytes are written dequantised. Without `tokenizer` the model runs on token ids only.
+    A failure leaves nothing behind.
 
     Raises:
         EngineError: "config": the package gguf is not installed.
-        ModelError: the checkpoint cannot be read, has a tokenizer of a kind that is not written here, or scales its
-            positions in a way that is not.
+        ModelError: the checkpoint cannot be read, or has a tokenizer or a feature that is not written here.
         OSError: the file cannot be written.
     """
     try:
@@ -72,14 +65,14 @@ def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None =
         ) from None
     config = checkpoint.config
     vocabulary = Vocabulary.of(checkpoint) if tokenizer else None
-    if config.rope.kind == "yarn":
-        raise ModelError('rope scaling "yarn" is not written to GGUF here.')
+    if reason := unsupported(config.recipe):
+        raise ModelError(f"{reason} is not written to GGUF here.")
     made = not file.parent.exists()
     file.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}-", delete=False) as part:
         written = Path(part.name)
     try:
-        writer = gguf.GGUFWriter(written, ARCHITECTURES[config.family])
+        writer = gguf.GGUFWriter(written, architecture(config.recipe))
         _describe(writer, config, gguf)
         writer.add_file_type(FILE_TYPES[kind])
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -88,7 +81,7 @@ def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None =
         else:
             describe(writer, gguf, vocabulary, config.vocab)
         with Weights(checkpoint) as weights:
-            _Tensors(writer, gguf, weights, config, kind, quant).add()
+            _Tensors(writer, gguf, weights, config.recipe, kind, quant).add()
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
             writer.write_tensors_to_file()
@@ -103,61 +96,111 @@ def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None =
         raise
 
 
+def architecture(recipe: Recipe) -> str:
+    """llama.cpp's name of the architecture that computes a recipe."""
+    mixer, feed = recipe.layers[0].mixer, recipe.layers[0].feed
+    if mixer.query_norm is not None:
+        return "qwen3"
+    of_inputs_alone = mixer.qkv.bias and not mixer.out.bias and not feed.gate_up.bias
+    return "qwen2" if of_inputs_alone else "llama"
+
+
+def unsupported(recipe: Recipe) -> str:
+    """The feature of a recipe that no GGUF file of ours holds, in words; empty where it has none."""
+    layers, mixers = recipe.layers, [layer.mixer for layer in recipe.layers]
+    kinds = {rope.kind for rope in recipe.ropes if rope is not None}
+    factors = {recipe.embed_scale, recipe.logit_scale, *(layer.residual for layer in layers)}
+    features = {
+        'rope scaling "yarn"': "yarn" in kinds,
+        "a model whose layers differ": len({(_shape(one), one.mixer.rope is None) for one in layers}) > 1,
+        "a model that turns no queries and keys": None in recipe.ropes,
+        "a norm after a sub-layer": any(one.post_mixer or one.post_feed for one in layers),
+        "a factor on embeddings, scores, residuals or logits": (
+            factors != {1.0} or any(one.scale != one.head_dim**-0.5 for one in mixers)
+        ),
+        "a norm of all heads": any(one.query_norm and one.query_norm.size != one.head_dim for one in mixers),
+        "a bias beside norms of heads": any(
+            one.mixer.query_norm and any(matrix.bias for matrix in one.products) for one in layers
+        ),
+    }
+    return next((feature for feature, there in features.items() if there), "")
+
+
+def _shape(layer: Layer) -> tuple[int, ...]:
+    return layer.mixer.heads, layer.mixer.kv_heads, layer.mixer.head_dim, layer.feed.width
+
+
+def _rope(recipe: Recipe) -> Rope:
+    """The one of a recipe that is not `unsupported`."""
+    (rope,) = recipe.ropes
+    assert rope is not None
+    return rope
+
+
 def _describe(writer: Any, c: ModelConfig, gguf: Any) -> None:
+    heads, kv_heads, head_dim, width = _shape(c.recipe.layers[0])
+    rope = _rope(c.recipe)
     writer.add_context_length(c.context)
     writer.add_embedding_length(c.hidden)
     writer.add_block_count(c.layers)
-    writer.add_feed_forward_length(c.intermediate)
-    writer.add_head_count(c.heads)
-    writer.add_head_count_kv(c.kv_heads)
-    writer.add_key_length(c.head_dim)
-    writer.add_value_length(c.head_dim)
-    writer.add_layer_norm_rms_eps(c.norm_eps)
-    writer.add_rope_dimension_count(c.head_dim)
-    writer.add_rope_freq_base(c.rope.theta)
+    writer.add_feed_forward_length(width)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_layer_norm_rms_eps(c.recipe.norm.eps)
+    writer.add_rope_dimension_count(rope.width)
+    writer.add_rope_freq_base(rope.theta)
     writer.add_vocab_size(c.vocab)
-    if c.rope.kind == "linear":
+    if rope.kind == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(float(c.rope.options["factor"]))
+        writer.add_rope_scaling_factor(float(rope.options["factor"]))
 
 
 class _Tensors:
-    """Adds the tensors of one checkpoint in llama.cpp's names and layouts."""
+    """Adds the tensors of one checkpoint under llama.cpp's names and in its layouts."""
 
     def __init__(
-        self, writer: Any, gguf: Any, weights: Weights, config: ModelConfig, kind: Kind, quant: Quant | None
+        self, writer: Any, gguf: Any, weights: Weights, recipe: Recipe, kind: Kind, quant: Quant | None
     ) -> None:
         self._writer = writer
         self._gguf = gguf
         self._weights = weights
-        self._config = config
+        self._recipe = recipe
         self._quant: Quant | None = quant
         self._kind = kind
 
     def add(self) -> None:
-        c = self._config
-        self._put("token_embd.weight", self._weights.get(f"{EMBEDDING}.weight", c.vocab, c.hidden))
-        self._put("output_norm.weight", self._weights.get(f"{LAST_NORM}.weight", c.hidden))
-        if not c.tied:
-            self._put("output.weight", self._weights.get(f"{HEAD}.weight", c.vocab, c.hidden))
-        if c.rope.kind == "llama3":
-            self._put("rope_freqs.weight", llama3_factors(c.rope, c.head_dim))
-        for index in range(c.layers):
-            self._layer(block(c, index), f"blk.{index}.")
+        recipe, rope = self._recipe, _rope(self._recipe)
+        self._table("token_embd.weight", recipe.embed)
+        self._put("output_norm.weight", self._weights.get(f"{recipe.norm.name}.weight", recipe.norm.size))
+        if not recipe.tied:
+            self._table("output.weight", recipe.head)
+        if rope.kind == "llama3":
+            self._put("rope_freqs.weight", llama3_factors(rope))
+        for index, layer in enumerate(recipe.layers):
+            self._layer(layer, f"blk.{index}.")
 
-    def _layer(self, layer: Block[Matrix, Norm], theirs: str) -> None:
-        c = self._config
-        heads = {"attn_q": c.heads, "attn_k": c.kv_heads} if ARCHITECTURES[c.family] == "llama" else {}
+    def _table(self, name: str, matrix: Matrix) -> None:
+        ((stored, outputs),) = matrix.parts
+        self._put(name, self._weights.get(f"{stored}.weight", outputs, matrix.inputs))
+
+    def _layer(self, layer: Layer, theirs: str) -> None:
+        heads: dict[str, int] = {}
+        if architecture(self._recipe) == "llama":
+            heads = {"attn_q": layer.mixer.heads, "attn_k": layer.mixer.kv_heads}
         for matrix in layer.products:
             for name, outputs in matrix.parts:
-                written = NAMES[_last(name)]
+                written = TENSOR_NAMES[_last(name)]
                 weight = self._matrix(name, outputs, matrix.inputs)
                 self._put(f"{theirs}{written}.weight", pairwise(weight, heads.get(written)))
                 if matrix.bias:
                     bias = self._weights.get(f"{name}.bias", outputs)
                     self._put(f"{theirs}{written}.bias", pairwise(bias, heads.get(written)))
         for norm in layer.norms:
-            self._put(f"{theirs}{NAMES[_last(norm.name)]}.weight", self._weights.get(f"{norm.name}.weight", norm.size))
+            self._put(
+                f"{theirs}{TENSOR_NAMES[_last(norm.name)]}.weight", self._weights.get(f"{norm.name}.weight", norm.size)
+            )
 
     def _matrix(self, name: str, outputs: int, inputs: int) -> Tensor:
         weight = self._weights.linear(name, outputs, inputs)
@@ -167,9 +210,9 @@ class _Tensors:
 
     def _put(self, name: str, tensor: Tensor) -> None:
         kind = self._kind if tensor.dim() == 2 else "f32"
-        if kind == "q4_0" and name in OUTER:
+        if kind == "q4_0" and name in OUTER_MATRICES:
             kind = "q8_0"
-        if kind in ("q4_0", "q8_0") and tensor.shape[1] % BLOCK:
+        if kind in ("q4_0", "q8_0") and tensor.shape[1] % BLOCK_WEIGHTS:
             kind = "f16"
         if kind in ("q4_0", "q8_0"):
             form = self._gguf.GGMLQuantizationType[kind.upper()]
@@ -181,7 +224,7 @@ class _Tensors:
 
 
 def _umask() -> int:
-    """What the system takes off the rights of new files, which a temporary one does not have."""
+    """The process's umask, which a temporary file ignores."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -192,22 +235,22 @@ def _last(name: str) -> str:
 
 
 def pairwise(rows: Tensor, heads: int | None) -> Tensor:
-    """Rows of each head in the order of llama.cpp's "normal" rotation, which turns neighbours, not halves.
+    """Reorder the rows of each head for llama.cpp's "normal" rope, which rotates neighbours instead of halves.
 
-    Row i of the first half and row i of the second are rotated together: they become rows 2i and 2i + 1. With `heads`
-    None the architecture rotates halves (NeoX) and nothing moves.
+    Row i of the first half and row i of the second are rotated together: they become rows 2i and 2i + 1. `heads` None
+    means an architecture that rotates halves (NeoX): the rows stay.
     """
     if heads is None:
         return rows
-    turned: Tensor = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(rows.shape)
-    return turned
+    reordered: Tensor = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(rows.shape)
+    return reordered
 
 
-def llama3_factors(rope: Rope, dim: int) -> Tensor:
-    """By what Llama 3.1 divides each frequency: float32 [dim / 2] (transformers' rope_type "llama3")."""
+def llama3_factors(rope: Rope) -> Tensor:
+    """By what Llama 3.1 divides each frequency: float32 [width / 2] (transformers' rope_type "llama3")."""
     low, high = float(rope.options["low_freq_factor"]), float(rope.options["high_freq_factor"])
     factor, original = float(rope.options["factor"]), float(rope.options["original_max_position_embeddings"])
-    wavelength = 2 * math.pi * rope.theta ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    wavelength = 2 * math.pi * rope.theta ** (torch.arange(0, rope.width, 2, dtype=torch.float64) / rope.width)
     smooth = (original / wavelength - low) / (high - low)
     between = 1 / ((1 - smooth) / factor + smooth)
     factors = torch.where(wavelength > original / low, factor, torch.where(wavelength < original / high, 1.0, between))

@@ -191,6 +191,7 @@ def attend(
     out: Tensor,
     rows: int,
     skip: Tensor | None,
+    scale: float | None = None,
 ) -> None:
     """Attention of a chain or a tree of rows, softmax in float32.
 
@@ -206,12 +207,13 @@ def attend(
         out: compute dtype [R, heads * D], written.
         rows: 1 to R, at most 64 of a tree.
         skip: int32 [1]; nothing is done where it is not 0.
+        scale: factor on the scores, D ** -0.5 if None.
 
     Raises:
         ModelError: more than TILE query heads share a key-value head.
     """
     kv_heads, capacity, dim = keys.shape
-    _, _, heads = workspace.best.shape
+    heads = query.shape[1]
     group = heads // kv_heads
     if group > TILE:
         raise ModelError(
@@ -235,7 +237,7 @@ def attend(
         heads,
         capacity,
         stride,
-        dim**-0.5 * math.log2(math.e),
+        (dim**-0.5 if scale is None else scale) * math.log2(math.e),
         GROUP=group,
         DIM=dim,
         PADDED=padded(dim),
@@ -266,7 +268,9 @@ def attend(
     )
 
 
-def reference_attend(query: Tensor, keys: Tensor, values: Tensor, start: int, tree: list[int] | None) -> Tensor:
+def reference_attend(
+    query: Tensor, keys: Tensor, values: Tensor, start: int, tree: list[int] | None, scale: float | None = None
+) -> Tensor:
     """The output of `attend`, in the precision of its arguments: [rows, heads * D]."""
     rows, heads, dim = query.shape
     kv_heads = keys.shape[0]
@@ -275,6 +279,6 @@ def reference_attend(query: Tensor, keys: Tensor, values: Tensor, start: int, tr
         mask = 2 ** (row + 1) - 1 if tree is None else tree[row]
         slots = [*range(start), *(start + j for j in range(64) if mask >> j & 1)]
         q = query[row].view(kv_heads, heads // kv_heads, dim)
-        weights = (q @ keys[:, slots].transpose(1, 2) * dim**-0.5).softmax(-1)
+        weights = (q @ keys[:, slots].transpose(1, 2) * (dim**-0.5 if scale is None else scale)).softmax(-1)
         outputs.append((weights @ values[:, slots]).reshape(heads * dim))
     return torch.stack(outputs)

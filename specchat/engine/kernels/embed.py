@@ -16,6 +16,7 @@ def _embed(
     residual: tl.tensor,
     vocab: tl.tensor,
     hidden: tl.tensor,
+    scale: tl.tensor,
     COLUMNS: tl.constexpr,
 ) -> None:
     row = tl.program_id(0)
@@ -24,11 +25,13 @@ def _embed(
     token = tl.load(tokens + row).to(tl.int64)
     known = (column < hidden) & (token >= 0) & (token < vocab)
     x = tl.load(table + token * hidden + column, mask=known, other=0.0).to(tl.float32)
+    if scale is not None:
+        x = x * scale
     tl.store(residual + row * hidden + column, x, mask=column < hidden)
 
 
-def embed(tokens: Tensor, table: Tensor, residual: Tensor, rows: int) -> None:
-    """residual[r] = table[tokens[r]] for r < rows; an id outside the table gives zeros.
+def embed(tokens: Tensor, table: Tensor, residual: Tensor, rows: int, scale: float = 1.0) -> None:
+    """residual[r] = scale * table[tokens[r]] for r < rows; an id outside the table gives zeros.
 
     Args:
         tokens: int32 [R].
@@ -37,11 +40,12 @@ def embed(tokens: Tensor, table: Tensor, residual: Tensor, rows: int) -> None:
     """
     vocab, hidden = table.shape
     _embed[(rows, triton.cdiv(hidden, COLUMNS))](
-        tokens, table, residual, vocab, hidden, COLUMNS=COLUMNS, num_warps=4, enable_fp_fusion=True
-    )
+        tokens, table, residual, vocab, hidden, None if scale == 1 else scale,
+        COLUMNS=COLUMNS, num_warps=4, enable_fp_fusion=True,
+    )  # fmt: skip
 
 
-def reference_embed(tokens: Tensor, table: Tensor) -> Tensor:
+def reference_embed(tokens: Tensor, table: Tensor, scale: float = 1.0) -> Tensor:
     """The output of `embed`: float32 [len(tokens), hidden]."""
     known = (tokens >= 0) & (tokens < table.shape[0])
-    return torch.where(known[:, None], table[tokens.where(known, 0).long()].float(), 0.0)
+    return torch.where(known[:, None], table[tokens.where(known, 0).long()].float() * scale, 0.0)

@@ -13,12 +13,15 @@ from specchat.engine.kernels.limits import WIDEST
 def _add_rms_norm(
     residual: tl.tensor,
     partials: tl.tensor,
+    after: tl.tensor,
     weight: tl.tensor,
     out: tl.tensor,
     skip: tl.tensor,
     stride_split: tl.tensor,
     hidden: tl.tensor,
+    after_eps: tl.tensor,
     eps: tl.tensor,
+    factor: tl.tensor,
     SPLITS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
@@ -32,25 +35,55 @@ def _add_rms_norm(
         if skip is not None:
             left_out = tl.load(skip)
         if left_out == 0:
+            added = x
+            if after is not None:
+                added = tl.zeros((COLUMNS,), tl.float32)
             for split in tl.static_range(SPLITS):
-                x += tl.load(partials + split * stride_split + row * hidden + column, mask=inside, other=0.0)
+                part = tl.load(partials + split * stride_split + row * hidden + column, mask=inside, other=0.0)
+                if after is None and factor is not None:
+                    part = part * factor
+                added += part
+            if after is not None:
+                added = _normed(added, after + column, inside, hidden, after_eps)
+                if factor is not None:
+                    added = added * factor
+                added += x
+            x = added
             tl.store(residual + row * hidden + column, x, mask=inside)
+    if weight is not None:
+        x = _normed(x, weight + column, inside, hidden, eps)
+    tl.store(out + row * hidden + column, x.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _normed(x: tl.tensor, weight: tl.tensor, inside: tl.tensor, hidden: tl.tensor, eps: tl.tensor) -> tl.tensor:
     scale = tl.rsqrt(tl.sum(x * x, 0) / hidden + eps)
-    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row * hidden + column, (x * scale * w).to(out.dtype.element_ty), mask=inside)
+    w = tl.load(weight, mask=inside, other=0.0).to(tl.float32)
+    return x * scale * w
 
 
 def add_rms_norm(
-    residual: Tensor, partials: Tensor | None, weight: Tensor, eps: float, out: Tensor, rows: int, skip: Tensor | None
+    residual: Tensor,
+    partials: Tensor | None,
+    weight: Tensor | None,
+    eps: float,
+    out: Tensor,
+    rows: int,
+    skip: Tensor | None,
+    after: tuple[Tensor, float] | None = None,
+    factor: float = 1.0,
 ) -> None:
-    """residual += partials[0] + partials[1] + ..., in that order; out = RMSNorm(residual) (Zhang, Sennrich 2019).
+    """residual += factor * (partials[0] + partials[1] + ...), in that order; out = RMSNorm(residual).
+
+    RMSNorm(x) = x * rsqrt(mean(x^2) + eps) * weight, in float32 (Zhang and Sennrich 2019).
 
     Args:
         residual: float32 [R, H], changed in place.
         partials: float32 [splits, R, H], the split sums of the product before; None adds nothing.
-        weight: any float dtype [H].
-        out: compute dtype [R, H], written: residual * rsqrt(mean(residual^2) + eps) * weight, in float32 until stored.
+        weight: any float dtype [H]; None copies the residual.
+        out: compute dtype [R, H], written.
         skip: int32 [1]; where it is not 0 the partial sums are old and nothing is added; the norm is still computed.
+        after: weight and eps of a norm of the summed product, before it is multiplied and added.
 
     Raises:
         ModelError: H is over WIDEST.
@@ -63,12 +96,16 @@ def add_rms_norm(
     _add_rms_norm[(rows,)](
         residual,
         partials,
+        after and after[0],
         weight,
         out,
         skip,
         stride,
         hidden,
+        after and after[1],
         eps,
+        # Without one the kernel is compiled without the multiplication.
+        None if factor == 1 else factor,
         SPLITS=splits,
         COLUMNS=columns,
         num_warps=warps(columns),
@@ -82,11 +119,19 @@ def warps(columns: int) -> int:
 
 
 def reference_add_rms_norm(
-    residual: Tensor, partials: Tensor | None, weight: Tensor, eps: float
+    residual: Tensor,
+    partials: Tensor | None,
+    weight: Tensor | None,
+    eps: float,
+    after: tuple[Tensor, float] | None = None,
+    factor: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """The residual stream after the sum, and its norm, in the precision of `residual`: both [rows, H]."""
+
+    def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
     if partials is not None:
-        for partial in partials:
-            residual = residual + partial
-    scale = torch.rsqrt(residual.square().mean(-1, keepdim=True) + eps)
-    return residual, residual * scale * weight
+        added = partials.to(residual).sum(0)
+        residual = residual + factor * (added if after is None else normed(added, *after))
+    return residual, residual if weight is None else normed(residual, weight, eps)

@@ -5,6 +5,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+CHUNK = 16
+"""Heads whose squares are added at a time where all heads share a norm."""
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _rope_and_write(
@@ -27,6 +30,8 @@ def _rope_and_write(
     SPLITS: tl.constexpr,
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
+    TOGETHER: tl.constexpr,
+    CHUNK: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
@@ -48,8 +53,21 @@ def _rope_and_write(
         opposite = (d + DIM // 2) % DIM
         swapped = _summed(first, opposite, inside, stride_split, SPLITS)
         if query_norm is not None:
-            scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
-            norm = query_norm if head < heads else key_norm
+            if TOGETHER:
+                own = tl.where(head < heads, head, head - heads)
+                count = tl.where(head < heads, heads, kv_heads)
+                squares = tl.zeros((PADDED,), tl.float32)
+                for chunk in range(0, count, CHUNK):
+                    other = chunk + tl.arange(0, CHUNK)
+                    theirs = first + ((other - own) * DIM)[:, None]
+                    there = (other < count)[:, None] & inside[None, :]
+                    y = _summed(theirs, d[None, :], there, stride_split, SPLITS)
+                    squares += tl.sum(y * y, 0)
+                scale = tl.rsqrt(tl.sum(squares, 0) / (count * DIM) + eps)
+                norm = (query_norm if head < heads else key_norm) + own * DIM
+            else:
+                scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
+                norm = query_norm if head < heads else key_norm
             x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
             swapped = swapped * scale * tl.load(norm + opposite, mask=inside, other=0.0).to(tl.float32)
         angle = first_slot + tl.load(offsets + row)
@@ -95,7 +113,8 @@ def rope_and_write(
 
     Args:
         partials: float32 [splits, R, (heads + 2 * kv) * D], added in index order: queries, keys, values.
-        query_norm, key_norm: any float dtype [D], RMS norms of each head before the rotation (Qwen3); both or none.
+        query_norm, key_norm: any float dtype, RMS norms before the rotation, both or none: [D] of each head, or
+            [heads * D] and [kv * D] of all heads together.
         cos, sin: float32 [capacity, D] from `model.rope.tables`: out = x * cos + roll(x, D / 2) * sin.
         start: int32 [1], slot of the first row.
         offsets: int32 [R]: 0, 1, 2, ... for a chain; less, and below 0 too, for nodes of a tree.
@@ -105,6 +124,7 @@ def rope_and_write(
     """
     kv_heads, capacity, dim = keys.shape
     heads = query.shape[1]
+    together = query_norm is not None and query_norm.shape[0] != dim
     _rope_and_write[(rows, heads + 2 * kv_heads)](
         partials,
         query_norm,
@@ -125,9 +145,16 @@ def rope_and_write(
         SPLITS=partials.shape[0],
         DIM=dim,
         PADDED=triton.next_power_of_2(dim),
-        num_warps=1,
+        TOGETHER=together,
+        CHUNK=CHUNK,
+        num_warps=warps(together),
         enable_fp_fusion=True,
     )
+
+
+def warps(together: bool) -> int:
+    """Warps of a program: one for a head, more where it reads all heads for their norm."""
+    return 4 if together else 1
 
 
 def reference_rope(
@@ -146,10 +173,12 @@ def reference_rope(
     x = partials.double().sum(0).unflatten(-1, (-1, dim))
     query, key, value = x.split((heads, kv_heads, kv_heads), 1)
     if query_norm is not None and key_norm is not None:
+        together = query_norm.shape[0] != dim
         query, key = (
-            y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps) * weight.double()
+            y * torch.rsqrt(y.square().mean((-2, -1) if together else -1, keepdim=True) + eps)
+            * weight.double().view(-1, dim)
             for y, weight in ((query, query_norm), (key, key_norm))
-        )
+        )  # fmt: skip
     c, s = cos[positions.long(), None].double(), sin[positions.long(), None].double()
     rotated_query, rotated_key = (y * c + y.roll(dim // 2, -1) * s for y in (query, key))
     return rotated_query, rotated_key, value

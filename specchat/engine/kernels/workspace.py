@@ -15,6 +15,8 @@ from specchat.engine.kernels.tiles import SPLIT
 class Workspace:
     """Partial sums between the two launches, shared by all layers: one set for each (split, row, head).
 
+    A layer of fewer or narrower heads uses the first part of each.
+
     `best` float32 [splits, R, heads], the largest score times log2(e); `total` float32 [splits, R, heads], the sum of
     exp2(score - best); `mixed` float32 [splits, R, heads, D], the values weighted with it, not yet divided by it;
     `split`, the cache entries of one.

@@ -8,13 +8,12 @@ import torch
 
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.kernels.tiles import PROCESSORS
-from specchat.engine.model.beyond import beyond_the_kernels
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.gpu import Gpu, find_gpu
+from specchat.engine.model.gpu_need import unsupported
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, plan, quantised
-from specchat.engine.model.rows import half_works
 from specchat.engine.pair import Device, ModelSource, PairSpec
 
 
@@ -80,7 +79,7 @@ def place(
             )
     models = [_model(source, checkpoint, threads) for source, checkpoint in sources]
 
-    beyond = next((words for model in models if (words := beyond_the_kernels(model.config))), "")
+    reason = next((words for model in models if (words := unsupported(model.config))), "")
 
     processors = machine.gpu.processors if isinstance(machine.gpu, Gpu) else PROCESSORS
 
@@ -99,12 +98,12 @@ def place(
         return drafting(made, machine.available) if free_to_choose else made
 
     asked = any(source.device == "cuda" for source, _ in sources)
-    if asked and beyond:
-        raise EngineError("config", f'{pair.name} asks for device = "cuda": {beyond}. Say device = "auto" or "cpu".')
+    if asked and reason:
+        raise EngineError("config", f'{pair.name} asks for device = "cuda": {reason}. Say device = "auto" or "cpu".')
     if wanted != "auto":
         chosen, note = laid_out(wanted), ""
-    elif isinstance(machine.gpu, str) or beyond:
-        chosen, note = laid_out("cpu"), machine.gpu if isinstance(machine.gpu, str) else beyond
+    elif isinstance(machine.gpu, str) or reason:
+        chosen, note = laid_out("cpu"), machine.gpu if isinstance(machine.gpu, str) else reason
     else:
         chosen, note = laid_out("cuda"), ""
         if not fits(chosen, machine.available) and fits(laid_out("cpu"), machine.available):
@@ -127,9 +126,9 @@ def _model(source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
         )
     rows = None if checkpoint.drafts is None else len(checkpoint.drafts)
     model = Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, head_rows=rows, threads=threads)
-    return replace(model, half=half_on_cpu(checkpoint, model.compiled))
+    return replace(model, half=half_on_cpu(checkpoint))
 
 
-def half_on_cpu(checkpoint: Checkpoint, compiled: bool) -> bool:
-    """Whether a checkpoint has 16 bits a weight and is multiplied so on the CPU, by a compiled pass or this torch."""
-    return checkpoint.dtype in (torch.float16, torch.bfloat16) and (compiled or half_works())
+def half_on_cpu(checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint has 16 bits a weight, and keeps them on the CPU."""
+    return checkpoint.dtype in (torch.float16, torch.bfloat16)

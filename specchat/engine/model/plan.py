@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Literal
 
 from specchat.engine.errors import EngineError
-from specchat.engine.kernels.tiles import PROCESSORS, SPLIT, tiling
+from specchat.engine.kernels.tiles import PROCESSORS
+from specchat.engine.model import gpu_need
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.host_need import CACHE_BLOCK, VERIFY_ROWS, buffers, packing_workspace, plain_workspace
-from specchat.engine.model.parts import block
+from specchat.engine.model.host_need import CACHE_BLOCK, buffers, packing_workspace, plain_workspace
 from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.model.vectors import fits as fills_vectors
 from specchat.engine.pair import Quant
@@ -26,12 +25,6 @@ LEAST_CONTEXT = 1024
 """No smaller context is proposed: too little of a chat would fit."""
 CONTEXT_STEP = 256
 
-GPU_ROWS = 64
-"""Rows of a prefill pass on a GPU."""
-GPU_SCORES = 4
-"""Arrays of 4 bytes a row and token that verifying keeps on a GPU: scores and candidates, of target and draft."""
-GPU_TOKEN = 9
-"""Bytes a token of the vocabulary that penalties and bias take on a GPU."""
 HEAD: Quant = "int8"
 """How the head of a quantised draft is kept: 4 bits would blur what it chooses."""
 GPU_RUNTIME = 256 << 20
@@ -63,7 +56,7 @@ class Model:
 
     @property
     def compiled(self) -> bool:
-        """Whether a compiled pass runs the model; on the CPU it is the decoder in plain torch otherwise."""
+        """Whether a compiled pass runs the model; on the CPU it is the reference otherwise."""
         return self.place == "cpu" and self.threads > 0 and fills_vectors(self.config)
 
     @property
@@ -116,7 +109,7 @@ class Plan:
         weights += self.besides if self.target.place == place else 0
         if place == "cpu":
             return Need(weights, cache, own + shared, shared)
-        verifying = _gpu_verifying(self.target.config) if self.target.place == "cuda" else 0
+        verifying = gpu_need.verifying(self.target.config) if self.target.place == "cuda" else 0
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 
     def on(self, place: Place) -> "Plan":
@@ -148,7 +141,7 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     """Bytes that `model` takes with a cache of `context` tokens, on a GPU of so many multiprocessors."""
     c, on_cpu = model.config, model.place == "cpu"
     context = min(context, c.longest)
-    capacity = _rounded(context if on_cpu else context + GPU_ROWS, CACHE_BLOCK)
+    capacity = _rounded(context if on_cpu else context + gpu_need.ROWS, CACHE_BLOCK)
     entries = c.recipe.entry * capacity
     if not on_cpu:
         return Need(_weights(model), entries * 2, _gpu_workspace(model, capacity, processors))
@@ -239,9 +232,8 @@ def _weights(model: Model) -> int:
     layers = sum(_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0) for m in c.recipe.matrices)
     norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms))
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
-    # Plain torch looks a tied table up as it is and multiplies with a copy that is laid out for that.
-    shared = c.tied and model.head_rows is None and (model.compiled if on_cpu else model.head is None)
-    table = 0 if shared else (2 if not on_cpu or (model.compiled and model.half) else 4) * c.vocab * c.hidden
+    shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
+    table = 0 if shared else (2 if not on_cpu or model.half else 4) * c.vocab * c.hidden
     return layers + norms + table + head
 
 
@@ -267,22 +259,10 @@ def _matrix(model: Model, matrix: Matrix) -> int:
 
 
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
-    c = model.config
     bits = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}
-    partials = sum(
-        sum(m.outputs) * tiling(sum(m.outputs), m.inputs, bits[_kept(model.quant, m.inputs)], processors).splits
-        for m in block(c).products
-    )
-    active = GPU_ROWS * (4 * (c.hidden + partials) + 2 * (c.hidden + 2 * c.heads * c.head_dim + c.intermediate))
-    attention = 4 * prod((-(-capacity // SPLIT), GPU_ROWS, c.heads, c.head_dim + 2))
-    rows = sum(model.head_matrix.outputs)
-    logits = 4 * VERIFY_ROWS * rows * tiling(rows, c.hidden, bits[model.head], processors).splits
-    whole = 4 * VERIFY_ROWS * c.vocab if model.head_rows else 0
-    return active + attention + logits + whole + 8 * capacity * c.head_dim
-
-
-def _gpu_verifying(c: ModelConfig) -> int:
-    return c.vocab * (4 * GPU_SCORES * VERIFY_ROWS + GPU_TOKEN)
+    kept = {matrix: bits[_kept(model.quant, matrix.inputs)] for matrix in model.config.recipe.matrices}
+    head = model.head_matrix
+    return gpu_need.workspace(model.config, head, kept | {head: bits[model.head]}, capacity, processors)
 
 
 def _lacking(plan: Plan, available: Mapping[Place, int | None]) -> Iterator[Place]:

@@ -4,17 +4,17 @@ from collections.abc import Callable
 
 import torch
 
+from specchat.engine.cross_tokenizer.model import wrap_draft
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError
-from specchat.engine.heads.families import Found
+from specchat.engine.heads.families import FoundHeads
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.model.plan import Model, Plan
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.host import NO_HEADS, host_model, host_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import translated
 
 
 def load_runner(
@@ -23,12 +23,12 @@ def load_runner(
     draft: Checkpoint | None,
     plan: Plan,
     about_draft: Callable[[], None],
-    dictionary: Dictionary | None,
-    heads: Found = NO_HEADS,
+    vocabulary_map: VocabularyMap | None,
+    heads: FoundHeads = NO_HEADS,
 ) -> Runner:
     """Load the models as `plan` says; `about_draft` is called between the two.
 
-    `heads` are read to where the target is. With a `dictionary`, for a draft on the host whose tokens are not the
+    `heads` are read to where the target is. With a `vocabulary_map`, for a draft on the host whose tokens are not the
     target's.
 
     Raises:
@@ -41,8 +41,8 @@ def load_runner(
                 f"{pair.id}: the draft is to run on the GPU and the target on the CPU. Give the target device = "
                 '"cuda" too, or the draft device = "cpu".',
             )
-        return _on_host(pair, target, draft, plan, about_draft, dictionary, heads)
-    return _on_gpu(target, draft, plan, about_draft, dictionary, heads)
+        return _on_host(pair, target, draft, plan, about_draft, vocabulary_map, heads)
+    return _on_gpu(target, draft, plan, about_draft, vocabulary_map, heads)
 
 
 def _on_host(
@@ -51,15 +51,15 @@ def _on_host(
     draft: Checkpoint | None,
     plan: Plan,
     about_draft: Callable[[], None],
-    dictionary: Dictionary | None,
-    heads: Found,
+    vocabulary_map: VocabularyMap | None,
+    heads: FoundHeads,
 ) -> Runner:
     big = host_model(target, plan.context, plan.target.quant)
     small: HostModel | None = None
     if draft is not None and plan.draft is not None:
         about_draft()
-        drafting = host_model(draft, plan.context, plan.draft.quant, drafting=True)
-        small = translated(drafting, dictionary, big.vocab)
+        drafting = host_model(draft, plan.context, plan.draft.quant)
+        small = wrap_draft(drafting, vocabulary_map, big.vocab)
     return host_runner(big, small, pair.exit_layer, heads)
 
 
@@ -68,8 +68,8 @@ def _on_gpu(
     draft: Checkpoint | None,
     plan: Plan,
     about_draft: Callable[[], None],
-    dictionary: Dictionary | None,
-    heads: Found,
+    vocabulary_map: VocabularyMap | None,
+    heads: FoundHeads,
 ) -> Runner:
     # Only here: Triton and the kernels take a while to import, and are not there on every system.
     from specchat.engine.device.decoder import DeviceDecoder
@@ -90,8 +90,8 @@ def _on_gpu(
         if plan.draft.place == "cuda":
             small = model(draft, plan.draft)
         else:
-            drafting = host_model(draft, plan.context, plan.draft.quant, True)
-            small = translated(drafting, dictionary, big.config.vocab)
+            drafting = host_model(draft, plan.context, plan.draft.quant)
+            small = wrap_draft(drafting, vocabulary_map, big.config.vocab)
     return device_runner(big, small, big.config.vocab, device, found=heads)
 
 

@@ -1,0 +1,84 @@
+"""What a model takes on a GPU beside its weights and its cache, and whether it runs there; without torch or Triton."""
+
+from collections.abc import Iterator
+from math import prod
+
+from specchat.engine.kernels import limits
+from specchat.engine.kernels.tiles import SPLIT, tiling
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.host_need import VERIFY_ROWS
+from specchat.engine.recipe import Attention, Matrix
+
+ROWS = 64
+"""Rows of a prefill pass."""
+SCORES = 4
+"""Arrays of 4 bytes a row and token that verifying keeps: scores and candidates, of target and draft."""
+TOKEN = 9
+"""Bytes a token of the vocabulary that penalties and bias take."""
+
+
+def unsupported(config: ModelConfig) -> str:
+    """The reason why the GPU kernels do not take a model, in words; empty if they take it."""
+    return next(_reasons(config), "")
+
+
+def _reasons(config: ModelConfig) -> Iterator[str]:
+    recipe = config.recipe
+    mixers, feeds = [layer.mixer for layer in recipe.layers], [layer.feed for layer in recipe.layers]
+    matrices = recipe.embed, recipe.head, *recipe.matrices
+    sizes = (
+        (recipe.hidden, limits.WIDEST, "hidden states of {} values"),
+        (max(mixer.head_dim for mixer in mixers), limits.WIDEST_HEAD, "attention heads of {} values"),
+        (max(mixer.heads // mixer.kv_heads for mixer in mixers), limits.SHARING_HEADS, "{} query heads a key head"),
+        (len(config.eos), limits.END_TOKENS, "{} end-of-text tokens"),
+        (max(sum(matrix.outputs) * matrix.inputs for matrix in matrices), limits.MATRIX, "a matrix of {} values"),
+    )
+    for has, most, feature in sizes:
+        if has > most:
+            yield f"{feature.format(has)}: the GPU kernels take {most} at most"
+    features = {
+        "sliding windows shorter than the context": any(0 < mixer.window < config.longest for mixer in mixers),
+        "rotary embeddings of a part of each head": any(m.rope and m.rope.width != m.head_dim for m in mixers),
+        "unlike norms of queries and keys": not all(_normed_alike(mixer) for mixer in mixers),
+        "another activation than silu": any(feed.activation != "silu" for feed in feeds),
+    }
+    yield from (f"{feature}: not in the GPU kernels yet" for feature, there in features.items() if there)
+
+
+def _normed_alike(mixer: Attention) -> bool:
+    """Whether queries and keys have no norms, norms of each head, or norms of all heads, with one eps."""
+    query, key = mixer.query_norm, mixer.key_norm
+    if query is None or key is None:
+        return query is key
+    sizes = (mixer.head_dim, mixer.head_dim), (mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim)
+    return query.eps == key.eps and (query.size, key.size) in sizes
+
+
+def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capacity: int, processors: int) -> int:
+    """Bytes of what a pass writes, as `device.buffers` makes it, and of the tables that turn queries and keys.
+
+    `head` has the rows that there are; `bits` a value are those of each matrix, the head's among them; the cache has
+    `capacity` positions.
+    """
+    recipe = config.recipe
+    mixers = [layer.mixer for layer in recipe.layers]
+
+    def partials(matrix: Matrix) -> int:
+        outputs = sum(matrix.outputs)
+        return outputs * tiling(outputs, matrix.inputs, bits[matrix], processors).splits
+
+    # Layers take turns in what is as large as the largest of them needs.
+    summed = [max(map(partials, alike)) for alike in zip(*(layer.products for layer in recipe.layers), strict=True)]
+    mixed, act = max(m.heads * m.head_dim for m in mixers), max(layer.feed.width for layer in recipe.layers)
+    active = ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + 2 * mixed + act))
+    heads, deepest = max(m.heads for m in mixers), max(m.head_dim for m in mixers)
+    attention = 4 * prod((-(-capacity // SPLIT), ROWS, heads, deepest + 2))
+    logits = 4 * VERIFY_ROWS * partials(head)
+    whole = 4 * VERIFY_ROWS * recipe.vocab if head.outputs != recipe.head.outputs else 0
+    turns = 8 * capacity * sum(width for _, width in {(m.rope, m.head_dim) for m in mixers})
+    return active + attention + logits + whole + turns
+
+
+def verifying(config: ModelConfig) -> int:
+    """Bytes that judging drafts takes, for the target alone."""
+    return config.vocab * (4 * SCORES * VERIFY_ROWS + TOKEN)
