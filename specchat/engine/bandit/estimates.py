@@ -68,7 +68,7 @@ class Estimates:
 
     def look(self) -> None:
         """Take what steps cost now."""
-        self.verify_ms = self._costs.checks()
+        self.verify_ms = self._costs.verify_ms()
         """Milliseconds of verifying 0, 1, ... rows."""
         self.plain = 1 / (self.verify_ms[1] + self._costs.other_ms)
         """Tokens a millisecond of plain decoding."""
