@@ -11,14 +11,16 @@ RESERVE_DIVISOR = 4
 
 
 @dataclass(frozen=True)
-class Kept:
+class FittedChat:
     """The messages to send, in order, and the number `dropped`."""
 
     messages: tuple[Message, ...]
     dropped: int
 
 
-def fit(messages: Sequence[Message], limits: Limits, context: int, count: Callable[[Sequence[Message]], int]) -> Kept:
+def fit(
+    messages: Sequence[Message], limits: Limits, context: int, count: Callable[[Sequence[Message]], int]
+) -> FittedChat:
     """Keep as many whole turns as fit `context` tokens beside the reply, by the policy `limits.context`.
 
     If not even the last turn leaves that room, the fewest messages remain; they may exceed the context.
@@ -45,7 +47,7 @@ def fit(messages: Sequence[Message], limits: Limits, context: int, count: Callab
         return count(without(turns)) <= room
 
     kept = without(_fewest(most, fits))
-    return Kept(kept, len(chat) - len(kept))
+    return FittedChat(kept, len(chat) - len(kept))
 
 
 def reserve(limits: Limits, context: int) -> int:
