@@ -3,8 +3,8 @@
     python -m measure.tokenizers [--prompts 40] [--temperature 0] [--strategy draft] [--entries 1024 8192]
                                  [--steps 700] [--drafts FOLDER] [--length 5]
 
-The target is the demo pair's. Its own draft is measured as it is, and with permuted ids, which shows what mapping tokens
-costs. For other tokenizers small models are trained on the corpus by one recipe: one with the target's tokenizer, and
+The target is the demo pair's. Its own draft is measured as it is, and with permuted ids, which shows the cost of
+mapping. For other tokenizers small models are trained on the corpus by one recipe: one with the target's tokenizer, and
 one with each number of `--entries`. `--drafts` keeps them from run to run. Each is also measured with shared tokens
 alone. With `--length` all drafts have this length, so that only times depend on the machine.
 """
