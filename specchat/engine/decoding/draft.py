@@ -178,6 +178,10 @@ class Drafter(Protocol):
         """Learn how the last proposal was judged: `text` is the text now, its last token pending."""
         return
 
+    def warm(self, prompt: Sequence[int]) -> None:
+        """Run once what steps run now and then beside drafting, for a device to capture; `prompt` is in the cache."""
+        return
+
 
 class ModelDrafter(Drafter, Protocol):
     """A strategy that runs a model."""

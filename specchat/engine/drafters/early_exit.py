@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Chain, Copy, Drafter, Proposal
 from specchat.engine.decoding.means import Mean
-from specchat.engine.drafters.parts import Parts
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, right_without, skip_of
 from specchat.engine.strategy import Facts, Strategy
 
@@ -109,10 +108,6 @@ def _refuses(facts: Facts) -> str:
     return ""
 
 
-def _make(parts: Parts) -> EarlyExitDrafter:
-    return EarlyExitDrafter(parts.target, parts.layers, parts.head_layers, parts.exit_layer)
-
-
 STRATEGY = Strategy(
     name="early-exit",
     group="itself",
@@ -121,7 +116,7 @@ STRATEGY = Strategy(
     draft_length=6,
     notes="""No work is done twice (LayerSkip, Elhoushi et al. 2024): [early-exit.md](early-exit.md). *Parameters*:
 `exit_layer`. *Pays* with targets that were trained to be read early.""",
-    make=_make,
+    make=lambda parts: EarlyExitDrafter(parts.target, parts.layers, parts.head_layers, parts.exit_layer),
     needs=("drafting", "exits"),
     begins_verify=True,
     refuses=_refuses,
