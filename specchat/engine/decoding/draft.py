@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specchat.engine.model.decoder import Skip
 
 Role = str
-"""A model of a pair: "target", "draft", or the family of a trained head."""
+"""A model of a pair: "target", "draft", or a family of trained heads."""
 
 WIDTH = 4
 """Nodes that a level of a tree goes on from, and tokens that may follow each."""

@@ -53,7 +53,7 @@ def unrestricted(pair: PairSpec) -> str:
 
 
 def words_of(dictionary: Dictionary | None) -> str:
-    """What is told of tokens that differ."""
+    """The note about tokens that differ."""
     return "" if dictionary is None else dictionary.words
 
 
