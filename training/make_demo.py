@@ -68,7 +68,7 @@ class Build:
         return tokenizer.token_id(self.tokenizer(), tokenizer.PAD)
 
     def corpus(self) -> tuple[Rows, Rows, Rows]:
-        """Rows of 512 tokens for the constant phase, of 1024 mostly long chats for the decay, and held-out rows."""
+        """Rows of 512 tokens for the constant phase, of 1024 (mostly long chats) for the decay, and held-out ones."""
         return (
             self.rows("short", 1, self.dialogues, 512),
             self.rows("long", 2, self.dialogues // 6, CONTEXT, long_share=DECAY_LONG_SHARE),

@@ -14,7 +14,7 @@ from specchat.bench.interleaved import Sample
 from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.api import Stats
-from specchat.engine.decoding.costs import CheckCosts
+from specchat.engine.decoding.costs import VerifyCosts
 from specchat.engine.strategies import STRATEGIES
 
 ALL = "all prompts"
@@ -118,7 +118,7 @@ def costs_of(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Co
     plain = _stats(samples, PLAIN)
     plain_ms = sum(s.ran_ms for s in plain) / sum(s.num_steps for s in plain)
     one_row = sum(s.verify_ms for s in plain) / sum(s.num_steps for s in plain) / plain_ms
-    checks = CheckCosts()
+    checks = VerifyCosts()
     for cost in verify_cost:
         checks.add(cost.rows, cost.ms.median)
     _, first, *more = checks.table()

@@ -11,7 +11,7 @@ RESERVE_DIVISOR = 4
 
 
 @dataclass(frozen=True)
-class FittedChat:
+class KeptMessages:
     """The messages to send, in order, and the number `dropped`."""
 
     messages: tuple[Message, ...]
@@ -20,7 +20,7 @@ class FittedChat:
 
 def fit(
     messages: Sequence[Message], limits: Limits, context: int, count: Callable[[Sequence[Message]], int]
-) -> FittedChat:
+) -> KeptMessages:
     """Keep as many whole turns as fit `context` tokens beside the reply, by the policy `limits.context`.
 
     If not even the last turn leaves that room, the fewest messages remain; they may exceed the context.
@@ -47,7 +47,7 @@ def fit(
         return count(without(turns)) <= room
 
     kept = without(_fewest(most, fits))
-    return FittedChat(kept, len(chat) - len(kept))
+    return KeptMessages(kept, len(chat) - len(kept))
 
 
 def reserve(limits: Limits, context: int) -> int:

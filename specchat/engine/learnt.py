@@ -16,9 +16,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from specchat import private
+from specchat.engine.bandit.averages import KINDS
+from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.decoding.draft import Drafter
-from specchat.engine.drafters.auto import AutoDrafter
-from specchat.engine.drafters.text_kind import KINDS
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES
 from specchat.reading import read_whole

@@ -19,13 +19,13 @@ from specchat.engine.api import (
     Started,
     Step,
 )
+from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding, longest
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
-from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.learnt import Learnt

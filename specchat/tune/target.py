@@ -6,7 +6,7 @@ from torch import Tensor
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
+from specchat.engine.model.matrices import read_norm, read_table
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.weights import Weights
 
@@ -42,9 +42,8 @@ class FrozenTarget:
         Raises:
             ModelError: it is missing or damaged.
         """
-        c = self.config
         with Weights(self.checkpoint) as weights:
-            return weights.get(f"{EMBEDDING if c.tied else HEAD}.weight", c.vocab, c.hidden)
+            return read_table(weights, self.config.recipe.head).float()
 
     def last_norm(self) -> Tensor:
         """The weights float32 [hidden] of the final norm.
@@ -53,4 +52,4 @@ class FrozenTarget:
             ModelError: they are missing or damaged.
         """
         with Weights(self.checkpoint) as weights:
-            return weights.get(f"{LAST_NORM}.weight", self.config.hidden)
+            return read_norm(weights, self.config.recipe.norm)

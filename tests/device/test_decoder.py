@@ -1,4 +1,4 @@
-"""The device's decoder against the host's, whose logits equal transformers'."""
+"""The device's decoder against transformers and the host's."""
 
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from specchat.engine.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
+from tests.engine.test_decoder import reference
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint
 
 SLACK = 1e-3
@@ -34,13 +35,11 @@ def run(model: DeviceDecoder, tokens: list[int], start: int, flags: SkipFlags | 
 
 
 @pytest.mark.parametrize("family", ["llama", "llama-bias", "llama-yarn", "qwen2", "qwen3"])
-def test_logits_equal_the_hosts(family: str, tmp_path: Path) -> None:
+def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
     changes = SHAPE | FAMILY[family] | {"num_hidden_layers": 1}
     folder = checkpoint(tmp_path / "m", seed=3, **changes)
     tokens = ids(7)
-    expected = ReferenceDecoder(Checkpoint.open(folder))
-    mine = run(decoder(folder), tokens, 0)
-    theirs = expected.logits(expected.forward(tokens, 0))
+    mine, theirs = run(decoder(folder), tokens, 0), reference(folder, tokens)
     assert theirs.std() > 0.3
     torch.testing.assert_close(mine, theirs, atol=SLACK, rtol=SLACK)
 
@@ -80,7 +79,11 @@ def numbers(*values: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
 @pytest.mark.parametrize("start", [5, 59])
 def test_a_node_of_a_tree_is_the_end_of_its_path(folders: Folders, start: int) -> None:
     """Also across a block of keys; in one pass, and where the tree grows by one level a pass."""
-    model, text, tokens = decoder(folders.target), ids(start), ids(8, seed=1)
+    assert_nodes_are_the_ends_of_their_paths(decoder(folders.target), start)
+
+
+def assert_nodes_are_the_ends_of_their_paths(model: DeviceDecoder, start: int) -> None:
+    text, tokens = ids(start), ids(8, seed=1)
     paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 2, 5], [0, 1, 3, 6], [0, 2, 5, 7]]
     alone = []
     model.forward(numbers(*text), numbers(0), start)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specchat.config.paths import demo_model
 from specchat.engine.api import Count, Event, Finished, Generate, Started
-from specchat.engine.context_policy import RESERVE_DIVISOR, FittedChat, fit, reserve
+from specchat.engine.context_policy import RESERVE_DIVISOR, KeptMessages, fit, reserve
 from specchat.engine.errors import ContextError
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import CONTEXT_POLICIES, ContextPolicy, Limits, Message, Role
@@ -22,7 +22,7 @@ def chat(turns: str) -> list[Message]:
     return [Message(ROLES[part[0]], part[1:]) for part in turns.split()]
 
 
-def said(kept: FittedChat) -> str:
+def said(kept: KeptMessages) -> str:
     return " ".join(message.role[0] + message.content for message in kept.messages)
 
 

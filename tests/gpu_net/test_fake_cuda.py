@@ -33,6 +33,7 @@ from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import Head
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
+from tests.device.test_families import changes
 from tests.device.test_heads import shape, steps
 from tests.engine.published_blocks import dflash
 from tests.engine.published_heads import HIDDEN, eagle, eagle3, mtp
@@ -223,6 +224,17 @@ def test_what_is_computed_once_it_is_waited_for_is_the_same(
         assert texts(tiny_runner(tiny, SECOND)) == at_once
         assert not fake.runtime.problems
         assert not fake.runtime.queues[0].asked, "the GPU that nobody chose"
+
+
+@pytest.mark.parametrize("family", ["granite", "olmo2"])
+def test_families_are_captured_as_they_are_launched(family: str, tmp_path: Path) -> None:
+    target = checkpoint(tmp_path / "target", **changes(family))
+    folders, sampling = (target, perturbed(tmp_path / "draft", target, 0.05)), SAMPLINGS["sampled"]
+
+    at_once = write(tiny_runner(folders, HOST), "draft-tree", 3, sampling, tokens=3)
+    with fake_torch(2, computes=True) as fake:
+        assert write(tiny_runner(folders, SECOND), "draft-tree", 3, sampling, tokens=3) == at_once
+        assert not fake.runtime.problems
 
 
 def test_a_pair_is_loaded_to_the_gpu_that_was_chosen(tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:

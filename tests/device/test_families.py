@@ -1,0 +1,159 @@
+"""Families that differ from Llama in more than a norm or a bias, on the device: every feature of a recipe."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
+from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.rehearsal import blank
+from specchat.engine.device.weights import load
+from specchat.engine.kernels.products import processors
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import Skip
+from specchat.engine.model.gpu_need import unsupported, verifying
+from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from specchat.engine.options import Sampling
+from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.host import host_model
+from specchat.engine.strategies import SWIFT_LAYERS
+from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, decoder
+from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
+from tests.device.test_decoding import write
+from tests.engine.test_decoder import reference
+from tests.engine.tiny import FAMILIES, MORE, VOCAB, checkpoint, perturbed
+from tests.families.test_details import WRONG
+from tests.gpu_net.sanitiser import sanitised
+
+
+def changes(family: str) -> dict[str, Any]:
+    """A small model of a family, whose second layer has no rope if any has none."""
+    turning = {"no_rope_layers": [1, 0]} if family == "smollm3" else {}
+    return SHAPE | {**FAMILIES[family], "num_key_value_heads": 1} | turning
+
+
+@pytest.fixture(scope="module", params=MORE)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp(request.param) / "m", seed=3, **changes(request.param))
+
+
+@pytest.mark.cpu
+def test_rows_and_nodes_are_alone(folder: Path) -> None:
+    model, tokens = decoder(folder), ids(8)
+    alone = torch.cat([run(model, [t], i) for i, t in enumerate(tokens)])
+    entries = [[part[:, :8].clone() for part in pair] for pair in model.entries]
+    for start, rows in ((0, 5), (2, 6)):
+        assert torch.equal(run(model, tokens[start : start + rows], start), alone[start : start + rows])
+    model.forward(torch.tensor(tokens * 4, device=DEVICE).int(), torch.zeros(1, dtype=torch.int32, device=DEVICE), 32)
+    for before, after in zip(entries, model.entries, strict=True):
+        assert all(torch.equal(a, b[:, :8]) for a, b in zip(before, after, strict=True))
+    assert_nodes_are_the_ends_of_their_paths(model, 59)
+
+
+def test_skipping_is_the_hosts_skipping(folder: Path) -> None:
+    skip, tokens = Skip(attention=frozenset({1}), mlp=frozenset({0})), ids(6)
+    flags, host = SkipFlags(2, DEVICE), host_model(Checkpoint.open(folder))
+    flags.set(skip)
+    theirs = host.logits(host.forward(tokens, 0, skip))
+    torch.testing.assert_close(run(decoder(folder), tokens, 0, flags), theirs, atol=2 * SLACK, rtol=SLACK)
+
+
+def test_heads_are_given_what_the_layers_and_the_head_have(folder: Path) -> None:
+    """States, embeddings, the last norm and the head by themselves, as on the host."""
+    tokens = ids(6)
+    runner = device_runner(decoder(folder), None, VOCAB, DEVICE)
+    ours, theirs = runner.target.model, host_model(Checkpoint.open(folder))
+    assert isinstance(ours, DeviceModel)
+    for model in (ours, theirs):
+        model.tap([0, 1, 2])
+    ours.write(tokens, 0)
+    logits = theirs.logits(theirs.forward(tokens, 0)).clone()
+    for layer in range(3):
+        expected = theirs.states(layer, 0, 6)
+        torch.testing.assert_close(ours.states(layer, 0, 6).cpu(), expected, atol=SLACK, rtol=SLACK)
+    embedded = ours.embedded(tokens).cpu()
+    torch.testing.assert_close(embedded, theirs.states(0, 0, 6), atol=SLACK, rtol=SLACK)
+    normed = ours.normed(ours.states(2, 0, 6))
+    torch.testing.assert_close(normed.cpu(), theirs.normed(theirs.states(2, 0, 6)), atol=SLACK, rtol=SLACK)
+    torch.testing.assert_close(ours.projected(normed).cpu(), logits, atol=2 * SLACK, rtol=SLACK)
+    torch.testing.assert_close(ours.next_logits(tokens[5], 5), logits[5, :VOCAB], atol=2 * SLACK, rtol=SLACK)
+
+
+@pytest.mark.skipif(ON_GPU, reason="launches are counted where they are interpreted")
+def test_a_pass_launches_no_more_than_llamas(folder: Path) -> None:
+    model = decoder(folder)
+    with sanitised() as found:
+        run(model, ids(3), 0)
+    assert sum(found.launches.values()) == 10 * model.config.layers + 3
+    assert not found.faults
+
+
+def test_chains_and_trees_write_what_plain_writes(folder: Path, tmp_path: Path) -> None:
+    """Some of each are rejected; every reply rewinds what the one before has written."""
+    draft = decoder(perturbed(tmp_path / "draft", folder, 0.05))
+    runner, sampling = device_runner(decoder(folder), draft, VOCAB, DEVICE), Sampling(seed=7, temperature=0.9)
+    plain = write(runner, "plain", 0, sampling, tokens=5)
+    for strategy in ("draft", "draft-tree"):
+        assert write(runner, strategy, 3, sampling, tokens=5) == plain, strategy
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
+    family, change = WRONG[wrong]
+    folder = checkpoint(tmp_path / "m", seed=5, **changes(family))
+    found, tokens = Checkpoint.open(folder), ids(7)
+    config = replace(found.config, recipe=change(found.config.recipe))
+    if unsupported(config):
+        return
+    changed = replace(found, config=config)
+    model = DeviceDecoder(config, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
+    theirs = reference(folder, tokens)
+    torch.testing.assert_close(run(decoder(folder), tokens, 0), theirs, atol=SLACK, rtol=SLACK)
+    assert (run(model, tokens, 0) - theirs).abs().max() > 5 * SLACK
+
+
+def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
+    """Other heads, widths and biases in one layer: each has its own part of buffers and caches, as was planned."""
+    folder = checkpoint(tmp_path / "m", **SHAPE | {"num_hidden_layers": 3})
+    found, weights = Checkpoint.open(folder), load_file(folder / "model.safetensors")
+    first, layer, last = found.config.recipe.layers
+    mixer, feed = layer.mixer, layer.feed
+    assert mixer.rope is not None
+    qkv = replace(mixer.qkv, outputs=(3 * 32, 32, 32), bias=True)
+    other = replace(
+        layer,
+        mixer=replace(
+            mixer, heads=3, kv_heads=1, head_dim=32, scale=0.2, qkv=qkv, out=replace(mixer.out, inputs=96),
+            rope=replace(mixer.rope, width=32),
+        ),
+        feed=replace(feed, gate_up=replace(feed.gate_up, outputs=(96, 96)), down=replace(feed.down, inputs=96)),
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(1)
+    for matrix in other.products:
+        for name, outputs in matrix.parts:
+            drawn = torch.randn(outputs, matrix.inputs + 1, generator=generator) / matrix.inputs**0.5
+            weights[f"{name}.weight"] = drawn[:, 1:].contiguous()
+            if matrix.bias:
+                weights[f"{name}.bias"] = drawn[:, 0].contiguous()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = replace(found.config, recipe=replace(found.config.recipe, layers=(first, other, last)))
+    assert not unsupported(config)
+    changed, tokens = replace(found, config=config), ids(7)
+    model = DeviceDecoder(config, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
+    host = host_model(changed)
+    mine = run(model, tokens, 0)
+    torch.testing.assert_close(mine, host.logits(host.forward(tokens, 0)), atol=SLACK, rtol=SLACK)
+    assert torch.equal(mine, torch.cat([run(model, [token], place) for place, token in enumerate(tokens)]))
+    assert_nodes_are_the_ends_of_their_paths(model, 5)
+    assert [tuple(keys.shape) for keys, _ in model.entries] == [(1, 192, 16), (1, 192, 32), (1, 192, 16)]
+    half = DeviceDecoder(config, load(changed, None, DEVICE, torch.float16), CONTEXT, DEVICE, torch.float16)
+    planned = plan(Model(config, "cuda"), None, CONTEXT, processors(DEVICE)).need("cuda")
+    taken = half.memory() + GPU_RUNTIME + verifying(config)
+    assert planned.total == pytest.approx(taken, abs=0.01 * half.memory())
+    many = replace(config, recipe=replace(config.recipe, layers=(*(first,) * 6, other, last)))
+    rehearsed = blank(DeviceDecoder(many, half.weights, CONTEXT, DEVICE, torch.float16)).config.recipe.layers
+    assert [one.mixer.heads for one in rehearsed] == [2] * SWIFT_LAYERS + [3]
