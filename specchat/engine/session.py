@@ -88,9 +88,9 @@ class Session:
         self.info = replace(self.info, warning=" ".join(filter(None, (self.info.warning, *sentences))))
 
     def _measure(self) -> None:
-        """Take plain replies' speeds for the yardstick; bare steps' where a reply is too slow or too short.
+        """Measure plain speed by replies for the yardstick, or by bare steps if a reply is too slow or too short.
 
-        Bare steps go before: a GPU compiles and captures what they launch at its first use.
+        Bare steps run first: a GPU compiles and captures their launches at the first use.
         """
         bare, executor = plain_speed(self.runner), self.runner.executor
         checks, drafts = check_costs(self.runner), draft_costs(self.runner)
@@ -99,13 +99,13 @@ class Session:
             self.info = replace(self.info, draft_cost=ms / length / checks[1])
         with suppress(EngineError):
             rehearse(self.generate, self.drafters.get("auto"))
-            # A model's first steps take several times what later ones do.
+            # A model's first steps are several times slower than later ones.
             executor.costs.forget()
             executor.costs.expect(checks, drafts)
             executor.policies.forget()
             self.info = replace(self.info, plain_tokens_per_second=0.0, plain_sampled_tokens_per_second=0.0)
             for temperature in (0.0, DRAWN):
-                # Each reply is kept as the yardstick, as if the machine were not slow at the time: `_plain_seen`.
+                # Each reply becomes the yardstick, without a correction for load: `_plain_seen`.
                 if not reply_plainly(self.generate, temperature):
                     break
             plain_slow = self._yardstick.slowed
@@ -116,8 +116,10 @@ class Session:
             self._plain(False, bare)
 
     def _settle(self, plain: float, drafted: float) -> None:
-        """Take the machine for as slow as usual now, which plain replies and those with drafts tell apart: bare steps
-        have a processor's caches for themselves."""
+        """Take the current load factors, of plain and of drafted replies, as the normal ones.
+
+        Bare steps were faster, since they have the processor's caches for themselves.
+        """
         costs, info = self.runner.executor.costs, self.info
         costs.settle(plain, drafted)
         self._yardstick = Yardstick(costs)
@@ -125,7 +127,7 @@ class Session:
         self._plain(True, info.plain_sampled_tokens_per_second / plain)
 
     def _plain(self, drawn: bool, speed: float) -> None:
-        """Keep a plain speed, in tokens per second, of replies that draw their tokens or take the likeliest."""
+        """Store the plain speed, in tokens per second, of sampled (`drawn`) or greedy replies."""
         if drawn:
             self.info = replace(self.info, plain_sampled_tokens_per_second=speed)
         else:

@@ -125,7 +125,6 @@ class Worker:
         """Serve until the requests end; does not return."""
         self._emit(Loading("starting the engine"))
         Thread(target=self._read, name="requests", daemon=True).start()
-        self._emit(Loading("importing torch"))
         compiled.share()  # needs no torch
         with contextlib.suppress(Exception):  # reported when a pair is loaded
             self._find_loader()
