@@ -81,7 +81,7 @@ class GpuRecord:
 
     @classmethod
     def leave(cls) -> None:
-        """Drop a check that has just begun, since this process is asked to end."""
+        """Drop a check that has just begun, since this process ends on request."""
         if cls._begun is not None:
             record, way, then = cls._begun
             if monotonic() - then < HANG_S:

@@ -18,13 +18,13 @@ PROMPT_TOKENS = 64
 """Tokens in the cache while measuring: a short chat."""
 STEPS = 16
 WARM_UP = 2
-"""First steps that do not count."""
+"""First steps, which are not timed."""
 BUDGET_S = 1.0
-"""A slow model is measured on fewer steps."""
-DRAFTED, DRAFTS, ALIKE = (1, 4), 5, 3
-"""Lengths of the drafts that are measured, how many of each by a family, and how many must have come out alike, unless
-there were fewer: what was measured once may have been delayed."""
-CHECKED = (0, 1, 2, 4, 8, MAX_DRAFT_LENGTH)
+"""Seconds after which a slow model has fewer steps."""
+DRAFT_LENGTHS, DRAFTS, MIN_DRAFTS = (1, 4), 5, 3
+"""Draft lengths that are measured, drafts of each by a strategy, and drafts of a length that make a measurement
+if there were as many: a single one may have been delayed."""
+VERIFIED_LENGTHS = (0, 1, 2, 4, 8, MAX_DRAFT_LENGTH)
 """Draft lengths whose verification is measured."""
 ROUNDS = 7
 """Timings of each length, in turn, so that a busy machine slows all of them."""
@@ -118,10 +118,10 @@ def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
         for name in runner.drafters:
             one = STRATEGIES[name]
             # A tree must be tried before `auto` takes it, and what a model drafts of is up to its chain.
-            for length in DRAFTED if one.group in ("model", "heads") and not one.tree_of else ():
+            for length in DRAFT_LENGTHS if one.group in ("model", "heads") and not one.tree_of else ():
                 steps = [stepped for _, stepped in _steps(runner, name, length, DRAFTS) if stepped.drafted]
                 for drafted, ms in _by_length(steps).items():
-                    if len(ms) >= min(ALIKE, len(steps)):
+                    if len(ms) >= min(MIN_DRAFTS, len(steps)):
                         costs.setdefault(name, {})[drafted] = min(ms)
     finally:
         policies.off = False
@@ -143,10 +143,10 @@ def check_costs(runner: Runner) -> dict[int, float]:
     """
     if not any(STRATEGIES[name].group == "copied" for name in runner.drafters):
         return {}  # no drafts are supported
-    prompt = [0] * max(1, min(PROMPT_TOKENS, runner.context - CHECKED[-1] - 2))
+    prompt = [0] * max(1, min(PROMPT_TOKENS, runner.context - VERIFIED_LENGTHS[-1] - 2))
     warm, timed = set[int](), dict[int, list[float]]()
     begun = perf_counter()
-    for length in CHECKED * (1 + ROUNDS):
+    for length in VERIFIED_LENGTHS * (1 + ROUNDS):
         if perf_counter() - begun > BUDGET_S:
             break
         stepped = _copied(runner, prompt, length)
