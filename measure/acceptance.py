@@ -64,7 +64,7 @@ def main() -> None:
     session = load(load_catalog(None).find("demo").spec, lambda _: None)
     for strategy in ("draft", "swift"):
         for whole in (False, True):
-            session.runner.executor.stops.off = whole
+            session.runner.executor.policies.off = whole
             for length in (5, 12):
                 both = Both()
                 setattr(acceptance, block.judge_block.__name__, both)

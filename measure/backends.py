@@ -4,8 +4,8 @@ from pathlib import Path
 
 from measure.marks import marks, rewritten
 from specchat.engine import families
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, UNFIT
-from specchat.engine.strategies import STRATEGIES
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, declared
+from specchat.engine.strategies import HEADS, STRATEGIES
 
 PAGE = Path(__file__).parents[1] / "README.md"
 BEGIN, END = marks("backends")
@@ -42,9 +42,9 @@ def page(text: str) -> str:
 
 
 def _cell(strategy: str, backend: str) -> str:
-    if reason := UNFIT[backend].get(strategy):
-        return f"no: {reason}"
     info = STRATEGIES[strategy]
+    if reason := info.unsupported(declared(True, HEADS, backend)):
+        return f"no: {reason}"
     return "with a draft model" if info.needs_draft else "with its heads" if info.needs_head else "yes"
 
 

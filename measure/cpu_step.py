@@ -12,7 +12,7 @@ import torch
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.decoder import Skip
 
 ROWS = (1, 2, 4, 8, 16)
 
@@ -40,28 +40,23 @@ def sum_rate() -> float:
     return 64 * 96 * 64 / (timed(lambda: torch.mm(a, b), 2000)[0] * 1e-6)
 
 
-def parts(fast: CpuDecoder, plain: Decoder, context: int, rows: int, repeats: int) -> list[tuple[float, float]]:
+def parts(decoder: CpuDecoder, context: int, rows: int, repeats: int) -> list[tuple[float, float]]:
     """What the columns of the table tell of a step of so many rows after `context` tokens."""
-    tokens, every = list(range(5, 5 + rows)), frozenset(range(fast.config.layers))
-    for decoder in (fast, plain):
-        for first in range(0, context, 128):
-            decoder.forward([7] * min(128, context - first), first)
+    tokens, every = list(range(5, 5 + rows)), frozenset(range(decoder.config.layers))
+    for first in range(0, context, 128):
+        decoder.forward([7] * min(128, context - first), first)
 
     def without(attention: frozenset[int], mlp: frozenset[int]) -> tuple[float, float]:
-        return timed(lambda: fast.forward(tokens, context, Skip(attention, mlp)), repeats)
-
-    def whole(one: CpuDecoder | Decoder) -> tuple[float, float]:
-        return timed(lambda: one.logits(one.forward(tokens, context)), repeats)
+        return timed(lambda: decoder.forward(tokens, context, Skip(attention, mlp)), repeats)
 
     nothing, attention, mlp = without(every, every), without(frozenset(), every), without(every, frozenset())
-    hidden = fast.forward(tokens, context)
+    hidden = decoder.forward(tokens, context)
     return [
         nothing,
         (attention[0] - nothing[0], attention[1]),
         (mlp[0] - nothing[0], mlp[1]),
-        timed(lambda: fast.logits(hidden), repeats),
-        whole(fast),
-        whole(plain),
+        timed(lambda: decoder.logits(hidden), repeats),
+        timed(lambda: decoder.logits(decoder.forward(tokens, context)), repeats),
     ]
 
 
@@ -75,21 +70,22 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     checkpoint = Checkpoint.open(options.model)
-    fast, plain = CpuDecoder(checkpoint, 1024, options.quant), Decoder(checkpoint, 1024, options.quant)
-    c = fast.config
+    decoder = CpuDecoder(checkpoint, 1024, options.quant)
+    c = decoder.config
     weights = c.parameters()
     print(f"{weights / 1e6:.1f} M weights, {c.layers} layers; microseconds, medians and spread between quartiles\n")
-    print("| rows | calls, embedding | attention | MLP | head | all | plain torch | sums alone |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| rows | calls, embedding | attention | MLP | head | all | sums alone |")
+    print("|---|---|---|---|---|---|---|")
     sums = sum_rate()
     for rows in ROWS:
-        found = parts(fast, plain, options.context, rows, options.repeats)
+        found = parts(decoder, options.context, rows, options.repeats)
         cells = " | ".join(f"{middle:,.0f} ± {spread / 2:,.0f}" for middle, spread in found)
         least = 1e6 * rows * (weights - (0 if c.tied else c.vocab * c.hidden)) / sums
         print(f"| {rows} | {cells} | {least:,.0f} |")
     rate = read_rate()
     print(f"\nOne core makes {sums / 1e9:.0f} billion multiply-adds a second and reads {rate / 1e9:.1f} GB/s: ", end="")
-    print(f"{1e6 * fast.memory() / rate:,.0f} microseconds for {fast.memory() / 1e6:.1f} MB of weights and cache.")
+    held = decoder.memory()
+    print(f"{1e6 * held / rate:,.0f} microseconds for {held / 1e6:.1f} MB of weights and cache.")
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def tokens_a_step(
 def table(session: Session) -> str:
     """The table, as Markdown."""
     chats = [(p.category, p.messages) for p in read_prompts(demo_model("target").parent / "prompts.jsonl")]
-    session.runner.executor.stops.off = True
+    session.runner.executor.policies.off = True
     categories = [*dict.fromkeys(category for category, _ in chats), ALL]
     rows = [f"| drafts | {' | '.join(categories)} |", "|---" * (1 + len(categories)) + "|"]
     for strategy, length in [(name, length) for name, lengths in DRAFTED.items() for length in lengths]:

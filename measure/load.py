@@ -3,25 +3,29 @@
     python -m measure.load [--rounds 10] [--seconds 20] [--json FILE]
 
 Two busy loops, each on a core of its own, begin and end in turn, whatever is written at the time. Each strategy and
-plain decoding answer a prompt alternately, from empty caches. The truth of a strategy, prompt and load is the time that
-plain took over the time that the strategy took, of all rounds: of one reply it would be chance, for the loops hold a
-core for milliseconds. Each multiplier that a reply showed is held against it. Pairs between which the load changed are
-left out. What F4 advises is measured at once against what it is advised over, alternately too.
+plain decoding answer a prompt alternately, from empty caches. Each multiplier that a reply showed is held against the
+truth of its turn: the time that plain decoding took over the time that the strategy took, of all replies of those
+seconds, for that of one reply would be chance. Times are the processor's, without what was waited for it; beside them
+stands what the clock says of all turns of a prompt. Pairs between which the load changed are left out, and nothing is
+held against a truth that is itself uncertain by more than 5 % (95 %, bootstrap over replies). What F4 advises is
+measured at once against what it is advised over, alternately too.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import cycle
 from os import sched_getaffinity
 from pathlib import Path
-from statistics import median
+from random import Random
+from statistics import median, quantiles
 from threading import Event as Signal
 from threading import Thread
 
-from specchat.chat.turn import Reply
+from specchat.chat.turn import Reply, Turn
 from specchat.cli.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
@@ -36,10 +40,12 @@ STRATEGIES = ("draft", "lookup", "suffix", "early-exit", "auto")
 LOOPS = 2
 BUSY = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])])\nwhile True: pass"
 """A program that keeps a core busy. Bound to it: else the loops share one now and then, and the truth needs longer."""
-ALTERNATIONS = 8
+ALTERNATIONS = 16
 """Replies of the strategy in a turn, and of plain decoding."""
-ENOUGH = 8
-"""Replies of a strategy, prompt and load that tell a truth."""
+ENOUGH = 6
+"""Pairs of replies that tell a truth."""
+RESAMPLED, UNSURE = 200, 0.05
+"""Bootstrap samples, and the half interval above which a truth is none."""
 CANDIDATES, PROMPTS, TOKENS = 40, 3, 384
 """Of so many prompts those with the longest replies are asked: of a short one no multiplier is shown."""
 AT_ODDS, WORSE = 0.15, 0.05
@@ -73,32 +79,74 @@ class Load:
         self._thread.join()
 
 
+@dataclass(frozen=True)
+class Pair:
+    """A reply and the one beside it that it is compared with: milliseconds a token, by the clock and of a processor."""
+
+    ms: float
+    beside_ms: float
+    ran_ms: float
+    beside_ran_ms: float
+    shown: Speedup | None = None
+
+    @classmethod
+    def of(cls, reply: Reply, beside: Reply) -> "Pair":
+        one, other = reply.tally, beside.tally
+        times = (
+            one.milliseconds / one.tokens,
+            other.milliseconds / other.tokens,
+            one.ran_ms / one.tokens,
+            other.ran_ms / other.tokens,
+        )
+        return cls(*times, reply.speedup)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Times that one was as fast as the other, and half of the interval that it lies in, as a share."""
+
+    times: float
+    half: float
+
+    @classmethod
+    def of(cls, pairs: Sequence[Pair], by_clock: bool = False) -> "Truth":
+        """Of few pairs it is not known at all."""
+        found = _times(pairs, by_clock)
+        if len(pairs) < ENOUGH:
+            return cls(found, 1.0)
+        chance = Random(0)
+        again = [_times(chance.choices(pairs, k=len(pairs)), by_clock) for _ in range(RESAMPLED)]
+        low, *_, high = quantiles(again, n=40)
+        return cls(found, (high - low) / 2 / found)
+
+    @property
+    def known(self) -> bool:
+        return self.half <= UNSURE
+
+
+def _times(pairs: Sequence[Pair], by_clock: bool) -> float:
+    if by_clock:
+        return sum(pair.beside_ms for pair in pairs) / sum(pair.ms for pair in pairs)
+    return sum(pair.beside_ran_ms for pair in pairs) / sum(pair.ran_ms for pair in pairs)
+
+
 @dataclass
 class Block:
-    """A strategy on a prompt under a load: what its replies and plain's took, and what they showed."""
+    """A turn: a strategy and plain decoding on a prompt under a load, alternately."""
 
     strategy: str
     prompt: str
     load: str
-    replies: int = 0
-    ms: float = 0.0
-    tokens: int = 0
-    plain_ms: float = 0.0
-    plain_tokens: int = 0
-    shown: list[Speedup] = field(default_factory=list)
-
-    @property
-    def truth(self) -> float:
-        return (self.plain_ms / self.plain_tokens) / (self.ms / self.tokens)
+    pairs: list[Pair] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Advised:
     """`times` what was advised is as fast as what it was advised over."""
 
     over: str
     words: str
-    times: float
+    truth: Truth
 
 
 class Bench:
@@ -108,10 +156,11 @@ class Bench:
         self.session = session
         self._ids = iter(range(1, 1 << 30))
 
-    def reply(self, messages: tuple[Message, ...], speculation: Speculation) -> Reply:
+    def reply(self, turn: Turn, speculation: Speculation) -> Reply:
         """A reply as the app has it."""
+        messages = (Message("user", turn.content),)
         request = Generate(next(self._ids), messages, Sampling(seed=0), Limits(TOKENS), speculation, cold=True)
-        reply = Reply(request.id, self.session.info.name, request.sampling, speculation)
+        reply = Reply(request.id, self.session.info.name, request.sampling, speculation, turn=turn)
         for event in self.session.generate(request):
             match event:
                 case Started():
@@ -122,69 +171,93 @@ class Bench:
                     reply.finished(event)
         return reply
 
-    def against(self, messages: tuple[Message, ...], one: Speculation, other: Speculation) -> float:
+    def against(self, turn: Turn, one: Speculation, other: Speculation) -> Truth:
         """Times that `one` is as fast as `other`."""
-        spent: dict[Speculation, list[float]] = {one: [], other: []}
+        pairs = []
         for _ in range(ALTERNATIONS):
-            for speculation, of_it in spent.items():
-                of_it.append(per_token(self.reply(messages, speculation)))
-        return sum(spent[other]) / sum(spent[one])
-
-
-def per_token(reply: Reply) -> float:
-    return reply.tally.milliseconds / reply.tally.tokens
+            beside = self.reply(turn, other)
+            pairs.append(Pair.of(self.reply(turn, one), beside))
+        return Truth.of(pairs)
 
 
 def written(bench: Bench, load: Load, changes: int) -> tuple[list[Block], list[Advised]]:
     """All strategies in turn, until the load has changed so often."""
     plain, ledger = Speculation(), Ledger()
     candidates = spread(read_prompts(demo_model("target").parent / "prompts.jsonl"), CANDIDATES)
-    lengths = {prompt.id: bench.reply(prompt.messages, plain).tally.tokens for prompt in candidates}
-    prompts = sorted(candidates, key=lambda prompt: -lengths[prompt.id])[:PROMPTS]
-    blocks: dict[tuple[str, str, str], Block] = {}
+    turns = [(prompt.id, Turn(prompt.messages[-1].content)) for prompt in candidates if len(prompt.messages) == 1]
+    turns.sort(key=lambda named: -bench.reply(named[1], plain).tally.tokens)
+    blocks: list[Block] = []
     advised: list[Advised] = []
-    for prompt, strategy in cycle((prompt, strategy) for prompt in prompts for strategy in STRATEGIES):
+    for (name, turn), strategy in cycle((one, strategy) for one in turns[:PROMPTS] for strategy in STRATEGIES):
         if load.changes >= changes:
             break
         speculation = Speculation.of(strategy)
+        here = {kind: Block(strategy, name, kind) for kind in ("none", "busy")}
         for _ in range(ALTERNATIONS):
-            key, changes_before = (strategy, prompt.id, "busy" if load.busy else "none"), load.changes
-            beside, reply = bench.reply(prompt.messages, plain), bench.reply(prompt.messages, speculation)
+            block, changes_before = here["busy" if load.busy else "none"], load.changes
+            beside, reply = bench.reply(turn, plain), bench.reply(turn, speculation)
             ledger.add(reply)
-            if load.changes != changes_before:
-                continue  # the two did not meet the same load
-            block = blocks.setdefault(key, Block(*key))
-            block.replies += 1
-            block.plain_ms += beside.tally.milliseconds
-            block.plain_tokens += beside.tally.tokens
-            block.ms += reply.tally.milliseconds
-            block.tokens += reply.tally.tokens
-            if reply.speedup is not None:
-                block.shown.append(reply.speedup)
+            if load.changes == changes_before:  # else the two did not meet the same load
+                block.pairs.append(Pair.of(reply, beside))
+        blocks += (block for block in here.values() if block.pairs)
         advice = Advisor(ledger).diagnose(reply, bench.session.info, speculation, {}).advice
         if advice is not None:
-            times = bench.against(prompt.messages, advice.speculation, speculation)
-            advised.append(Advised(strategy, advice.words, times))
-    return list(blocks.values()), advised
+            truth = bench.against(turn, advice.speculation, speculation)
+            advised.append(Advised(strategy, advice.words, truth))
+    return blocks, advised
 
 
-def table(blocks: list[Block]) -> str:
+@dataclass
+class Held:
+    """Shown multipliers over their truth, where that is known."""
+
+    off: list[float] = field(default_factory=list)
+    inside: int = 0
+    """Of them, those whose interval holds the truth."""
+    unjudged: int = 0
+
+    def hold(self, pairs: Sequence[Pair], truth: Truth) -> None:
+        shown = [pair.shown for pair in pairs if pair.shown is not None]
+        if truth.known:
+            self.off += (one.times / truth.times for one in shown)
+            self.inside += sum(one.low <= truth.times <= one.high for one in shown)
+        else:
+            self.unjudged += len(shown)
+
+    @property
+    def beyond(self) -> int:
+        return sum(abs(one - 1) > AT_ODDS for one in self.off)
+
+
+def held(blocks: Iterable[Block], by_clock: bool) -> Held:
+    """Against the truth of each turn; `by_clock` against that of all turns of a prompt."""
+    together: dict[object, list[Pair]] = {}
+    for number, block in enumerate(blocks):
+        together.setdefault(block.prompt if by_clock else number, []).extend(block.pairs)
+    found = Held()
+    for pairs in together.values():
+        found.hold(pairs, Truth.of(pairs, by_clock))
+    return found
+
+
+def table(blocks: Sequence[Block]) -> str:
     """A row a strategy and load: how far what was shown is from the truth."""
     rows = [
-        "| strategy | load | truth | shown / truth: median | least | most | beyond 15 % | in its interval | shown |",
-        "|---" * 9 + "|",
+        "| strategy | load | truth | shown / truth: median | least | most | beyond 15 % | in its interval "
+        "| truth unsure | shown | beyond, by the clock |",
+        "|---" * 11 + "|",
     ]
     for strategy in STRATEGIES:
         for kind in ("none", "busy"):
-            of_it = [one for one in blocks if (one.strategy, one.load) == (strategy, kind) and one.replies >= ENOUGH]
-            off = [shown.times / block.truth for block in of_it for shown in block.shown]
-            held = sum(shown.low <= block.truth <= shown.high for block in of_it for shown in block.shown)
-            if off:
-                beyond, replies = sum(abs(one - 1) > AT_ODDS for one in off), sum(block.replies for block in of_it)
-                truths = [block.truth for block in of_it]
+            of_it = [one for one in blocks if (one.strategy, one.load) == (strategy, kind)]
+            near, clock = held(of_it, by_clock=False), held(of_it, by_clock=True)
+            if near.off:
+                replies, shown = sum(len(one.pairs) for one in of_it), len(near.off) + near.unjudged
+                truths = [truth.times for one in of_it if (truth := Truth.of(one.pairs)).known]
                 rows.append(
-                    f"| {strategy} | {kind} | {min(truths):.2f}-{max(truths):.2f} | {median(off):.2f} | {min(off):.2f} "
-                    f"| {max(off):.2f} | {beyond} of {len(off)} | {held} | {len(off)} of {replies} replies |"
+                    f"| {strategy} | {kind} | {min(truths):.2f}-{max(truths):.2f} | {median(near.off):.2f} "
+                    f"| {min(near.off):.2f} | {max(near.off):.2f} | {near.beyond} of {len(near.off)} | {near.inside} "
+                    f"| {near.unjudged} | {shown} of {replies} replies | {clock.beyond} of {len(clock.off)} |"
                 )
     return "\n".join(rows)
 
@@ -202,10 +275,13 @@ def main() -> None:
     finally:
         changing.close()
     print(table(found))
-    slower = [one for one in advised if one.times < 1 - WORSE]
-    print(f"\nF4 advised {len(advised)} times; {len(slower)} times what was more than 5 % slower:")
+    known = [one for one in advised if one.truth.known]
+    slower = [one for one in known if one.truth.times < 1 - WORSE]
+    print(f"\nF4 advised {len(advised)} times, of which {len(known)} are judged; what was more than 5 % slower:")
     for one in slower:
-        print(f"- over {one.over}: {one.words}; measured {one.times:.2f} times as fast")
+        print(f"- over {one.over}: {one.words}; measured {one.truth.times:.2f} times as fast")
+    if not slower:
+        print("- none")
     if asked.json:
         asked.json.write_text(
             json.dumps(

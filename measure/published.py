@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specchat.engine.cost_model import speed_up, step_cost
+from specchat.bench.cost_model import speed_up, step_cost
 
 DOCS = Path(__file__).parents[1] / "docs"
 DATA, PAGE = DOCS / "cost-model.toml", DOCS / "cost-model.md"

@@ -49,7 +49,7 @@ def session(draft: Path, whole: bool) -> Session:
     """The demo's target with this draft, whose drafts end at no other place than their limit if `whole`."""
     target, small = (ModelSource(path=str(folder), device="cpu") for folder in (demo_model("target"), draft))
     made = load(PairSpec("demo", "Demo", target, small), lambda _: None)
-    made.runner.executor.stops.off = whole
+    made.runner.executor.policies.off = whole
     return made
 
 

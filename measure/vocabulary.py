@@ -28,15 +28,16 @@ from specchat.cli.prompts import read_prompts, shipped_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host_drafts import HostDrafts
-from specchat.engine.decoding.stop import Stops
+from specchat.engine.decoding.draft import Chain
+from specchat.engine.decoding.host_loops import HostLoops
+from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.frequent_tokens import always, covered, frequent
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.draft_vocabulary import write
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Sampling, Speculation
+from specchat.engine.runners.host import host_model
 from specchat.engine.threads import leave_one_core
 
 TOKENS = 96
@@ -109,25 +110,20 @@ def at_shapes(name: str, sizes: Sequence[int]) -> None:
             )
 
 
-def _after_a_prompt(opened: Checkpoint) -> HostDrafts:
+def _after_a_prompt(opened: Checkpoint) -> HostLoops:
     """What drafts by a model whose cache holds a prompt but for its last token."""
-    cached = CachedModel(Decoder(opened, 2 * PROMPT, drafting=True))
+    cached = CachedModel(host_model(opened, 2 * PROMPT))
     cached.begin([0] * PROMPT)
-    drafts = HostDrafts({"draft": cached}, opened.config.vocab, Stops(StepCosts()))
-    drafts.stops.off = True
-    return drafts
+    policies = LengthPolicies(StepCosts())
+    policies.off = True
+    return HostLoops({"draft": cached}, opened.config.vocab, policies)
 
 
-def _drafting_ms(drafts: HostDrafts, temperature: float) -> float:
+def _drafting_ms(drafts: HostLoops, temperature: float) -> float:
     """Milliseconds a drafted token, of a chain of DRAFTED."""
     drafts.begin(Sampling(0, temperature=temperature), [0] * PROMPT)
-
-    def one(node: int) -> None:
-        drafts.run("draft", node)
-        drafts.pick("draft", node)
-
     started = perf_counter()
-    drafts.chain("draft", DRAFTED, one)
+    drafts.make(Chain("draft", "draft", DRAFTED))
     return 1e3 * (perf_counter() - started) / DRAFTED
 
 

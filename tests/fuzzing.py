@@ -26,14 +26,14 @@ from specchat.config.catalog import load_catalog
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import EngineError
 from specchat.engine.fetch.source import Hub
-from specchat.engine.heads.families import READERS
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.need import need
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.strategies import Head
+from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.strategies import HEADS
+from specchat.engine.strategy import Head, resolved
 from specchat.models.about import about_folder, about_gguf
 from specchat.models.library import ModelPlaces, look
 from specchat.models.machine import FreeMemory
@@ -88,7 +88,7 @@ class Bases:
         self.gguf = gguf(folder / "sound.gguf", llama__rope__freq_base=1e4, general__file_type=7)
         self.ollama = folder / "ollama"
         self.manifest = ollama(self.ollama, "tiny:1b", self.gguf, licence="MIT").relative_to(self.ollama)
-        self.decoder = Decoder(Checkpoint.open(self.target), CONTEXT)
+        self.decoder = ReferenceDecoder(Checkpoint.open(self.target), CONTEXT)
 
 
 def _deep(depth: int) -> Any:
@@ -153,7 +153,7 @@ def _model(bases: Bases, folder: Path, dice: random.Random) -> None:
     _each(
         lambda: about_folder(folder, "x"),
         lambda: Tokenizer.read(folder),
-        lambda: Decoder(Checkpoint.open(folder), CONTEXT),
+        lambda: ReferenceDecoder(Checkpoint.open(folder), CONTEXT),
         *((lambda: HfFiles.open(folder, False).tokenizer(),) if dice.random() < 0.2 else ()),
     )
 
@@ -165,7 +165,7 @@ def _head(bases: Bases, folder: Path, dice: random.Random) -> None:
     file.write_text(damaged_json(json.loads(file.read_text()), dice))
     _each(
         lambda: need(head, HeadFiles.open(folder), bases.decoder.config, CONTEXT, "cpu"),
-        lambda: READERS[head](HeadFiles.open(folder), CachedModel(bases.decoder)),
+        lambda: resolved(HEADS[head].reads)(HeadFiles.open(folder), CachedModel(bases.decoder)),
     )
 
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from measure import backends
 from measure.backends import BEGIN, END, PAGE, page, table
-from specchat.engine.backends import BACKENDS, UNFIT
-from specchat.engine.strategies import STRATEGIES
+from specchat.engine.backends import BACKENDS, LACKS, declared
+from specchat.engine.strategies import HEADS, STRATEGIES
 
 
 def test_readme_is_what_the_code_says() -> None:
@@ -16,21 +15,19 @@ def test_readme_is_what_the_code_says() -> None:
 def test_every_strategy_and_backend_is_told_and_every_refusal_has_its_reason() -> None:
     rows = {line.split(" | ")[0].strip("| `"): line for line in table().splitlines() if line.startswith("| `")}
     assert set(rows) == set(STRATEGIES)
-    for at, (backend, unfit) in enumerate(UNFIT.items(), 1):
+    for at, backend in enumerate(BACKENDS, 1):
         told = {name: row.strip("| ").split(" | ")[at] for name, row in rows.items()}
-        assert {name: told[name] for name in unfit} == {name: f"no: {reason}" for name, reason in unfit.items()}
-        assert {told[name] for name in STRATEGIES if name not in unfit} <= {
-            "yes",
-            "with a draft model",
-            "with its heads",
-        }
+        reasons = {name: one.unsupported(declared(True, HEADS, backend)) for name, one in STRATEGIES.items()}
+        assert bool(LACKS[backend]) == any(reasons.values())
+        for name, reason in reasons.items():
+            assert told[name] == f"no: {reason}" if reason else {"yes", "with a draft model", "with its heads"}
         assert f"\n- `{backend}`: " in table()
-    assert list(UNFIT) == list(BACKENDS)
+    assert list(LACKS) == list(BACKENDS)
 
 
 def test_a_change_in_the_code_changes_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     before = PAGE.read_text("utf-8")
-    monkeypatch.setattr(backends, "UNFIT", {**UNFIT, "hf": {"lookup": "it was asked not to"}})
+    monkeypatch.setitem(LACKS, "hf", {"drafting": "it was asked not to"})  # type: ignore[misc]
     assert "no: it was asked not to" in page(before)
 
 

@@ -14,7 +14,7 @@ from measure.gpu import faults, kernels, sessions, steps
 from measure.gpu.parts import PARTS
 from measure.gpu.record import LIMIT_S, OtherCommit, Part, Record, run_all
 from measure.gpu.tables import write
-from specchat.bench.published import PUBLISHED
+from specchat.bench.published import PUBLISHED, shaped
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model import gpu
 from specchat.engine.model.quantise import dequantised
@@ -186,9 +186,7 @@ def test_the_command_runs_lists_and_names_parts(tmp_path: Path, monkeypatch: pyt
 
 def tiny() -> steps.Setting:
     """Qwen3 of one layer and a few heads, under the interpreter."""
-    shapes = PUBLISHED["qwen3-8b"].cut(1)
-    small = {"hidden": 32, "intermediate": 64, "heads": 2, "kv_heads": 1, "head_dim": 16, "vocab": 64}
-    shapes = replace(shapes, target=replace(shapes.target, **small))
+    shapes = replace(PUBLISHED["qwen3-8b"], target=shaped("qwen3", 32, 64, 1, 2, 1, 16, 64, 40960, 1e6, False))
     return steps.Setting(torch.device("cpu"), torch.bfloat16, "nf4", shapes, prompt=6, tokens=3)
 
 
@@ -234,7 +232,7 @@ class TestTimedKernelsUnderTheInterpreter:
         monkeypatch.setattr(kernels, "ROWS", (1, 3))
 
     def test_products_have_their_rivals_and_the_bytes_that_they_read(self) -> None:
-        config = replace(tiny().shapes.target, hidden=64, heads=4)
+        config = shaped("qwen3", 64, 64, 1, 4, 2, 16, 96, 256, 1e6, False)
         rows = kernels.products(config, torch.device("cpu"), torch.float32, four, 1)
         by = {row["product"]: [one["by"] for one in rows if one["product"] == row["product"]] for row in rows}
         assert len(by) == 4 * len(kernels.FORMATS) + 1

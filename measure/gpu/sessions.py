@@ -14,7 +14,7 @@ from specchat.engine.loading import load
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import Device, ModelSource, PairSpec
 from specchat.engine.session import Session
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 PROMPTS = ("Tell me a story about a fox and a lamp.", "Write a function that adds two numbers.", "What is a river?")
 ROUNDS = 60

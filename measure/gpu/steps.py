@@ -54,7 +54,7 @@ class Setting:
         vocab = self.shapes.target.vocab
         runner = device_runner(self.decoder(self.quant), self.decoder(None), vocab, self.device, captured)
         # Random weights are sure of nothing: a draft would end at once.
-        runner.executor.stops.off = True
+        runner.executor.policies.off = True
         return runner
 
 

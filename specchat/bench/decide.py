@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from statistics import median
 
+from specchat.bench.cost_model import break_even, expected_tokens, mean_step_cost, speed_up
 from specchat.bench.interleaved import Sample
 from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.api import Stats
-from specchat.engine.cost_model import break_even, expected_tokens, mean_step_cost, speed_up
 from specchat.engine.decoding.costs import CheckCosts
 from specchat.engine.strategies import STRATEGIES
 

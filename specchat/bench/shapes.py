@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
+from specchat.bench.cost_model import even_survival, expected_tokens, speed_up
 from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
-from specchat.engine.cost_model import even_survival, expected_tokens, speed_up
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
@@ -97,7 +97,7 @@ def step_costs(
     Ends early when it is no longer `wanted`; lengths that were not measured by then are left out.
     """
     # Random weights are sure of nothing: a draft would end at once.
-    runner.executor.stops.off = True
+    runner.executor.policies.off = True
     prompt = [0] * PROMPT
     timed: dict[int, list[tuple[float, Stepped]]] = {length: [] for length in LENGTHS}
     runner.target.begin(prompt)

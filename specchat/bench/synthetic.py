@@ -87,7 +87,7 @@ def write_random(folder: Path, config: ModelConfig, seed: int) -> Path:
     generator = torch.Generator().manual_seed(seed)
     home: dict[str, str] = {}
     # A file a layer: no more than one is in memory while writing.
-    for part, shapes in enumerate(_shapes(config.recipe)):
+    for part, shapes in enumerate(tensor_shapes(config.recipe)):
         file = f"model-{part:05}.safetensors"
         save_file({name: _drawn(name, shape, generator) for name, shape in shapes.items()}, folder / file)
         home |= dict.fromkeys(shapes, file)
@@ -101,7 +101,7 @@ def _drawn(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Ten
     return torch.empty(shape, dtype=torch.float16).normal_(0, shape[1] ** -0.5, generator=generator)
 
 
-def _shapes(recipe: Recipe) -> Iterator[dict[str, tuple[int, ...]]]:
+def tensor_shapes(recipe: Recipe) -> Iterator[dict[str, tuple[int, ...]]]:
     """Shapes of the tensors outside the layers, then of those of each layer, by their names."""
 
     def named(matrices: Iterable[Matrix], norms: Iterable[Norm]) -> dict[str, tuple[int, ...]]:

@@ -1,15 +1,14 @@
 """The cost of a step that checks M tokens, measured on the step itself: a drafter hands it M - 1 tokens at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
 from specchat.bench.summary import Spread
-from specchat.engine.decoding.draft import Drafts
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.measure import Repeating
 from specchat.engine.options import Sampling
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 WARM_UP = 2
 STEPS = 24
@@ -29,29 +28,6 @@ class VerifyCost:
     ratio: float
 
 
-class _Fixed:
-    """Drafts token 0 over and over; nearly all of it is refused, which costs the same."""
-
-    name = "fixed"
-    ahead = False
-
-    def __init__(self, drafts: Drafts) -> None:
-        self._drafts = drafts
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        pass
-
-    def forget(self) -> None:
-        pass
-
-    def propose(self, text: Sequence[int], limit: int) -> str:
-        self._drafts.fill([0] * limit)
-        return self.name
-
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        pass
-
-
 def verify_cost(runner: Runner, told: Callable[[float], None], wanted: Callable[[], bool]) -> list[VerifyCost]:
     """v(M) for M = 1..16 after a prompt of PROMPT tokens; the sizes take turns. Leaves the cache empty.
 
@@ -60,7 +36,7 @@ def verify_cost(runner: Runner, told: Callable[[float], None], wanted: Callable[
     sizes = [m for m in range(1, MAX_DRAFT_LENGTH + 2) if PROMPT + m < runner.context]
     times: dict[int, list[float]] = {m: [] for m in sizes}
     prompt = [0] * PROMPT
-    drafter = _Fixed(runner.executor)
+    drafter = Repeating()
     begun = perf_counter()
     for turn in range(WARM_UP + STEPS):
         if not wanted() or (turn >= WARM_UP + LEAST and perf_counter() - begun > BUDGET_S):

@@ -28,7 +28,8 @@ from specchat.cli.output import Output, Problem, ProgressLine, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
 from specchat.cli.writable import WRITABLE
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling, Speculation
-from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 if TYPE_CHECKING:
     from specchat.bench.contender import BenchPrompt, Contender

@@ -9,7 +9,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem, ProgressLine
 from specchat.engine.options import Sampling
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategies import STRATEGIES, in_group
 
 if TYPE_CHECKING:
     from specchat.bench.contender import Contender
@@ -45,7 +45,7 @@ def theirs(
         eos=session.eos,
         sampling=sampling,
         context=session.info.context,
-        lookup_length=STRATEGIES["lookup"].draft_length,
+        lookup_length=STRATEGIES[next(in_group("copied"))].draft_length,
     )
     return list(module.contenders(material))
 

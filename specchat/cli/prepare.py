@@ -12,9 +12,10 @@ from specchat.config.catalog import Catalog, Pair, load_catalog, local_pair
 from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder, user_paths
 from specchat.config.settings import UserSettings, load_settings
+from specchat.engine.backends import declared
 from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.ranges import SAMPLING
-from specchat.engine.strategies import IN_TARGET, STRATEGIES
+from specchat.engine.strategies import STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,8 @@ def prepare(asked: Asked) -> Prepared:
     settings = load_settings(paths.settings_file)
     catalog = read_catalog(paths, asked.models)
     pair = _pair(asked, settings, catalog)
-    if asked.strategy and STRATEGIES[asked.strategy].needs_draft and pair.spec.draft is None:
-        raise click.UsageError(f'--strategy {asked.strategy} needs a draft model, and pair "{pair.id}" has none.')
-    head = STRATEGIES[asked.strategy].needs_head if asked.strategy else None
-    if head is not None and head not in (*pair.spec.heads, *IN_TARGET):
-        raise click.UsageError(f'--strategy {asked.strategy} needs {head} heads, and pair "{pair.id}" names none.')
+    if asked.strategy and (reason := _unsupported(asked.strategy, pair)):
+        raise click.UsageError(f'--strategy {asked.strategy} cannot be used with pair "{pair.id}": {reason}.')
     context = asked.context or settings.context or Limits().context
     given = {name: value for name in SAMPLING if (value := getattr(asked, name)) is not None}
     return Prepared(
@@ -118,8 +116,9 @@ def _pair(asked: Asked, settings: UserSettings, catalog: Catalog) -> Pair:
 
 def _preferred(settings: UserSettings, pair: Pair) -> str | None:
     """The strategy of config.toml where the pair can have it: a preference should not stop a pair from working."""
-    strategy = settings.strategy
-    info = STRATEGIES.get(strategy or "")
-    if info is None or (info.needs_draft and pair.spec.draft is None):
-        return None
-    return None if info.needs_head and info.needs_head not in pair.spec.heads else strategy
+    return None if settings.strategy is None or _unsupported(settings.strategy, pair) else settings.strategy
+
+
+def _unsupported(strategy: str, pair: Pair) -> str:
+    """The reason why a pair cannot have a strategy as far as its description tells; what runs it is known later."""
+    return STRATEGIES[strategy].unsupported(declared(pair.spec.draft is not None, pair.spec.heads))

@@ -15,7 +15,7 @@ from specchat.cli.output import Output, Problem, ProgressLine, told
 from specchat.cli.prompts import read_prompts, shipped_prompts
 from specchat.cli.tune_heads import NEEDS, TrainingOrder, alone, failing, measured, trained
 from specchat.engine.backends import DEFAULT_BACKEND
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from specchat.tune import TUNED
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError, ForeignModel
 from specchat.engine.options import Message
 from specchat.engine.out_of_memory import ran_out
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 if TYPE_CHECKING:
     from specchat.bench.interleaved import BenchProgress as Turn
     from specchat.config.catalog import Pair
     from specchat.engine.model.decoder import CachedDecoder
     from specchat.engine.session import Session
-    from specchat.tune.families import Family
+    from specchat.tune.families import TrainedFamily
     from specchat.tune.replies import Question
     from specchat.tune.trial import Speeds
     from specchat.tune.workshop import Workshop
@@ -202,7 +202,7 @@ def _collected(
     order: TrainingOrder,
     session: "Session",
     model: "CachedDecoder",
-    family: "Family",
+    family: "TrainedFamily",
     asked: "list[Question]",
     folder: Path,
 ) -> list[Path]:

@@ -6,16 +6,23 @@ from pydantic import AfterValidator, Field, model_validator
 
 from specchat.config.checks import Table, matching
 from specchat.config.errors import nearest
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND
+from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, declared
 from specchat.engine.options import Acceptance
 from specchat.engine.pair import CacheType, Device, Wanted, is_gguf
 from specchat.engine.ranges import SAMPLING
-from specchat.engine.strategies import IN_TARGET, MAX_DRAFT_LENGTH, STRATEGIES
+from specchat.engine.strategies import HEADS, STRATEGIES
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
 def _known_strategy(name: str) -> str:
     if name not in STRATEGIES:
         raise ValueError(f'there is no strategy "{name}" ({", ".join(STRATEGIES)}).{nearest(name, STRATEGIES)}')
+    return name
+
+
+def _known_head(name: str) -> str:
+    if name not in HEADS:
+        raise ValueError(f'there are no heads "{name}" ({", ".join(HEADS)}).{nearest(name, HEADS)}')
     return name
 
 
@@ -32,6 +39,7 @@ def _gguf_name(name: str) -> str:
 
 
 Strategy = Annotated[str, AfterValidator(_known_strategy), Field(json_schema_extra={"enum": list(STRATEGIES)})]
+HeadName = Annotated[str, AfterValidator(_known_head), Field(json_schema_extra={"enum": list(HEADS)})]
 Backend = Annotated[str, AfterValidator(_known_backend), Field(json_schema_extra={"enum": list(BACKENDS)})]
 Name = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._-]*", "letters and digits, with . _ - between")]
 Repo = Annotated[str, matching(r"[\w.-]+/[\w.-]+", "OWNER/NAME as on huggingface.co")]
@@ -104,20 +112,6 @@ class HeadTable(Table):
         return self
 
 
-class HeadsTable(Table):
-    """By family, a key for each of `strategies.HEADS`."""
-
-    medusa: HeadTable | None = None
-    eagle: HeadTable | None = None
-    eagle3: HeadTable | None = None
-    peagle: HeadTable | None = None
-    mtp: HeadTable | None = None
-    dflash: HeadTable | None = None
-    dflash2: HeadTable | None = None
-    dspark: HeadTable | None = None
-    xpress: HeadTable | None = None
-
-
 class StrategyTable(Table):
     length: Annotated[int, Field(ge=1, le=MAX_DRAFT_LENGTH)]
 
@@ -149,7 +143,7 @@ class PairTable(Table):
     target: ModelTable
     draft: ModelTable | None = None
     draft_vocabulary: Annotated[str, Field(min_length=1)] | None = None
-    heads: HeadsTable = HeadsTable()
+    heads: dict[HeadName, HeadTable] = Field(default_factory=dict)
     exit_layer: Annotated[int, Field(ge=1)] | None = None
     context: Annotated[int, Field(ge=16)] | None = None
     trust_remote_code: bool = False
@@ -161,15 +155,9 @@ class PairTable(Table):
 
     @model_validator(mode="after")
     def _draft_exists(self) -> Self:
-        if self.strategy is not None and STRATEGIES[self.strategy].needs_draft and self.draft is None:
-            raise ValueError(
-                f'strategy "{self.strategy}" needs a draft model. Add a draft table or choose another strategy.'
-            )
-        needed = STRATEGIES[self.strategy].needs_head if self.strategy is not None else None
-        if needed is not None and needed not in IN_TARGET and getattr(self.heads, needed) is None:
-            raise ValueError(
-                f'strategy "{self.strategy}" needs {needed} heads. Add heads.{needed} or choose another strategy.'
-            )
+        facts = declared(self.draft is not None, self.heads)
+        if self.strategy is not None and (reason := STRATEGIES[self.strategy].unsupported(facts)):
+            raise ValueError(f'strategy "{self.strategy}" cannot be used: {reason}.')
         if self.draft_vocabulary is not None and self.draft is None:
             raise ValueError("draft_vocabulary goes with draft only.")
         return self

@@ -1,8 +1,9 @@
 """The kinds of models that can be loaded. The configuration asks too, so torch stays out of here."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from specchat.engine.strategies import HEADED
+from specchat.engine.strategies import HEADS
+from specchat.engine.strategy import Facts, Feature
 
 DEFAULT_BACKEND = "native"
 GGUF_BACKEND = "gguf"
@@ -13,21 +14,32 @@ BACKENDS: Mapping[str, str] = {
     HF_BACKEND: "specchat.engine.loading.hf:load",
 }
 """By name the "module:function" that loads a pair of this kind; see `worker.Loader`."""
-UNFIT: Mapping[str, Mapping[str, str]] = {
+LACKS: Mapping[str, Mapping[Feature, str]] = {
     DEFAULT_BACKEND: {},
     GGUF_BACKEND: {
-        "draft-tree": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
-        "lookahead": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
-        "early-exit": "llama.cpp runs all layers in one pass",
-        "swift": "llama.cpp cannot leave out layers",
-        **dict.fromkeys(HEADED, "llama.cpp does not tell the states between layers"),
+        "trees": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
+        "exits": "llama.cpp runs all layers in one pass",
+        "skips": "llama.cpp cannot leave out layers",
+        "states": "llama.cpp does not tell the states between layers",
     },
     HF_BACKEND: {
-        "draft-tree": "transformers' caches hold chains of tokens, no trees",
-        "lookahead": "transformers' caches hold chains of tokens, no trees",
-        "early-exit": "transformers runs all layers in one pass",
-        "swift": "transformers runs all layers",
-        **dict.fromkeys(HEADED, "heads look at the states of specchat's own decoder"),
+        "trees": "transformers' caches hold chains of tokens, no trees",
+        "exits": "transformers runs all layers in one pass",
+        "skips": "transformers runs all layers",
+        "states": "heads look at the states of specchat's own decoder",
     },
 }
-"""The strategies that pairs of a kind cannot have, and why."""
+"""What pairs of a kind lack that strategies need, and why."""
+NO_DRAFT: Mapping[Feature, str] = {"draft": "this pair has no draft model"}
+
+
+def plain_only(reason: str) -> Mapping[Feature, str]:
+    """What a target lacks that nothing can be drafted for."""
+    return {"drafting": f"plain only: {reason}"}
+
+
+def declared(draft: bool, heads: Collection[str], backend: str = DEFAULT_BACKEND) -> Facts:
+    """The facts of a pair as it is described; heads that its target may bring along count as there."""
+    lacks = {**({} if draft else NO_DRAFT), **LACKS[backend]}
+    brought = (name for name, family in HEADS.items() if family.in_target)
+    return Facts(lacks, dict.fromkeys([*heads, *brought], ""))

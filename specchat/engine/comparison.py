@@ -14,7 +14,7 @@ STEPS, TOKENS = 4, 48
 """Enough of both to tell a multiplier,"""
 NARROW = 0.1
 """or of steps alone where its interval is no wider than this share of it."""
-CLOSE = 0.15
+CLOSE = 0.13
 """None is told while plain's own time may be further off than this, whatever the steps: then other programs came."""
 DEVIATIONS = 1.96
 """Half of an interval, in standard deviations: 95 %."""

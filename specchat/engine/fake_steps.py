@@ -8,14 +8,15 @@ from operator import itemgetter
 
 from specchat.engine.api import Drafted, Piece, Stats, Step
 from specchat.engine.options import Written
-from specchat.engine.strategies import delegates
+from specchat.engine.strategies import delegates, in_group
 from specchat.engine.tally import Tally
 
 DRAFT_MS, VERIFY_MS, OTHER_MS = 1.0, 10.0, 0.2
 SURE, UNSURE = (0.97, 0.88, 0.99, 0.93), (0.41, 0.62, 0.35)
 """Probabilities of drafted tokens that are kept and refused, over and over."""
-AUTO = ("draft", "draft", "lookup")
-"""Who drafts for strategies that let others draft, over and over."""
+MODEL, COPIER = next(in_group("model")), next(in_group("copied"))
+AUTO = (MODEL, MODEL, COPIER)
+"""The strategies that draft for those that delegate, over and over."""
 WRONG = (" or", " so", " the", " then")
 """The drafted text that is refused."""
 _TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
@@ -90,7 +91,7 @@ def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: fl
 
 
 def _drafts(taken: Sequence[str], places: int, strategy: str, candidates: int) -> tuple[Drafted, ...]:
-    """The draft of a step that added `taken`, all but the last token of it drafted; lookup tells no probabilities."""
+    """The draft of a step that added `taken`, all but the last token of it drafted; copies have no probabilities."""
     kept = taken[:-1]
     sure, unsure = cycle(SURE), cycle(UNSURE)
     wrong = cycle(word for word in WRONG if word != taken[-1])
@@ -103,6 +104,6 @@ def _drafts(taken: Sequence[str], places: int, strategy: str, candidates: int) -
         others = (word for word in wrong if not hit or word != kept[place])
         drafts += [(word, next(unsure), parent) for word in islice(others, candidates - hit)]
     return tuple(
-        Drafted(text, None if strategy == "lookup" else chance, parent if candidates > 1 else None)
+        Drafted(text, None if strategy == COPIER else chance, parent if candidates > 1 else None)
         for text, chance, parent in drafts
     )

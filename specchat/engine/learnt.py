@@ -122,8 +122,8 @@ def _write(path: Path, text: str) -> None:
 def _name(strategy: str, pair: PairSpec) -> str:
     """A family with the model that drafts for it: another model is another family."""
     info = STRATEGIES[strategy]
-    if info.needs_head is not None:
-        return f"{strategy} {_digest(_source(pair.heads.get(info.needs_head)))}"
+    if info.head is not None:
+        return f"{strategy} {_digest(_source(pair.heads.get(info.head.name)))}"
     if info.needs_draft:
         return f"{strategy} {_digest(_source(pair.draft), pair.draft_vocabulary or '')}"
     return strategy

@@ -1,17 +1,18 @@
 """Quick measurements at load: what a step costs here."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
 from specchat.engine.api import Cancel, Event, Finished, Generate
-from specchat.engine.decoding.draft import Drafter
+from specchat.engine.decoding.draft import Copy, Drafter
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategies import HEADED, MAX_DRAFT_LENGTH
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 PROMPT = 64
 """Tokens in the cache while measuring: a short chat."""
@@ -40,6 +41,24 @@ REPLIES = 3
 """A slow model writes one."""
 REPLY_TOKENS = 16
 """Shorter plain replies say little about speed."""
+
+
+class Repeating:
+    """Drafts the last token over and over, as many times as it may."""
+
+    name, ahead = "repeating", False
+
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
+        pass
+
+    def forget(self) -> None:
+        pass
+
+    def propose(self, text: Sequence[int], limit: int) -> Copy:
+        return Copy([text[-1]] * limit)
+
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+        pass
 
 
 class Deadline:
@@ -98,17 +117,19 @@ def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
     """Milliseconds of drafts of one token and of a few, by the draft model and by each head: the least of the steps, as
     of checks. Leaves the cache empty."""
     costs: dict[str, dict[int, float]] = {}
-    stops = runner.executor.stops
-    stops.off = True
+    policies = runner.executor.policies
+    policies.off = True
     try:
-        for name in ("draft", *HEADED):
-            for length in DRAFTED if name in runner.drafters else ():
+        for name in runner.drafters:
+            one = STRATEGIES[name]
+            # A tree must be tried before `auto` takes it, and what a model drafts of is up to its chain.
+            for length in DRAFTED if one.group in ("model", "heads") and not one.tree_of else ():
                 steps = [stepped for _, stepped in _steps(runner, name, length, DRAFTS) if stepped.drafted]
                 for drafted, ms in _by_length(steps).items():
                     if len(ms) >= min(ALIKE, len(steps)):
                         costs.setdefault(name, {})[drafted] = min(ms)
     finally:
-        stops.off = False
+        policies.off = False
     return costs
 
 
@@ -123,8 +144,8 @@ def _by_length(steps: Iterable[Stepped]) -> dict[int, list[float]]:
 def check_costs(runner: Runner) -> dict[int, float]:
     """Milliseconds of checking so many rows, each the least of ROUNDS, which other programs delayed least; of fewer
     rounds, or of none of the longer ones, where a model is slow. Leaves the cache empty."""
-    if "lookup" not in runner.drafters:
-        return {}
+    if not any(STRATEGIES[name].group == "copied" for name in runner.drafters):
+        return {}  # nothing can be drafted
     prompt = [0] * max(1, min(PROMPT, runner.context - CHECKED[-1] - 2))
     warm, timed = set[int](), dict[int, list[float]]()
     begun = perf_counter()
@@ -143,11 +164,9 @@ def check_costs(runner: Runner) -> dict[int, float]:
 def _copied(runner: Runner, prompt: list[int], length: int) -> Stepped:
     """A step after `prompt`, one token over and over, that drafts `length` tokens more of it."""
     runner.target.begin(prompt)
-    drafter = runner.drafters["lookup"]
-    drafter.begin(prompt)
     reply = runner.reply(Sampling(), prompt, ())
     try:
-        return reply.step(drafter, length, "coupled")
+        return reply.step(Repeating(), length, "coupled")
     finally:
         reply.close()
 

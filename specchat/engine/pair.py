@@ -8,7 +8,8 @@ from typing import Literal
 
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.options import Sampling
-from specchat.engine.strategies import STRATEGIES, Head
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import Head
 
 Quant = Literal["nf4", "fp4", "int8"]
 """How the matrices of a model's layers are kept. nf4 and fp4 have blocks of 64 with

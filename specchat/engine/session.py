@@ -26,7 +26,6 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.fences import backquotes
-from specchat.engine.drafters.read_ahead import ReadAhead, reader
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.learnt import Learnt
 from specchat.engine.measure import REPLY_TOKENS, check_costs, draft_costs, plain_speed, rehearse, reply_plainly
@@ -35,11 +34,12 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Sampling, Speculation
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.prompts import Prompts, written
+from specchat.engine.read_ahead import ReadAhead, reader
 from specchat.engine.remembering import Remembering
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
 from specchat.engine.step_tree import PENDING
-from specchat.engine.strategies import JOINT, MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.engine.tally import Tally
 
 
@@ -102,7 +102,7 @@ class Session:
             # A model's first steps take several times what later ones do.
             executor.costs.forget()
             executor.costs.expect(checks, drafts)
-            executor.stops.forget()
+            executor.policies.forget()
             self.info = replace(self.info, plain_tokens_per_second=0.0, plain_sampled_tokens_per_second=0.0)
             for temperature in (0.0, DRAWN):
                 # Each reply is kept as the yardstick, as if the machine were not slow at the time: `_plain_seen`.
@@ -165,7 +165,7 @@ class Session:
         speculation, cancelled = request.speculation, False
         changes: list[Changed] = []
         for drafter in self.drafters.values():
-            drafter.begin(prompt)
+            drafter.begin(prompt, self.eos)
         room, most = self.info.context - len(prompt), request.limits.max_tokens
         limit = longest(self.runner.executor, _length(speculation), room, most)
         reads = reader(self.drafters, speculation.strategy, prompt, limit, self.runner.spare)
@@ -233,7 +233,7 @@ class Session:
             left = None if most is None else most - len(tokens)
             stepped = decoding.step(drafter, _length(speculation), speculation.acceptance, left)
             turned = text.turned
-            taken, reason = self._take(stepped.tokens[:left], stepped, decoding.family, text)
+            taken, reason = self._take(stepped.tokens[:left], stepped, text)
             tokens += stepped.tokens[:taken]
             if reason is None and most is not None and len(tokens) >= most:
                 reason = "length"
@@ -246,7 +246,7 @@ class Session:
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - started)
             ran_ms = 1e3 * (self.runner.executor.costs.clock() - ran)
             other_ms, waited_ms = meter.other_ms(stepped, 1e3 * (now - begun), ran_ms)
-            measured = self._yardstick.add(decoding.family, stepped)
+            measured = self._yardstick.add(stepped.strategy, stepped)
             step = Step(
                 id=request.id,
                 pieces=text.take() if reason is None else text.finish(complete=reason == "stop"),
@@ -258,7 +258,7 @@ class Session:
                 verify_ms=stepped.verify_ms,
                 other_ms=other_ms,
                 context_used=len(prompt) + len(tokens),
-                strategy=decoding.family,
+                strategy=stepped.strategy,
                 drafts=self._drafts(stepped),
                 again=stepped.again,
                 usual_ms=measured.usual_ms,
@@ -296,12 +296,10 @@ class Session:
         place = {node: number for number, node in enumerate([0, *order], PENDING)}
         return tuple(replace(drafts[node - 1], parent=place[stepped.parents[node - 1]]) for node in order)
 
-    def _take(
-        self, tokens: Sequence[int], stepped: Stepped, family: str, text: ReplyText
-    ) -> tuple[int, FinishReason | None]:
+    def _take(self, tokens: Sequence[int], stepped: Stepped, text: ReplyText) -> tuple[int, FinishReason | None]:
         """Pass a step's first `tokens` on until the reply ends; how many were taken, and "stop" when it ended."""
         for i, token in enumerate(tokens):
-            if token in self.eos or text.push(token, source(stepped, i, family)):
+            if token in self.eos or text.push(token, source(stepped, i)):
                 return i + 1, "stop"
         return len(tokens), None
 
@@ -353,10 +351,10 @@ def _length(speculation: Speculation) -> int:
     return min(speculation.draft_length, MAX_DRAFT_LENGTH)
 
 
-def source(stepped: Stepped, index: int, strategy: str) -> str:
-    """Where token `index` of a step came from: one of `strategies.SOURCES`."""
+def source(stepped: Stepped, index: int) -> str:
+    """Source of token `index` of a step: a strategy, "target" for its correction, "bonus" or "plain"."""
     if index < stepped.accepted:
-        return JOINT[strategy][index >= stepped.switch] if stepped.switch else strategy
+        return stepped.sources[index >= stepped.switch if stepped.switch else 0]
     if stepped.drafted == 0:
         return "plain"
     return "bonus" if stepped.tested == stepped.accepted else "target"

@@ -8,7 +8,7 @@ from specchat.engine.api import Stats, Step
 from specchat.engine.comparison import Comparison
 from specchat.engine.strategies import STRATEGIES, delegates
 
-COPYING = {name for name, info in STRATEGIES.items() if info.kind == "copied" or delegates(name)}
+COPYING = {name for name, info in STRATEGIES.items() if info.group == "copied" or delegates(name)}
 """What drafts from text that is there."""
 
 

@@ -11,7 +11,7 @@ from specchat.engine.model.gpu_need import unsupported
 from specchat.engine.model.plan import GIB, SPARE, Model, Place, Plan, context_of, nearest, plan
 from specchat.engine.model.plan import fits as plan_fits
 from specchat.engine.pair import QUANT_BITS, QUANTS, ModelSource, Quant
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from specchat.models.about import About
 from specchat.models.heads import PairHeads
 from specchat.models.machine import FreeMemory, unable

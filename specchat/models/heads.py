@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
-from specchat.engine.heads.mtp_settings import told_of
 from specchat.engine.heads.need import need
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.files import found, read_json, stored_values
 from specchat.engine.model.plan import Place
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.strategies import Head
+from specchat.engine.strategies import HEADS
+from specchat.engine.strategy import Head, resolved
 from specchat.models.about import About
 
 
@@ -58,10 +58,11 @@ def look(spec: PairSpec, target: About | None, about: Callable[[ModelSource], Ab
                 continue
             here[head] = _heads_in(known.place)
             size += known.size
-    if target is not None and target.config is not None and "mtp" not in spec.heads:
-        with suppress(ModelError, OSError):
-            if told_of(read_json(target.place / "config.json")):
-                here["mtp"] = _heads_in(target.place)
+    for head, family in HEADS.items():
+        if family.in_target and head not in spec.heads and target is not None and target.config is not None:
+            with suppress(ModelError, OSError):
+                if resolved(family.in_target)(read_json(target.place / "config.json")):
+                    here[head] = _heads_in(target.place)
     return PairHeads(here, tuple(missing), size)
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specchat.config.catalog import Catalog, Pair
-from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, UNFIT
+from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, declared
 from specchat.engine.errors import ModelError
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.strategies import STRATEGIES, SWIFT_LAYERS, Head
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import Feature, Head
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import DraftProposals, cost, drafts_for, source_of
 from specchat.models.fit import Fit, fit
@@ -116,13 +117,11 @@ def strategies(
 
     `heads` are those that will draft for it.
     """
-    short = target is not None and 0 < target.layers < SWIFT_LAYERS
-    lacks = {*UNFIT[pair.spec.backend], *(["swift"] if short else [])}
-    lacks |= {"draft-tree"} if translated else set()
-    if pair.spec.draft is None:
-        lacks |= {name for name, info in STRATEGIES.items() if info.needs_draft}
-    lacks |= {name for name, info in STRATEGIES.items() if info.needs_head and info.needs_head not in heads}
-    return tuple(name for name in STRATEGIES if name not in lacks)
+    facts = declared(pair.spec.draft is not None, heads, pair.spec.backend)
+    lacks: dict[Feature, str] = {"draft trees": "the draft's tokens differ"} if translated else {}
+    layers = target.layers if target is not None and target.layers else None
+    facts = replace(facts, lacks={**lacks, **facts.lacks}, heads=dict.fromkeys(heads, ""), layers=layers)
+    return tuple(name for name, one in STRATEGIES.items() if not one.unsupported(facts))
 
 
 def with_draft(pair: Pair, source: ModelSource) -> Pair:

@@ -28,7 +28,7 @@ def commands(chat: ChatScreen) -> Iterable[SystemCommand]:
             yield SystemCommand(action.label, action.help + shown, partial(chat.do, action.id))
     for strategy in STRATEGIES.values():
         use = partial(use_strategy, chat, strategy.name)
-        yield SystemCommand(f"Strategy: {strategy.title}", strategy.description, use)
+        yield SystemCommand(f"Strategy: {strategy.title}", strategy.summary, use)
     for pair in chat.catalog.pairs:
         yield SystemCommand(f"Model: {_literal(pair.spec.name)}", "Load this pair.", partial(use_pair, chat, pair))
     for persona in launch.personas:

@@ -7,7 +7,8 @@ from typing import Any
 
 from specchat.engine.options import CONTEXT_POLICIES, Acceptance, Limits, Sampling, Speculation
 from specchat.engine.ranges import MAX_SEED, SAMPLING, Range
-from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Trains heads that draft for a target, on the target's own replies."""
 
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 TUNED: tuple[Head, ...] = ("dflash", "eagle3", "medusa")
 """The families that can be trained, told without importing torch; `families.FAMILIES` has how."""

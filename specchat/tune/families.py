@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import torch
 
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from specchat.tune import dflash, eagle3, medusa
 from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import Trainee
 
 
 @dataclass(frozen=True)
-class Family:
+class TrainedFamily:
     """How heads of one family are trained.
 
     Attributes:
@@ -34,8 +34,8 @@ def untrained(head: Head, target: FrozenTarget, replies: Sequence[Sequence[int]]
         return FAMILIES[head].begin(target, replies)
 
 
-FAMILIES: Mapping[Head, Family] = {
-    "dflash": Family(dflash.read_layers, dflash.DFlashTrainee),
-    "eagle3": Family(eagle3.read_layers, eagle3.Eagle3Trainee),
-    "medusa": Family(medusa.read_layers, medusa.MedusaTrainee),
+FAMILIES: Mapping[Head, TrainedFamily] = {
+    "dflash": TrainedFamily(dflash.read_layers, dflash.DFlashTrainee),
+    "eagle3": TrainedFamily(eagle3.read_layers, eagle3.Eagle3Trainee),
+    "medusa": TrainedFamily(medusa.read_layers, medusa.MedusaTrainee),
 }

@@ -6,7 +6,6 @@ from torch import Tensor
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.weights import Weights
 
@@ -42,9 +41,9 @@ class FrozenTarget:
         Raises:
             ModelError: it is missing or damaged.
         """
-        c = self.config
+        head = self.config.recipe.head
         with Weights(self.checkpoint) as weights:
-            return weights.get(f"{EMBEDDING if c.tied else HEAD}.weight", c.vocab, c.hidden)
+            return weights.get(f"{head.names[0]}.weight", *head.outputs, head.inputs)
 
     def last_norm(self) -> Tensor:
         """The weights float32 [hidden] of the final norm.
@@ -53,4 +52,4 @@ class FrozenTarget:
             ModelError: they are missing or damaged.
         """
         with Weights(self.checkpoint) as weights:
-            return weights.get(f"{LAST_NORM}.weight", self.config.hidden)
+            return weights.get(f"{self.config.recipe.norm.name}.weight", self.config.hidden)

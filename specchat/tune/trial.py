@@ -9,7 +9,8 @@ from specchat.bench.ours import Ours
 from specchat.engine.errors import EngineError
 from specchat.engine.options import Sampling, Speculation
 from specchat.engine.session import Session
-from specchat.engine.strategies import STRATEGIES, Head
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import Head
 from specchat.tune.replies import Question
 
 TOKENS, REPEATS, PROMPTS = 96, 2, 12

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from specchat.bench.contender import Run
+from specchat.bench.cost_model import even_survival, expected_tokens, step_cost
 from specchat.bench.decide import (
     ALL,
     Costs,
@@ -25,7 +26,6 @@ from specchat.bench.summary import Spread
 from specchat.bench.verdict import verdict
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.api import Stats
-from specchat.engine.cost_model import best_length, even_survival
 from tests.bench.samples import prompt
 
 DRAFT, LOOKUP = "draft x5", "lookup x8"
@@ -42,7 +42,12 @@ def even(contender: str, acceptance: float, length: int) -> DraftOutcome:
 @pytest.mark.parametrize("acceptance", [0.1, 0.5, 0.9])
 def test_the_choice_is_the_cost_models(costs: Costs, acceptance: float) -> None:
     outcome = even(DRAFT, acceptance, 5)
-    length, times = best_length(outcome.kept, 0.1, costs.checks, other=0.05)
+    speeds = {
+        length: expected_tokens(outcome.kept[:length]) / step_cost(length, 0.1, costs.checks[length], 0.05)
+        for length in range(1, 6)
+    }
+    length = max((0, *speeds), key=lambda length: speeds.get(length, 1.0))
+    times = speeds.get(length, 1.0)
     chosen = best([outcome], costs)
     assert chosen.length == length
     assert chosen.times == pytest.approx(times)

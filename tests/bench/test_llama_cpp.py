@@ -16,9 +16,9 @@ from specchat.config.paths import demo_model
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.tiny import checkpoint
 
 needs_gguf = pytest.mark.skipif(find_spec("gguf") is None, reason="needs the package gguf")
@@ -35,7 +35,7 @@ def asked(*tokens: int) -> BenchPrompt:
     return BenchPrompt("one", "chat", (), tokens)
 
 
-def greedy(decoder: Decoder, prompt: BenchPrompt, most: int, eos: frozenset[int]) -> tuple[int, ...]:
+def greedy(decoder: ReferenceDecoder, prompt: BenchPrompt, most: int, eos: frozenset[int]) -> tuple[int, ...]:
     """The reference: argmax after argmax of our decoder."""
     model, text = CachedModel(decoder), list(prompt.tokens)
     while len(text) - len(prompt.tokens) < most and not (len(text) > len(prompt.tokens) and text[-1] in eos):
@@ -160,7 +160,7 @@ def test_without_the_package_a_sentence_says_what_to_install(tmp_path: Path, mon
 @needs_llama
 def test_the_demo_target_writes_our_greedy_texts() -> None:
     folder = demo_model("target")
-    tokenizer, decoder = Tokenizer.read(folder), Decoder(Checkpoint.open(folder))
+    tokenizer, decoder = Tokenizer.read(folder), ReferenceDecoder(Checkpoint.open(folder))
     eos = decoder.config.eos | tokenizer.eos
     texts = (
         "hi, computer",

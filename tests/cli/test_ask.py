@@ -227,13 +227,13 @@ def test_a_preferred_strategy_gives_way_where_the_pair_cannot_have_it(
     for strategy in ("draft", "draft-tree", "cascade"):
         result = run("ask", "--target", "t", "--strategy", strategy, "hello")
         assert result.exit_code == ExitCode.USAGE
-        assert f"{strategy} needs a draft model" in result.stderr
+        assert f'{strategy} cannot be used with pair "local": this pair has no draft model' in result.stderr
 
 
 def test_heads_are_named_but_for_those_that_a_target_may_bring_along(run: Run, engines: list[FakeEngine]) -> None:
     result = run("ask", "--target", "t", "--strategy", "eagle", "hello")
     assert result.exit_code == ExitCode.USAGE
-    assert "eagle needs eagle heads" in result.stderr
+    assert "--strategy eagle cannot be used" in result.stderr
     assert run("ask", "--target", "t", "--strategy", "mtp", "hello").exit_code == 0
     assert asked(engines).speculation.strategy == "mtp"
 

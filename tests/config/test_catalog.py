@@ -132,7 +132,7 @@ def test_what_the_target_may_bring_along_need_not_be_named(write: Write) -> None
         ("heads.medusa = {}", "give one of repo, path and builtin."),
         ('heads.medusa = { path = "h", revision = "v1" }', "revision goes with repo only."),
         ('heads.medusa = { path = "h", quant = "nf4" }', "medusa.quant (pair mine) is not a known key"),
-        ('strategy = "eagle2"', 'strategy "eagle2" needs eagle heads. Add heads.eagle or choose another strategy.'),
+        ('strategy = "eagle2"', 'strategy "eagle2" cannot be used: this pair has no such heads; [pair.heads]'),
     ],
 )
 def test_mistakes_about_heads_are_told(lines: str, words: str, write: Write) -> None:
@@ -215,7 +215,10 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
             HEAD + '    target = { path = "x" }\n    strategy = "lokup"',
             f'no strategy "lokup" ({", ".join(STRATEGIES)})',
         ),
-        (HEAD + '    target = { path = "x" }\n    strategy = "draft"', 'strategy "draft" needs a draft model'),
+        (
+            HEAD + '    target = { path = "x" }\n    strategy = "draft"',
+            "cannot be used: this pair has no draft model",
+        ),
         (
             HEAD + '    target = { path = "x" }\n    draft_vocabulary = "v.json"',
             "draft_vocabulary goes with draft only",

@@ -14,10 +14,10 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.cpu.guessing import LEAST
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import Copy
-from specchat.engine.decoding.host_drafts import HostDrafts
+from specchat.engine.decoding.draft import Chain, Copy, Follow, Then
+from specchat.engine.decoding.host_loops import HostLoops
+from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import Stops
 from specchat.engine.errors import ModelError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -29,7 +29,8 @@ pytestmark = pytest.mark.cpu
 PROMPT = [5, 9, 200, 31, 7, 7, 12]
 LIMIT = 15
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
-Chain = tuple[list[int], list[float]]
+Made = tuple[list[int], list[float]]
+Copies = Callable[[Sequence[int], Callable[[], float]], Sequence[int]]
 
 
 class Counting(CpuDecoder):
@@ -62,38 +63,30 @@ def made(
     unread: int = 1,
     taught: Stepped | None = None,
     copied: Sequence[int] = (),
-    copy: Copy | None = None,
+    copy: Copies | None = None,
     skip: Skip = NOTHING,
     eos: Collection[int] = (),
     prompt: Sequence[int] = PROMPT,
-) -> Chain:
+) -> Made:
     """A draft after a prompt, of which the model has yet to read `unread` tokens."""
-    stops = Stops(StepCosts())
-    drafts = HostDrafts({"draft": CachedModel(decoder)}, decoder.vocab, stops)
+    policies = LengthPolicies(StepCosts())
+    drafts = HostLoops({"draft": CachedModel(decoder)}, decoder.vocab, policies)
     drafts.begin(sampling, prompt, eos)
     cached = drafts._models["draft"]
     cached.model.write(prompt[:-unread], 0)
     cached.tokens = list(prompt[:-unread])
     if taught is None:
-        stops.off = True
+        policies.off = True
     else:
         for _ in range(40):
-            stops.begin("draft", True)
-            stops.observe(taught)
+            policies.begin("draft", True)
+            policies.observe(taught)
     drafts.start(acceptance)
-    if copied:
-        drafts.fill(copied)
-    if copy is not None:
-        drafts.follow(copy)
-    drafts.leave_out(skip)
-
-    def one(node: int) -> None:
-        drafts.run("draft", node, skipping=True)
-        drafts.pick("draft", node)
-
-    drafts.chain("draft", limit, one)
+    follow = None if copy is None else Follow("lookup", "auto", copy)
+    chain = Chain("draft", "draft", limit, skip, follow=follow)
+    draft = drafts.make(Then("cascade", Copy(list(copied)), chain) if copied else chain).draft
     assert not drafts.history.generated
-    return list(drafts.draft.tokens), list(drafts.draft.confidence)
+    return list(draft.tokens), list(draft.confidence)
 
 
 def pair(folder: Path) -> tuple[Counting, TokenByToken]:

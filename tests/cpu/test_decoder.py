@@ -14,10 +14,11 @@ from torch import Tensor
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.decoder import Skip
 from specchat.engine.model.runs import Levels, Runs, depth_first
 from specchat.engine.model.vectors import fits
 from specchat.engine.pair import Quant
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
 from tests.engine.bnb import bnb_checkpoint
 from tests.engine.test_decoder import reference, tokens
@@ -25,7 +26,7 @@ from tests.engine.test_trees import PARENTS, path_to
 from tests.engine.tiny import FAMILIES, FAMILY, MORE, checkpoint
 
 
-def whole(decoder: CpuDecoder | Decoder, ids: list[int]) -> Tensor:
+def whole(decoder: CpuDecoder | ReferenceDecoder, ids: list[int]) -> Tensor:
     return torch.cat([decoder.logits(decoder.forward(ids[i : i + 128], i)).clone() for i in range(0, len(ids), 128)])
 
 
@@ -60,7 +61,7 @@ def test_heads_of_several_vectors(size: int, tmp_path: Path) -> None:
     opened, ids = Checkpoint.open(checkpoint(tmp_path / "m", **shape)), tokens(60)
     decoder = CpuDecoder(opened)
     alone = one_by_one(decoder, ids)
-    torch.testing.assert_close(alone, whole(Decoder(opened), ids), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(alone, whole(ReferenceDecoder(opened), ids), atol=1e-4, rtol=1e-4)
     assert torch.equal(whole(decoder, ids), alone)
 
 
@@ -70,10 +71,14 @@ def test_quantised_weights_are_what_the_plain_decoder_unpacks(quant: Quant, tmp_
     opened = Checkpoint.open(checkpoint(tmp_path / "m", hidden_size=128, intermediate_size=128))
     ids = tokens(150)
     decoder = CpuDecoder(opened, quant=quant)
-    torch.testing.assert_close(whole(decoder, ids), whole(Decoder(opened, quant=quant), ids), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        whole(decoder, ids), whole(ReferenceDecoder(opened, quant=quant), ids), atol=1e-4, rtol=1e-4
+    )
     assert torch.equal(whole(decoder, ids)[60:], one_by_one(decoder, ids)[60:])
     stored = Checkpoint.open(bnb_checkpoint(tmp_path / "stored", quant))
-    torch.testing.assert_close(whole(CpuDecoder(stored), ids), whole(Decoder(stored), ids), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        whole(CpuDecoder(stored), ids), whole(ReferenceDecoder(stored), ids), atol=1e-4, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", *MORE])
@@ -120,7 +125,7 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None
 
 def test_layers_that_are_left_out_are_those_of_the_plain_decoder(tmp_path: Path) -> None:
     opened = Checkpoint.open(checkpoint(tmp_path / "m"))
-    decoder, plain, ids = CpuDecoder(opened), Decoder(opened), tokens(20)
+    decoder, plain, ids = CpuDecoder(opened), ReferenceDecoder(opened), tokens(20)
     skip = Skip(frozenset({1}), frozenset({0, 2}))
     mine, theirs = (one.logits(one.forward(ids, 0, skip)) for one in (decoder, plain))
     torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
@@ -209,7 +214,7 @@ def test_shapes_that_fill_no_vectors_go_to_the_plain_decoder(
 ) -> None:
     opened = Checkpoint.open(checkpoint(tmp_path / "m", model_type="qwen3", num_key_value_heads=2, **changes))
     assert fits(opened.config) is compiled
-    assert isinstance(host_model(opened), CpuDecoder if compiled else Decoder)
+    assert isinstance(host_model(opened), CpuDecoder if compiled else ReferenceDecoder)
 
 
 def test_a_draft_vocabulary_leaves_the_others_out(tmp_path: Path) -> None:

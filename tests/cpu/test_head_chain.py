@@ -9,8 +9,9 @@ import torch
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host_drafts import HostDrafts
-from specchat.engine.decoding.stop import Stops
+from specchat.engine.decoding.draft import Chain
+from specchat.engine.decoding.host_loops import HostLoops
+from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.checkpoint import Checkpoint
@@ -33,21 +34,16 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> CachedModel[CachedDecode
 
 def drafted(head: Eagle3Head, text: list[int], read: int, sampling: Sampling) -> tuple[list[int], list[float]]:
     """A draft of five after `text`, of which the head has read so many tokens; the target all but the last."""
-    stops = Stops(StepCosts())
-    stops.off = True
+    policies = LengthPolicies(StepCosts())
+    policies.off = True
     cached: CachedModel[Any] = CachedModel(head)
-    drafts = HostDrafts({"eagle3": cached}, head.vocab, stops)
+    drafts = HostLoops({"eagle3": cached}, head.vocab, policies)
     drafts.begin(sampling, text)
     head.target.begin(text)
     while len(cached.tokens) < read:
         cached.fill(text[: read + 1])
-
-    def one(node: int) -> None:
-        drafts.run("eagle3", node)
-        drafts.pick("eagle3", node)
-
-    drafts.chain("eagle3", 5, one)
-    return list(drafts.draft.tokens), list(drafts.draft.confidence)
+    draft = drafts.make(Chain("eagle3", "eagle3", 5)).draft
+    return list(draft.tokens), list(draft.confidence)
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0, seed=3)], ids=["greedy", "T=1"])

@@ -45,7 +45,7 @@ def test_nothing_of_compiling_is_told_where_all_is_there(pair: PairSpec) -> None
     assert not any(loading.what.startswith("compiling") for loading in said)
 
 
-def test_where_nothing_can_be_compiled_the_pair_is_placed_by_the_plain_decoders_needs(
+def test_where_nothing_can_be_compiled_the_pair_is_placed_by_the_references_needs(
     pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans: list[Placement] = []
@@ -57,5 +57,5 @@ def test_where_nothing_can_be_compiled_the_pair_is_placed_by_the_plain_decoders_
     monkeypatch.setattr(native, "place", placed)
     monkeypatch.setattr(compiled, "unavailable", lambda *_: "numba is broken")
     session = load(pair, lambda _: None)
-    assert "products" in session.info.exactness
+    assert "alone" in session.info.exactness
     assert [one.plan.target.compiled for one in plans] == [True, False]

@@ -130,7 +130,7 @@ def test_where_nothing_is_compiled_the_plain_decoder_is_planned(threads: int, he
     config = Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE)).config
     odd = Checkpoint.open(checkpoint(tmp_path / "odd", **SHAPE | {"head_dim": head_dim})).config
     assert need(Model(odd, "cpu", threads=threads), 200) == need(Model(odd, "cpu"), 200)
-    assert need(Model(config, "cpu", threads=1), 200).weights < need(Model(config, "cpu"), 200).weights
+    assert need(Model(config, "cpu", threads=1), 200) != need(Model(config, "cpu"), 200)
 
 
 def test_as_many_rows_are_planned_as_there_are() -> None:

@@ -23,7 +23,7 @@ from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.products import as_with
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import rehearse
 
 QUICK = ("_embed", "_silu_mul", "_combine")
@@ -53,7 +53,9 @@ def main() -> None:
     found = rehearsed(replies)
     with as_with(8):
         smaller = rehearsed(replies)
-    on_host = rehearsed(lambda: rehearse(target, Decoder(Checkpoint.open(Path(sys.argv[2]))), target.config.vocab))
+    on_host = rehearsed(
+        lambda: rehearse(target, ReferenceDecoder(Checkpoint.open(Path(sys.argv[2]))), target.config.vocab)
+    )
     model = DeviceModel(blank(target), "target", target.config.vocab, Rehearsed(HOST, []), HOST)
     of_heads = rehearsed(lambda: [model.projected(torch.zeros(rows, model.config.hidden)) for rows in (1, 3, 15)])
     quick, told, hits = [kernel for kernel in found if kernel.name in QUICK], list[str](), list[bool]()

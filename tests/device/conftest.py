@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.decoding.stop import Stop
+from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
-from specchat.engine.drafters import draft_tree
+from specchat.engine.drafters import draft_model
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
@@ -48,8 +48,8 @@ class Folders:
 @pytest.fixture(autouse=True)
 def _never_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts are as long as they may be: random models are sure of nothing."""
-    monkeypatch.setattr(Stop, "ends", lambda *_: False)
-    monkeypatch.setattr(draft_tree, "LEAST", 0.0)
+    monkeypatch.setattr(LengthPolicy, "ends", lambda *_: False)
+    monkeypatch.setattr(draft_model, "LEAST", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,11 @@ from specchat.engine.device.weights import held_bytes
 from specchat.engine.kernels.formats import EightBit
 from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.decoder import Skip
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan, quantised
 from specchat.engine.model.quantise import dequantised
 from specchat.engine.pair import Quant
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
 from tests.engine.test_decoder import reference
@@ -121,7 +122,7 @@ def test_skipping_is_the_hosts_skipping(folders: Folders) -> None:
     skip = Skip(attention=frozenset({1}), mlp=frozenset({0}))
     flags = SkipFlags(SHAPE["num_hidden_layers"], DEVICE)
     flags.set(skip)
-    model, host = decoder(folders.target), Decoder(Checkpoint.open(folders.target))
+    model, host = decoder(folders.target), ReferenceDecoder(Checkpoint.open(folders.target))
     tokens = ids(6)
     whole = run(model, tokens, 0, flags)
     torch.testing.assert_close(whole, host.logits(host.forward(tokens, 0, skip)), atol=SLACK, rtol=SLACK)

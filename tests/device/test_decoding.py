@@ -6,16 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.decoding.stop import Stop
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.verify import Verifier
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder, Skip
+from specchat.engine.model.decoder import Skip
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
@@ -123,7 +124,7 @@ def out_of_memory(*_: object, **__: object) -> Tensor:
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(seed=4, temperature=0.9)], ids=["greedy", "sampled"])
 def test_text_is_the_hosts(runner: Runner, shallow: Folders, sampling: Sampling) -> None:
     """The logits differ in their last bits, the noise does not."""
-    pair = host_runner(Decoder(Checkpoint.open(shallow.target)), None)
+    pair = host_runner(ReferenceDecoder(Checkpoint.open(shallow.target)), None)
     pair.target.begin(PROMPT)
     host = pair.reply(sampling, list(PROMPT), ())
     while len(host.committed) < len(PROMPT) + TOKENS:
@@ -147,7 +148,7 @@ def test_what_the_target_drafts_for_itself_is_accepted(twins: Runner) -> None:
 
 def test_an_unsure_draft_ends_one_token_later(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host looks at a pass while the next one runs; the text is the same."""
-    monkeypatch.setattr(Stop, "ends", lambda _, probability: probability < 0.7)
+    monkeypatch.setattr(LengthPolicy, "ends", lambda _, probability: probability < 0.7)
     runner.target.keep(0)
     runner.target.begin(PROMPT)
     drafter = runner.drafters["draft"]
@@ -163,7 +164,9 @@ def test_an_unsure_draft_ends_one_token_later(runner: Runner, monkeypatch: pytes
 
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_a_draft_is_as_sure_as_on_the_host(runner: Runner, shallow: Folders, name: str) -> None:
-    host = host_runner(Decoder(Checkpoint.open(shallow.target)), Decoder(Checkpoint.open(shallow.draft)))
+    host = host_runner(
+        ReferenceDecoder(Checkpoint.open(shallow.target)), ReferenceDecoder(Checkpoint.open(shallow.draft))
+    )
     first = []
     for pair in (runner, host):
         pair.target.keep(0)
@@ -202,7 +205,7 @@ def test_a_drafter_that_forgot_begins_anew(twins: Runner, deep: Runner) -> None:
 
 
 def test_a_draft_made_on_the_host_says_how_sure_it_is(shallow: Folders) -> None:
-    pair = device_runner(decoder(shallow.target), Decoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
+    pair = device_runner(decoder(shallow.target), ReferenceDecoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
     pair.target.begin(PROMPT)
     reply = pair.reply(Sampling(), list(PROMPT), ())
     stepped = reply.step(pair.drafters["draft"], 3, "coupled")
@@ -226,7 +229,9 @@ def test_blocks_are_judged_as_on_the_host(runner: Runner, shallow: Folders, monk
         run(graphs, key, body)
 
     monkeypatch.setattr(Graphs, "run", watched)
-    host = host_runner(Decoder(Checkpoint.open(shallow.target)), Decoder(Checkpoint.open(shallow.draft)))
+    host = host_runner(
+        ReferenceDecoder(Checkpoint.open(shallow.target)), ReferenceDecoder(Checkpoint.open(shallow.draft))
+    )
     sampling, made = Sampling(seed=4, temperature=1.6), []
     for pair in (runner, host):
         drafter = pair.drafters["draft"]

@@ -12,10 +12,10 @@ from specchat.engine.device.rehearsal import HOST, blank
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan, quantised
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from tests.device.conftest import CONTEXT, DEVICE, SHAPE, Folders, decoder
@@ -57,7 +57,7 @@ def test_it_drafts_what_the_host_drafts(strategy: str, name: str, shallow: Folde
     """And the text is plain's."""
     target = decoder(shallow.target)
     ours = device_runner(target, few_on_device(shallow.draft), VOCAB, DEVICE)
-    theirs = host_runner(Decoder(Checkpoint.open(shallow.target)), Decoder(few(shallow.draft), drafting=True))
+    theirs = host_runner(ReferenceDecoder(Checkpoint.open(shallow.target)), ReferenceDecoder(few(shallow.draft)))
     drafts = []
     for pair in (ours, theirs):
         pair.target.begin(PROMPT)
@@ -77,7 +77,7 @@ def test_what_it_drew_is_judged_as_on_the_host(acceptance: str, shallow: Folders
     made = []
     for pair in (
         device_runner(decoder(shallow.target), few_on_device(shallow.draft), VOCAB, DEVICE),
-        host_runner(Decoder(Checkpoint.open(shallow.target)), Decoder(few(shallow.draft), drafting=True)),
+        host_runner(ReferenceDecoder(Checkpoint.open(shallow.target)), ReferenceDecoder(few(shallow.draft))),
     ):
         pair.target.begin(PROMPT)
         drafter = pair.drafters["draft"]

@@ -10,14 +10,15 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_checks.demo import write as reply
 from specchat.engine.gpu_counters import Counters
-from specchat.engine.heads.families import Found
+from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategies import HEADED, STRATEGIES, Head
+from specchat.engine.strategies import HEADED, STRATEGIES
+from specchat.engine.strategy import Head
 from tests.engine.published_heads import eagle, medusa
 
 pytestmark = [
@@ -70,7 +71,7 @@ def test_heads_change_no_text(tmp_path: Path) -> None:
         "medusa": medusa(tmp_path / "medusa", hidden=c.hidden, vocab=c.vocab),
         "eagle": eagle(tmp_path / "eagle", hidden_size=c.hidden, vocab_size=c.vocab),
     }
-    found = Found({head: HeadFiles.open(folder) for head, folder in folders.items()})
+    found = FoundHeads({head: HeadFiles.open(folder) for head, folder in folders.items()})
     headed = device_runner(target, None, c.vocab, torch.device("cuda"), found=found)
     eager = runner(None, captured=False)
     for sampling in SAMPLINGS:

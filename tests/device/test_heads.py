@@ -1,12 +1,13 @@
 """Trained heads for a target on the device: the host's drafts by them, and never another text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.device.buffers import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.device.executor import DeviceExecutor
@@ -15,16 +16,18 @@ from specchat.engine.device.states import States
 from specchat.engine.drafters import eagle as eagle_drafters
 from specchat.engine.drafters import medusa as medusa_drafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.heads.families import Found
+from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import CachedDecoder, Decoder, Skip
+from specchat.engine.model.decoder import CachedDecoder, Skip
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategies import HEADED, Head
+from specchat.engine.strategies import HEADED
+from specchat.engine.strategy import Head
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, decoder
 from tests.device.test_decoding import PROMPT, SAMPLINGS, write
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
@@ -67,18 +70,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> Found:
-    return Found({head: HeadFiles.open(write(folder.parent / head)) for head, write in WRITE.items()})
+def found(folder: Path) -> FoundHeads:
+    return FoundHeads({head: HeadFiles.open(write(folder.parent / head)) for head, write in WRITE.items()})
 
 
 @pytest.fixture(scope="module")
-def headed(folder: Path, found: Found) -> Runner:
+def headed(folder: Path, found: FoundHeads) -> Runner:
     return device_runner(decoder(folder), None, VOCAB, DEVICE, found=found)
 
 
 @pytest.fixture(scope="module")
-def on_host(folder: Path, found: Found) -> Runner:
-    return host_runner(Decoder(Checkpoint.open(folder)), None, found=found)
+def on_host(folder: Path, found: FoundHeads) -> Runner:
+    return host_runner(ReferenceDecoder(Checkpoint.open(folder)), None, found=found)
 
 
 def model(runner: Runner) -> DeviceModel:
@@ -187,28 +190,26 @@ class Tree:
 
     name, ahead = "tree", False
 
-    def __init__(self, executor: DeviceExecutor, right: Sequence[int]) -> None:
-        self._executor, self._right = executor, right
+    def __init__(self, right: Sequence[int]) -> None:
+        self._right = right
 
-    def begin(self, prompt: Sequence[int]) -> None: ...
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None: ...
     def forget(self) -> None: ...
     def observe(self, text: Sequence[int], stepped: Stepped) -> None: ...
 
-    def propose(self, _: Sequence[int], __: int) -> str:
+    def propose(self, _: Sequence[int], __: int) -> Copy:
         first, second, third = self._right
         wrong = (first + 1) % VOCAB
-        self._executor.fill([wrong, first, second, wrong, third], (), [0, 0, 2, 2, 3])
-        return self.name
+        return Copy([wrong, first, second, wrong, third], [0, 0, 2, 2, 3])
 
 
 def test_the_states_of_a_path_that_stays_are_those_of_a_chain(headed: Runner, plain: dict[str, list[int]]) -> None:
     """Bit for bit, as the entries of the cache."""
-    assert isinstance(headed.executor, DeviceExecutor)
     right = plain["greedy"][:3]
     headed.target.keep(0)
     headed.target.begin(PROMPT)
     reply = headed.reply(Sampling(), list(PROMPT), ())
-    stepped = reply.step(Tree(headed.executor, right), 5, "coupled")
+    stepped = reply.step(Tree(right), 5, "coupled")
     reply.close()
     assert stepped.path == (2, 3, 5)
     known = len(headed.target.tokens)
@@ -240,7 +241,7 @@ def test_states_are_kept_in_the_dtype_of_the_model_and_count_as_memory(folder: P
     assert target.capacity >= CONTEXT
     tokens = torch.tensor(PROMPT, dtype=torch.int32, device=DEVICE)
     target.forward(tokens, torch.zeros(1, dtype=torch.int32, device=DEVICE), len(PROMPT))
-    host = Decoder(Checkpoint.open(folder))
+    host = ReferenceDecoder(Checkpoint.open(folder))
     host.tap([3])
     host.forward(PROMPT, 0)
     expected = host.states(3, 0, len(PROMPT))
@@ -278,7 +279,7 @@ def test_a_head_for_another_target_is_refused_and_the_others_draft(folder: Path,
         "medusa": HeadFiles.open(medusa(tmp_path, hidden=48)),
         "eagle": HeadFiles.open(folder.parent / "eagle"),
     }
-    found = Found(files)
+    found = FoundHeads(files)
     runner = device_runner(decoder(folder), None, VOCAB, DEVICE, found=found)
     told = {status.name: status for status in runner.statuses}
     assert told["eagle"].available

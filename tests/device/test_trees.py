@@ -1,21 +1,21 @@
 """Trees on the device: the text is the plain one, the caches hold it, and a grown tree is the host's."""
 
 import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 import torch
 
-from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
-from specchat.engine.drafters import draft_tree
+from specchat.engine.drafters import draft_model
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_runner
 from specchat.engine.runners.runner import Runner
@@ -28,14 +28,13 @@ from tests.engine.tiny import VOCAB
 class Guesses:
     """Drafts trees and chains in turn around a text that is known: true tokens on some path, wrong ones beside it."""
 
-    drafts: Drafts
     truth: Sequence[int]
     rng: random.Random
     name: str = "guesses"
     ahead: bool = True
     made: list[tuple[list[int], list[int]]] = field(default_factory=list)
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         pass
 
     def forget(self) -> None:
@@ -44,7 +43,7 @@ class Guesses:
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
+    def propose(self, text: Sequence[int], limit: int) -> Copy:
         coming = list(self.truth[len(text) :])
         parents: list[int] = []
         tokens: list[int] = []
@@ -62,8 +61,7 @@ class Guesses:
             if good:
                 right.append(node)
         self.made.append((tokens, parents))
-        self.drafts.fill(tokens, parents=parents if branches else ())
-        return self.name
+        return Copy(tokens, parents if branches else [], strategy=self.name)
 
 
 def started(runner: Runner, prompt: Sequence[int], sampling: Sampling, eos: tuple[int, ...] = ()) -> Decoding:
@@ -111,7 +109,7 @@ def test_trees_and_chains_in_turn_write_what_plain_writes(runner: Runner, name: 
     prompt = [*PROMPT, *range(40, 91)]
     truth = plain(runner, prompt, SAMPLINGS[name], 9)
     reply = started(runner, prompt, SAMPLINGS[name])
-    guesses = Guesses(runner.executor, truth, random.Random(3))
+    guesses = Guesses(truth, random.Random(3))
     kinds, number = set(), 0
     while len(reply.committed) < len(truth):
         stepped = reply.step(guesses, 7, "coupled")
@@ -128,7 +126,7 @@ def test_a_tree_at_the_end_of_the_context(runner: Runner) -> None:
     prompt = list(range(40, 40 + CONTEXT - 9))
     truth = plain(runner, prompt, Sampling(), 9)
     reply = started(runner, prompt, Sampling())
-    guesses = Guesses(runner.executor, truth, random.Random(1))
+    guesses = Guesses(truth, random.Random(1))
     while reply.room > 0:
         # A tree that is grown has slots for more nodes than it keeps.
         reply.step(guesses if reply.room > 4 else runner.drafters["draft-tree"], 15, "coupled")
@@ -143,8 +141,7 @@ def test_the_text_ends_inside_a_path(runner: Runner) -> None:
     reply = started(runner, PROMPT, Sampling(), (end,))
     runner.executor.start("coupled")
     coming = truth[len(PROMPT) :]
-    runner.executor.fill([7, *coming[:5]], parents=[0, 0, 2, 3, 4, 5])
-    runner.executor.verify()
+    runner.executor.verify(Copy([7, *coming[:5]], [0, 0, 2, 3, 4, 5]))
     stepped = runner.executor.verdict()
     until = coming.index(end) + 1
     assert list(stepped.tokens) == coming[:until]
@@ -179,7 +176,9 @@ def named(stepped: Stepped) -> dict[tuple[int, ...], float]:
 @pytest.mark.parametrize("acceptance", ["ratio", pytest.param("coupled", marks=pytest.mark.slow)])
 def test_a_grown_tree_is_the_hosts(runner: Runner, shallow: Folders, acceptance: Acceptance) -> None:
     """And so are the verdicts, as far as logits agree."""
-    host = host_runner(Decoder(Checkpoint.open(shallow.target)), Decoder(Checkpoint.open(shallow.draft)))
+    host = host_runner(
+        ReferenceDecoder(Checkpoint.open(shallow.target)), ReferenceDecoder(Checkpoint.open(shallow.draft))
+    )
     sampling = SAMPLINGS["filtered"]
     made = []
     for pair in (runner, host):
@@ -194,7 +193,7 @@ def test_a_grown_tree_is_the_hosts(runner: Runner, shallow: Folders, acceptance:
 
 def test_what_is_likeliest_after_each_node_is_told_as_on_the_host(runner: Runner, shallow: Folders) -> None:
     """So that lookahead drafts the same there, n-grams that were read in the step before among it."""
-    host = host_runner(Decoder(Checkpoint.open(shallow.target)), None)
+    host = host_runner(ReferenceDecoder(Checkpoint.open(shallow.target)), None)
     made = []
     for pair in (runner, host):
         reply = started(pair, list(range(40, 49)), SAMPLINGS["penalised"])
@@ -208,7 +207,7 @@ def test_what_is_likeliest_after_each_node_is_told_as_on_the_host(runner: Runner
 
 def test_an_unlikely_tree_ends_early(runner: Runner, shallow: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """The host looks at a level while the next one is found; what is worth too little is left out."""
-    monkeypatch.setattr(draft_tree, "LEAST", 0.1)
+    monkeypatch.setattr(draft_model, "LEAST", 0.1)
     levels, run = [], Graphs.run
 
     def watched(graphs: Graphs, key: Hashable, body: Callable[[], None]) -> None:
@@ -217,7 +216,9 @@ def test_an_unlikely_tree_ends_early(runner: Runner, shallow: Folders, monkeypat
         run(graphs, key, body)
 
     monkeypatch.setattr(Graphs, "run", watched)
-    host = host_runner(Decoder(Checkpoint.open(shallow.target)), Decoder(Checkpoint.open(shallow.draft)))
+    host = host_runner(
+        ReferenceDecoder(Checkpoint.open(shallow.target)), ReferenceDecoder(Checkpoint.open(shallow.draft))
+    )
     made = []
     for pair in (runner, host):
         reply = started(pair, PROMPT, SAMPLINGS["filtered"])
@@ -256,7 +257,7 @@ def test_a_draft_model_goes_on_from_the_path_that_stays(twins: Runner) -> None:
 
 
 def test_a_tree_made_on_the_host_is_verified_here(shallow: Folders) -> None:
-    pair = device_runner(decoder(shallow.target), Decoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
+    pair = device_runner(decoder(shallow.target), ReferenceDecoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
     expected = write(pair, "plain", 0, SAMPLINGS["sampled"], tokens=4)
     reply = started(pair, PROMPT, SAMPLINGS["sampled"])
     steps = [reply.step(pair.drafters["draft-tree"], 7, "coupled") for _ in range(3)]

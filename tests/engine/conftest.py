@@ -12,7 +12,7 @@ from specchat.engine.model.draft_vocabulary import write
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from tests.engine import published_blocks, published_heads
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
 from tests.engine.published_heads import eagle, eagle3, medusa, mtp, peagle

@@ -11,15 +11,16 @@ import torch
 from scipy.stats import chisquare
 
 from specchat.engine.decoding import acceptance, noise
-from specchat.engine.decoding.acceptance import Draft, judge
+from specchat.engine.decoding.acceptance import judge
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host_drafts import HostDrafts
+from specchat.engine.decoding.draft import Chain, Draft
+from specchat.engine.decoding.host_loops import HostLoops
+from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.decoding.stop import Stops
 from specchat.engine.kernels.streams import GOLDEN
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.branches import Branches
 
 V = 4
@@ -292,22 +293,18 @@ class Fixed:
 
 def written_by_blocks(logits: torch.Tensor, draft: torch.Tensor, tokens: int) -> tuple[list[int], int]:
     """A text whose every place has one law, drafted four tokens at a time from another one; and its steps."""
-    model: CachedModel[Decoder] = CachedModel(Fixed(draft))  # type: ignore[arg-type]
-    drafts = HostDrafts({"draft": model}, len(logits), Stops(StepCosts()))
-    drafts.stops.off = True
+    model: CachedModel[ReferenceDecoder] = CachedModel(Fixed(draft))  # type: ignore[arg-type]
+    policies = LengthPolicies(StepCosts())
+    policies.off = True
+    drafts = HostLoops({"draft": model}, len(logits), policies)
     drafts.begin(Sampling(seed=5, temperature=1.0), [0])
-
-    def one(node: int) -> None:
-        drafts.run("draft", node)
-        drafts.pick("draft", node)
-
     steps = 0
     while len(drafts.text) < tokens:
         drafts.start("block")
-        drafts.chain("draft", 4, one)
+        draft = drafts.make(Chain("draft", "draft", 4)).draft
         position = len(drafts.text)
-        verdict = judge(logits.repeat(5, 1), drafts.draft, position, drafts.sampler, drafts.history, "block")
-        drafts.added([*drafts.draft.tokens[: len(verdict.path)], verdict.token], ())
+        verdict = judge(logits.repeat(5, 1), draft, position, drafts.sampler, drafts.history, "block")
+        drafts.added([*draft.tokens[: len(verdict.path)], verdict.token], ())
         steps += 1
     return drafts.text[1:], steps
 

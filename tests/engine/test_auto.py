@@ -1,31 +1,26 @@
 """`auto` by simulation: texts and models of which it is known how much of drafts stays and what steps cost."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host_drafts import HostDrafts
+from specchat.engine.decoding.draft import Copy
+from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.pace import Copies
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import ASKING, REVIEW, STALE, UNASKED, AutoDrafter
 from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.guess import NOTHING, Guess
 from specchat.engine.drafters.promises import MARGIN
 from specchat.engine.drafters.text_kind import kind
 from specchat.engine.drafters.trials import SOONEST
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 RIGHT, WRONG = 1, 2
 """Tokens: what comes next is always RIGHT."""
-
-
-def nothing_after(*_: object) -> Guess:
-    """Nothing can be copied after a model's tokens."""
-    return Guess()
 
 
 @dataclass
@@ -70,34 +65,32 @@ class Scripted:
 
     name: str
     world: World
-    drafts: HostDrafts
+    policies: LengthPolicies
     random: random.Random
     ahead: bool = True
     observed: list[Stepped] = field(default_factory=list)
     unread: int = 0
     matched: int = 4
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         pass
 
     def forget(self) -> None:
         pass
 
-    def guess(self, text: Sequence[int], limit: int) -> Guess:
-        return Guess(self._tokens(self.world.copies, limit) if self.world.copies else [], matched=self.matched)
-
-    def propose(self, text: Sequence[int], limit: int) -> str:
+    def propose(self, text: Sequence[int], limit: int) -> Copy:
         """As a model does that is as sure as it is right; a tree's path comes before what else it has."""
+        if STRATEGIES[self.name].group == "copied":
+            tokens = self._tokens(self.world.copies, limit) if self.world.copies else []
+            return Copy(tokens, strategy=self.name, matched=self.matched)
         if self.name == "draft-tree":
             path = self._tokens(self.world.grows, min(limit, LEVELS))
-            self.drafts.fill([*path, *[WRONG] * (limit - len(path))])
-            return self.name
-        stop, wanted = self.drafts.stops.begin(self.name, timed=True), 1
-        while wanted < limit and not stop.ends(self.world.agrees):
+            return Copy([*path, *[WRONG] * (limit - len(path))], strategy=self.name)
+        policy, wanted = self.policies.begin(self.name, timed=True), 1
+        while wanted < limit and not policy.ends(self.world.agrees):
             wanted += 1
         tokens = self._tokens(self.world.agrees, wanted)
-        self.drafts.fill(tokens, [self.world.agrees] * len(tokens))
-        return self.name
+        return Copy(tokens, confidence=[self.world.agrees] * len(tokens), strategy=self.name)
 
     def behind(self, text: Sequence[int]) -> float:
         return self.unread * self.world.read_ms
@@ -116,26 +109,27 @@ class Simulation:
         self.world = world
         self.ms = 0.0
         self.costs = StepCosts(lambda: self.ms / 1000)
-        self.drafts = HostDrafts({}, 100, Stops(self.costs))
+        self.policies = LengthPolicies(self.costs)
         chance = random.Random(seed)
-        self.copier = Scripted("lookup", world, self.drafts, chance)
-        self.model = Scripted("draft", world, self.drafts, chance)
+        self.copier = Scripted("lookup", world, self.policies, chance)
+        self.model = Scripted("draft", world, self.policies, chance)
         self.fences = Fences()
-        trees = {"draft": Scripted("draft-tree", world, self.drafts, chance)} if world.grows else {}
+        trees = {"draft": Scripted("draft-tree", world, self.policies, chance)} if world.grows else {}
         models = [self.model]
         if heads is not None:
-            self.heads = Scripted("eagle3", heads, self.drafts, chance)
+            self.heads = Scripted("eagle3", heads, self.policies, chance)
             models.append(self.heads)
-        self.auto = AutoDrafter(self.drafts, [self.copier], nothing_after, models, trees, self.costs, self.fences)
+        self.auto = AutoDrafter([self.copier], None, models, trees, self.costs, self.fences)
         self.text = [0, 0]
         self.auto.begin(self.text)
         self.tokens = 0
 
     def step(self, limit: int = MAX_DRAFT_LENGTH) -> tuple[str, int, int]:
         """One step: who drafted, how many tokens, and how many stayed."""
-        self.drafts.start("coupled")
-        family = self.auto.propose(self.text, limit)
-        tokens = tuple(self.drafts.draft.tokens)
+        self.policies.start()
+        draft = self.auto.propose(self.text, limit)
+        assert isinstance(draft, Copy)
+        family, tokens = draft.strategy, tuple(draft.tokens)
         accepted = next((i for i, token in enumerate(tokens) if token != RIGHT), len(tokens))
         passes = {"draft": len(tokens), "draft-tree": min(len(tokens), LEVELS)}.get(family, 0)
         draft_ms = passes * self.world.draft_ms
@@ -146,9 +140,9 @@ class Simulation:
         self.text += [RIGHT] * (accepted + 1)
         self.tokens += accepted + 1
         path = tuple(range(1, accepted + 1))
-        new, sure = (RIGHT,) * (accepted + 1), tuple(self.drafts.draft.confidence)
+        new, sure = (RIGHT,) * (accepted + 1), tuple(draft.confidence)
         stepped = Stepped(new, tokens, sure, min(accepted + 1, len(tokens)), path, draft_ms, verify_ms)
-        self.drafts.stops.observe(stepped)
+        self.policies.observe(stepped)
         self.costs.add(family, stepped)
         self.auto.observe(self.text, stepped)
         return family, len(tokens), accepted
@@ -281,16 +275,16 @@ def test_a_model_that_drafts_goes_on_while_its_tokens_stay_and_nothing_is_copied
     def asked(ms: float, agrees: float = 1.0, copies: float = 0.0) -> int:
         """Times in 40 steps, each of which takes so long."""
         simulation = Simulation(World(agrees=0.99))
-        guess = simulation.copier.guess
+        guess = simulation.copier.propose
         times: list[float] = []
 
-        def timed(text: Sequence[int], limit: int) -> Guess:
+        def timed(text: Sequence[int], limit: int) -> Copy:
             times.append(simulation.ms)
             simulation.ms += ms
             return guess(text, limit)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(simulation.copier, "guess", timed)
+            patch.setattr(simulation.copier, "propose", timed)
             simulation.speed(100)
             simulation.model.world = World(agrees=agrees)
             simulation.copier.world = World(copies=copies)
@@ -393,13 +387,13 @@ def test_what_was_not_taken_is_learnt_from() -> None:
 def test_a_model_that_does_not_pay_is_tried_now_and_then(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """With short drafts unless they stay, and it does not go on unasked, however long finding out takes."""
     simulation = Simulation(world)
-    guess = simulation.copier.guess
+    guess = simulation.copier.propose
 
-    def slow(text: Sequence[int], limit: int) -> Guess:
+    def slow(text: Sequence[int], limit: int) -> Copy:
         simulation.ms += 1.0
         return guess(text, limit)
 
-    monkeypatch.setattr(simulation.copier, "guess", slow)
+    monkeypatch.setattr(simulation.copier, "propose", slow)
     simulation.speed(100)
     steps = [simulation.step() for _ in range(200)]
     trials = [drafted for family, drafted, _ in steps if family == "draft"]
@@ -454,12 +448,11 @@ def test_a_model_takes_the_place_of_plain_for_a_clear_gain_and_keeps_it_for_a_sm
 def test_the_longer_match_is_copied(here: int, there: int) -> None:
     """The later family's among equals; none other is asked after eight tokens alike."""
     simulation = Simulation(World(agrees=0.02, copies=0.95))
-    second = Scripted("suffix", simulation.world, simulation.drafts, random.Random(1))
+    second = Scripted("suffix", simulation.world, simulation.policies, random.Random(1))
     simulation.copier.matched, second.matched = here, there
     simulation.auto = AutoDrafter(
-        simulation.drafts,
         [simulation.copier, second],
-        nothing_after,
+        None,
         [simulation.model],
         {},
         simulation.costs,
@@ -512,9 +505,9 @@ def test_a_step_dropped_on_the_way_is_no_lesson() -> None:
 
 
 def test_outcomes_of_guesses() -> None:
-    assert Guess([5, 6, 7]).outcome([5, 9]) == [True, False, False]
-    assert Guess([5, 6, 7]).outcome([5, 6]) == [True, True, None]
-    tree = Guess([5, 6, 7, 8], parents=[0, 1, 1, 0])
+    assert Copy([5, 6, 7]).outcome([5, 9]) == [True, False, False]
+    assert Copy([5, 6, 7]).outcome([5, 6]) == [True, True, None]
+    tree = Copy([5, 6, 7, 8], parents=[0, 1, 1, 0])
     assert tree.outcome([5, 7, 1]) == [True, False, True, False]
     assert tree.outcome([5]) == [True, None, None, False]
     assert tree.outcome([8, 6]) == [False, False, False, True]
@@ -573,7 +566,7 @@ def test_where_another_strategy_wrote_all_is_weighed_anew(monkeypatch: pytest.Mo
     simulation = Simulation(World(agrees=1.0))
     simulation.speed(100)
     asked: list[int] = []
-    monkeypatch.setattr(simulation.copier, "guess", lambda text, _: asked.append(len(text)) or NOTHING)
+    monkeypatch.setattr(simulation.copier, "propose", lambda text, _: asked.append(len(text)) or Copy())
     for grown in (0, 50):
         simulation.auto._goes_on = 5
         simulation.text += [0] * grown
@@ -586,7 +579,7 @@ def test_who_drafts_first_is_found_out_before_the_first_step(monkeypatch: pytest
     simulation = Simulation(World(agrees=1.0))
     simulation.speed(100)
     auto, asked = simulation.auto, list[int]()
-    monkeypatch.setattr(simulation.copier, "guess", lambda _, limit: asked.append(limit) or NOTHING)
+    monkeypatch.setattr(simulation.copier, "propose", lambda _, limit: asked.append(limit) or Copy())
     for limit, another, known in (
         (MAX_DRAFT_LENGTH, False, True),
         (MAX_DRAFT_LENGTH - 1, False, False),

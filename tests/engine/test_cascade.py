@@ -8,9 +8,8 @@ import torch
 
 from specchat.engine.api import Generate, Step
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.decoding.acceptance import Draft
+from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.host import HostExecutor
-from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import cascade, ngram
@@ -35,6 +34,12 @@ def cascade_of(session: Session) -> CascadeDrafter:
     return drafter
 
 
+def made(executor: HostExecutor, session: Session, text: list[int], limit: int) -> tuple[str, Draft]:
+    """Who drafts after a text, and what."""
+    proposal = cascade_of(session).propose(text, limit)
+    return proposal.strategy, executor.loops.make(proposal).draft
+
+
 SAMPLING = Sampling(seed=1, temperature=0.9, top_k=9)
 
 
@@ -49,12 +54,12 @@ def drafted(
     """Who drafts after a text from empty caches, and what."""
     session.forget()
     for drafter in session.drafters.values():
-        drafter.begin(text)
+        drafter.begin(text, ends)
     drafts = session.runner.executor
     assert isinstance(drafts, HostExecutor)
     drafts.begin(sampling, text, ends)
     drafts.start("ratio" if acceptance == "ratio" else "coupled")
-    return cascade_of(session).propose(text, limit), drafts.draft
+    return made(drafts, session, text, limit)
 
 
 def test_only_long_matches_are_copied(session: Session) -> None:
@@ -85,14 +90,15 @@ def test_the_model_goes_on_once_copies_are_kept_whole(session: Session) -> None:
     drafts = session.runner.executor
     assert isinstance(drafts, HostExecutor)
     drafts.start("coupled")
-    assert one.propose(text, 15) == "cascade"
-    assert drafts.draft.tokens[:copied] == draft.tokens
-    assert len(drafts.draft.tokens) > copied
-    assert len(drafts.draft.confidence) == len(drafts.draft.tokens) - copied
+    family, longer = made(drafts, session, text, 15)
+    assert family == "cascade"
+    assert longer.tokens[:copied] == draft.tokens
+    assert len(longer.tokens) > copied
+    assert len(longer.confidence) == len(longer.tokens) - copied
     for _ in range(20):
         one.observe(text, Stepped((), tuple(draft.tokens), (), 0, (), 0.0, 0.0))
     drafts.start("coupled")
-    assert one.propose(text, 15) == "ngram"
+    assert made(drafts, session, text, 15)[0] == "ngram"
 
 
 @pytest.mark.usefixtures("always_joint")
@@ -126,8 +132,8 @@ def test_joint_drafts_do_not_change_the_text(
 
 
 def test_each_token_of_a_joint_draft_has_its_own_source() -> None:
-    stepped = Stepped((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, switch=2)
-    assert [source(stepped, i, "cascade") for i in range(4)] == ["ngram", "ngram", "draft", "target"]
+    stepped = Stepped((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, sources=("ngram", "draft"), switch=2)
+    assert [source(stepped, i) for i in range(4)] == ["ngram", "ngram", "draft", "target"]
 
 
 @pytest.mark.usefixtures("always_joint")
@@ -173,7 +179,7 @@ def test_penalties_count_what_was_copied(session: Session) -> None:
     """While a draft is made its copied tokens are part of the text, and are none of it afterwards."""
     text = session.tokenizer.backend.encode("abcabcab").ids
     drafts = session.runner.executor
-    assert isinstance(drafts, HostDrafts)
+    assert isinstance(drafts, HostExecutor)
     seen: list[int] = []
     pushed = History.push
 
@@ -185,7 +191,7 @@ def test_penalties_count_what_was_copied(session: Session) -> None:
         patch.setattr(History, "push", push)
         _, draft = drafted(session, text, 6, sampling=replace(SAMPLING, presence_penalty=0.1))
     assert seen == draft.tokens
-    assert not drafts.history.generated
+    assert not drafts.loops.history.generated
 
 
 @pytest.mark.usefixtures("always_joint")

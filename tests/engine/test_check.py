@@ -13,7 +13,7 @@ from specchat.engine import check, check_ratio
 from specchat.engine.check import CheckPrompt, CheckResult
 from specchat.engine.check_ratio import chi_square, exact_law
 from specchat.engine.decoding import acceptance
-from specchat.engine.decoding.acceptance import Draft
+from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.options import Message, Speculation
 from specchat.engine.session import Session

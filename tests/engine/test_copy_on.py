@@ -8,15 +8,12 @@ import torch
 
 from specchat.engine.api import Step
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.draft import Chain, Copy, Follow
 from specchat.engine.decoding.host import HostExecutor
-from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.pace import Copies
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.copy_on import SHORTEST, CopyOn
-from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.promises import Promises
@@ -29,26 +26,26 @@ CHEAP, DEAR = 0.0, 0.5
 """Milliseconds of a model's token."""
 
 
-def watched(guess: Guess, copies: Copies, goes_on: float = 0.5, draft_ms: float = CHEAP, limit: int = 12) -> CopyOn:
-    """A draft begins after which `guess` could be copied."""
-    watching = CopyOn(lambda *asked: replace(guess, tokens=guess.tokens[: asked[2]]), lambda _: copies)
+def watched(copy: Copy, copies: Copies, goes_on: float = 0.5, draft_ms: float = CHEAP, limit: int = 12) -> CopyOn:
+    """A draft begins after which `copy` could be copied."""
+    watching = CopyOn(lambda *asked: replace(copy, tokens=copy.tokens[: asked[2]]), lambda _: copies)
     watching.start([1, 2], limit, 1.0, lambda: goes_on, CHECKS, draft_ms)
     return watching
 
 
 def test_a_copy_is_taken_where_it_brings_more_than_the_model() -> None:
-    guess = Guess([5] * 12, matched=SHORTEST)
-    assert watched(guess, Copies(0.9, 0.95), goes_on=0.5).copy([3], lambda: 1.0)
-    assert not watched(guess, Copies(0.6, 0.6), goes_on=0.9, draft_ms=CHEAP).copy([3], lambda: 1.0)
-    assert watched(guess, Copies(0.6, 0.6), goes_on=0.9, draft_ms=DEAR).copy([3], lambda: 1.0)
-    assert not watched(guess, Copies(0.05, 0.5), goes_on=0.05, draft_ms=DEAR).copy([3], lambda: 1.0), "neither pays"
-    assert not watched(guess, Copies(0.9, 0.95)).copy([3], lambda: 0.05), "what is before it hardly stays"
-    assert not watched(replace(guess, matched=SHORTEST - 1), Copies(0.9, 0.95)).copy([3], lambda: 1.0)
+    copy = Copy([5] * 12, matched=SHORTEST)
+    assert watched(copy, Copies(0.9, 0.95), goes_on=0.5).copy([3], lambda: 1.0)
+    assert not watched(copy, Copies(0.6, 0.6), goes_on=0.9, draft_ms=CHEAP).copy([3], lambda: 1.0)
+    assert watched(copy, Copies(0.6, 0.6), goes_on=0.9, draft_ms=DEAR).copy([3], lambda: 1.0)
+    assert not watched(copy, Copies(0.05, 0.5), goes_on=0.05, draft_ms=DEAR).copy([3], lambda: 1.0), "neither pays"
+    assert not watched(copy, Copies(0.9, 0.95)).copy([3], lambda: 0.05), "what is before it hardly stays"
+    assert not watched(replace(copy, matched=SHORTEST - 1), Copies(0.9, 0.95)).copy([3], lambda: 1.0)
 
 
 def test_a_copy_is_as_long_as_pays() -> None:
     def length(later: float) -> int:
-        return len(watched(Guess([5] * 12, matched=8), Copies(0.9, later)).copy([3, 4], lambda: 1.0))
+        return len(watched(Copy([5] * 12, matched=8), Copies(0.9, later)).copy([3, 4], lambda: 1.0))
 
     assert length(0.999) == 10
     assert 1 < length(0.4) < length(0.6) < 10
@@ -58,7 +55,7 @@ def test_rows_cost_what_they_cost_after_what_was_drafted() -> None:
     """Up to four rows are cheap here and each further one takes as long as a plain step."""
     checks = [0.0, 1.0, 1.0, 1.0, 1.0, *(float(row) for row in range(2, 14))]
     for made in (1, 2, 3):
-        watching = CopyOn(lambda *_: Guess([5] * 8, matched=8), lambda _: Copies(0.9, 0.9))
+        watching = CopyOn(lambda *_: Copy([5] * 8, matched=8), lambda _: Copies(0.9, 0.9))
         watching.start([1, 2], 12, 1.0, lambda: 0.2, checks, DEAR)
         assert len(watching.copy([3] * made, lambda: 1.0)) == 3 - made or (made == 3 and not watching.taken)
 
@@ -66,7 +63,7 @@ def test_rows_cost_what_they_cost_after_what_was_drafted() -> None:
 def test_a_copy_is_judged_taken_or_not() -> None:
     for first in (0.9, 0.3):
         copies = Copies(first, 0.5)
-        watching = watched(Guess([5, 6], matched=8), copies, goes_on=0.6)
+        watching = watched(Copy([5, 6], matched=8), copies, goes_on=0.6)
         assert bool(watching.copy([3], lambda: 1.0)) == watching.taken == (first == 0.9)
         before = copies.gain(1, 1.0, 0.0, CHECKS)[0]
         watching.judge([4])
@@ -79,12 +76,12 @@ def test_a_copy_is_judged_taken_or_not() -> None:
 
 
 def test_lookup_goes_on_after_what_was_drafted() -> None:
-    lookup = LookupDrafter(HostDrafts({}, 100, Stops(StepCosts())), Occurrences())
+    lookup = LookupDrafter(Occurrences())
     text = [1, 2, 3, 4, 5, 6, 9, 1]
     lookup.begin(text)
-    lookup.guess(text, 4)
-    guess = lookup.after(text, [2, 3], 3)
-    assert (guess.tokens, guess.matched) == ([4, 5, 6], 3)
+    lookup.propose(text, 4)
+    copy = lookup.after(text, [2, 3], 3)
+    assert (copy.tokens, copy.matched) == ([4, 5, 6], 3)
     assert not lookup.after(text, [7, 7], 3).tokens
     assert lookup.after(text, [2], 9).tokens == [3, 4, 5, 6, 9, 1, 2, 3, 4], "repetition repeats"
 
@@ -132,8 +129,8 @@ def test_drafts_that_end_with_a_copy_do_not_change_the_text(
 
 
 def test_each_token_of_such_a_draft_has_its_own_source() -> None:
-    stepped = Stepped((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, switch=2)
-    assert [source(stepped, i, "auto") for i in range(4)] == ["draft", "draft", "lookup", "target"]
+    stepped = Stepped((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, sources=("draft", "lookup"), switch=2)
+    assert [source(stepped, i) for i in range(4)] == ["draft", "draft", "lookup", "target"]
 
 
 @pytest.mark.usefixtures("often_joint")
@@ -164,13 +161,14 @@ def test_q_of_such_a_draft(session: Session) -> None:
         drafter.begin(text)
     executor.begin(Sampling(seed=1, temperature=0.9, top_k=9), text)
     executor.start("ratio")
-    executor.follow(lambda drafted, _: [7, 8] if len(drafted) == 2 else ())
-    executor.stops.off = True
+    follow = Follow("lookup", "auto", lambda drafted, _: [7, 8] if len(drafted) == 2 else ())
+    chain = session.drafters["draft"].propose(text, 9)
+    assert isinstance(chain, Chain)
+    executor.policies.off = True
     try:
-        session.drafters["draft"].propose(text, 9)
+        draft = executor.loops.make(replace(chain, follow=follow)).draft
     finally:
-        executor.stops.off = False
-    draft = executor.draft
+        executor.policies.off = False
     assert draft.tokens[2:] == [7, 8]
     assert len(draft.q) == 4
     assert [float(q[token]) for q, token in zip(draft.q[2:], (7, 8), strict=True)] == [1.0, 1.0]

@@ -6,20 +6,16 @@ from time import perf_counter
 
 import pytest
 
-from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import Drafts
-from specchat.engine.decoding.host_drafts import HostDrafts
-from specchat.engine.decoding.stop import Stops
+from specchat.engine.decoding.draft import Copier
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.drafters.guess import Copier
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.ngram import NgramDrafter
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.drafters.suffix import SuffixDrafter
 
-FAMILIES: dict[str, Callable[[Drafts, Earlier], Copier]] = {
-    "lookup": lambda drafts, _: LookupDrafter(drafts, Occurrences()),
-    "suffix": lambda drafts, earlier: SuffixDrafter(drafts, Occurrences(), earlier),
+FAMILIES: dict[str, Callable[[Earlier], Copier]] = {
+    "lookup": lambda _: LookupDrafter(Occurrences()),
+    "suffix": lambda earlier: SuffixDrafter(Occurrences(), earlier),
     "ngram": NgramDrafter,
 }
 TOKENS = 32_000
@@ -43,14 +39,14 @@ def test_a_step_costs_little_after_a_long_text(family: str, text: str) -> None:
     """A step with a draft takes the demo pair two to three milliseconds, and this a twentieth; twice that here."""
     earlier = Earlier()
     earlier.add("a", TEXTS["worded"])
-    copier = FAMILIES[family](HostDrafts({}, 2000, Stops(StepCosts())), earlier)
+    copier = FAMILIES[family](earlier)
     tokens = list(TEXTS[text])
-    copier.guess(tokens, 1)
+    copier.propose(tokens, 1)
     took = []
     for _ in range(300):
         tokens += tokens[9000 + len(tokens) % 9000 :][:3]
         begun = perf_counter()
-        copier.guess(tokens, 8)
+        copier.propose(tokens, 8)
         took.append(perf_counter() - begun)
     # Other work on the machine only adds.
     assert sorted(took)[len(took) // 4] < 250e-6

@@ -8,7 +8,7 @@ import pytest
 from specchat.engine.decoding.costs import STEADY, CheckCosts, StepCosts
 from specchat.engine.decoding.means import KEPT, Line, Mean
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
 def checks(*measured: tuple[int, float]) -> list[float]:

@@ -47,7 +47,7 @@ def test_it_drafts_as_far_as_the_documentation_says(
     strategy: str, least: float, demo: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its heads and its first layers, on two held-out prompts of each category."""
-    monkeypatch.setattr(demo.runner.executor.stops, "off", True)
+    monkeypatch.setattr(demo.runner.executor.policies, "off", True)
     chats = [("", prompt.messages) for prompt in prompts(2, skip=2)]
     assert tokens_a_step(demo, Speculation(strategy, DRAFTED[strategy][0]), chats)[""] >= least
 

@@ -10,12 +10,10 @@ from specchat.engine.api import Generate
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostExecutor
-from specchat.engine.decoding.host_drafts import HostDrafts
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.pace import Average
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.earlier import Earlier
@@ -28,19 +26,20 @@ from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.decoder import Skip
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
-from specchat.engine.strategies import MAX_DRAFT_LENGTH, STRATEGIES
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from tests.engine.branches import Branches
 from tests.engine.test_lossless import finished, reply
 
 
 def lookup() -> LookupDrafter:
-    return LookupDrafter(HostDrafts({}, 100, Stops(StepCosts())), Occurrences())
+    return LookupDrafter(Occurrences())
 
 
 def looked_up(text: list[int], limit: int) -> list[int]:
     drafter = lookup()
     drafter.begin(text)
-    return drafter.guess(text, limit).tokens
+    return drafter.propose(text, limit).tokens
 
 
 def test_lookup_prefers_the_longest_match_then_the_latest() -> None:
@@ -51,25 +50,23 @@ def test_lookup_prefers_the_longest_match_then_the_latest() -> None:
 @pytest.mark.parametrize("family", ["lookup", "suffix", "ngram"])
 def test_nothing_is_copied_after_what_ends_a_reply(family: str) -> None:
     """The end of a text that is copied is followed by the next message, which no step can keep."""
-    drafts, earlier = HostDrafts({}, 100, Stops(StepCosts())), Earlier()
+    earlier = Earlier()
     families = {
-        "lookup": LookupDrafter(drafts, Occurrences()),
-        "suffix": SuffixDrafter(drafts, Occurrences(), earlier),
-        "ngram": NgramDrafter(drafts, earlier),
+        "lookup": LookupDrafter(Occurrences()),
+        "suffix": SuffixDrafter(Occurrences(), earlier),
+        "ngram": NgramDrafter(earlier),
     }
     text = [1, 2, 3, 4, 9, 5, 6, 7, 1, 2, 3]
     for ends, copied in (((), [4, 9, 5, 6]), ((9,), [4, 9])):
-        drafts.begin(Sampling(), text, ends)
-        families[family].begin(text)
-        assert families[family].guess(text, 4).tokens == copied
+        families[family].begin(text, ends)
+        assert families[family].propose(text, 4).tokens == copied
 
 
 def test_no_branch_goes_on_after_what_ends_a_reply() -> None:
-    drafts = HostDrafts({}, 100, Stops(StepCosts()))
-    suffix, text = SuffixDrafter(drafts, Occurrences(), Earlier()), [1, 2, 3, 5, 1, 2, 3, 5, 1, 2, 9, 6, 1, 2]
+    suffix, text = SuffixDrafter(Occurrences(), Earlier()), [1, 2, 3, 5, 1, 2, 3, 5, 1, 2, 9, 6, 1, 2]
     for ends, copied in (((), {3, 5, 9, 6}), ((9,), {3, 5, 9})):
-        drafts.begin(Sampling(), text, ends)
-        assert set(suffix.guess(text, 9).tokens) - {1, 2} == copied
+        suffix.begin(text, ends)
+        assert set(suffix.propose(text, 9).tokens) - {1, 2} == copied
 
 
 def test_lookup_needs_two_tokens_and_never_matches_itself() -> None:
@@ -88,11 +85,11 @@ def test_lookup_follows_the_text_as_it_grows() -> None:
     drafter = lookup()
     drafter.begin(text)
     for token in (9, 1, 2):
-        drafter.guess(text, 3)
+        drafter.propose(text, 3)
         text.append(token)
-    assert drafter.guess(text, 3).tokens == [3, 4, 9]
+    assert drafter.propose(text, 3).tokens == [3, 4, 9]
     drafter.begin([8])
-    assert drafter.guess([8, 1, 2], 3).tokens == []
+    assert drafter.propose([8, 1, 2], 3).tokens == []
 
 
 def indexed(text: list[int]) -> Occurrences:
@@ -180,8 +177,7 @@ def test_q_is_what_the_draft_was_drawn_from(session: Session, strategy: str) -> 
         sampler = Sampler(sampling)
         drafts.begin(sampling, prompt)
         drafts.start("ratio")
-        drafter.propose(prompt, 3)
-        draft = drafts.draft
+        draft = drafts.loops.make(drafter.propose(prompt, 3)).draft
         drafter.observe(prompt, Stepped((), tuple(draft.tokens), (), 0, (), 0.0, 0.0))
         for i, (q, token) in enumerate(zip(draft.q, draft.tokens, strict=True)):
             assert int((q > 0).sum()) == 6

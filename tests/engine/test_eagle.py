@@ -29,7 +29,8 @@ from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
-from specchat.engine.strategies import HEADED, Head
+from specchat.engine.strategies import HEADED
+from specchat.engine.strategy import Head
 from tests.engine.published_heads import eagle, eagle3, peagle
 from tests.engine.test_decoder import tokens
 from tests.engine.test_lossless import finished, reply
@@ -361,7 +362,7 @@ def greedy(reference: Reference, text: list[int], bias: Tensor) -> list[int]:
 def drafts_as(session: Session, strategy: str, expected: Callable[[list[int], Tensor], list[int]]) -> None:
     """Through steps that keep some drafts and refuse others, a step without a draft, and a text taken up again."""
     runner = session.runner
-    runner.executor.stops.off = True
+    runner.executor.policies.off = True
     few = Sampling(logit_bias={64: 12.0, 65: 12.0, 66: 12.0, 67: 12.0})
     bias = torch.zeros(VOCAB).index_fill_(0, torch.tensor([64, 65, 66, 67]), 12.0)
     accepted = refused = 0
@@ -382,7 +383,7 @@ def drafts_as(session: Session, strategy: str, expected: Callable[[list[int], Te
                 refused += stepped.drafted - stepped.accepted
             decoding.close()
     finally:
-        runner.executor.stops.off = False
+        runner.executor.policies.off = False
     assert accepted
     assert refused
 

@@ -10,27 +10,27 @@ from torch import Tensor
 
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.stop import Stop
-from specchat.engine.drafters.early_exit import EarlyExitDrafter
-from specchat.engine.drafters.exit_search import MOST, ROUNDS, ExitSearch
+from specchat.engine.decoding.length_policy import LengthPolicy
+from specchat.engine.drafters.early_exit import MOST_EXITS, ROUNDS, EarlyExitDrafter, ExitSearch
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import CachedDecoder, Decoder
+from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.pair import PairSpec
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_runner
 from specchat.engine.session import Session
 from tests.engine.test_costs import step
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import checkpoint, on_cpu
 
-Make = Callable[[Checkpoint], Decoder | CpuDecoder]
+Make = Callable[[Checkpoint], ReferenceDecoder | CpuDecoder]
 PROMPT = [72, 101, 108, 108, 111, 32, 72, 101, 108]
 LAYERS, EXIT = 4, 2
 
 
-@pytest.fixture(params=[Decoder, CpuDecoder])
+@pytest.fixture(params=[ReferenceDecoder, CpuDecoder])
 def make(request: pytest.FixtureRequest) -> Make:
     return request.param
 
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def _to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts are as long as they may be."""
-    monkeypatch.setattr(Stop, "ends", lambda *_: False)
+    monkeypatch.setattr(LengthPolicy, "ends", lambda *_: False)
 
 
 @pytest.mark.usefixtures("_to_the_limit")
@@ -188,7 +188,7 @@ def test_some_numbers_of_layers_are_tried_in_turn(layers: int) -> None:
     while not search.done:
         tried.append(search.next)
         search.tell(search.next, 0.5)
-    assert len(tried) == ROUNDS * len(set(tried)) <= ROUNDS * MOST
+    assert len(tried) == ROUNDS * len(set(tried)) <= ROUNDS * MOST_EXITS
     assert tried == [*sorted(set(tried))] * ROUNDS
     assert min(tried) >= 1
     assert max(tried) <= max(1, layers // 2)

@@ -15,15 +15,16 @@ from torch.utils._pytree import tree_leaves
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.heads import block_tensors, eagle3
 from specchat.engine.heads import dspark as dspark_module
-from specchat.engine.heads.families import Found, read
+from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.need import need
 from specchat.engine.heads.peagle import PEagleHead
+from specchat.engine.model import rows
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.rows import Linear, Narrow
+from specchat.engine.model.rows import Linear
 from specchat.engine.model.runs import Levels
 from specchat.engine.model.weights import Weights
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from tests.engine import published_blocks, published_heads
 from tests.engine.tiny import VOCAB, checkpoint
 
@@ -112,15 +113,15 @@ def heads(
     target.tokens = list(range(KNOWN))
     head, write = WRITE[request.param]
     with OneDevice():
-        made = read(Found({head: HeadFiles.open(write(tmp_path / "h"))}), target)  # type: ignore[arg-type]
-        assert not made.found.refused
-        yield made.models[head]
+        models, found = read(FoundHeads({head: HeadFiles.open(write(tmp_path / "h"))}), target)  # type: ignore[arg-type]
+        assert not found.unsupported
+        yield models[head]
 
 
 def test_a_chain_is_drafted_where_the_states_are(heads: CachedModel[HostModel]) -> None:
     heads.begin(range(KNOWN))
     if isinstance(heads.model, PEagleHead):
-        heads.model.places = 3
+        heads.model.wanted = 3
     fed = [KNOWN - 1, 5]
     for at in range(3):
         hidden = heads.model.forward(fed, KNOWN + 1 + at - len(fed))
@@ -150,14 +151,13 @@ def test_heads_take_no_more_there_than_was_counted(
     assert heads.model.memory() < 1.05 * counted < on_host
 
 
-def test_a_narrow_product_is_the_product_of_bfloat16() -> None:
+def test_a_product_elsewhere_is_that_of_bfloat16() -> None:
     g = torch.Generator().manual_seed(1)
     x, weight, bias = torch.randn(3, 20, generator=g), torch.randn(5, 20, generator=g), torch.randn(5, generator=g)
-    made = Narrow(weight, bias)(x)
+    made = rows._narrow(weight, bias)(x)
     assert made.dtype == torch.float32
     expected = linear(x.bfloat16().double(), weight.bfloat16().double()) + bias.double()
     torch.testing.assert_close(made.double(), expected, atol=0.05, rtol=0.01)
-    bare = Narrow(weight, None)(x)
+    bare = rows._narrow(weight, None)(x)
     assert torch.equal(bare, bare.bfloat16().float())
-    there = Linear(weight.to(THERE), bias.to(THERE), drafting=True)
-    assert (there.arrangement, there.memory()) == ("bfloat16", 2 * 100 + 4 * 5)
+    assert Linear(weight.to(THERE), bias.to(THERE)).memory() == 2 * 100 + 4 * 5

@@ -8,14 +8,11 @@ import pytest
 
 from specchat.engine import learnt
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host_drafts import HostDrafts
-from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.guess import NOTHING
 from specchat.engine.learnt import MAX_PAIRS, Learnt
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from tests.engine.test_auto import Simulation, World
 
 PAIR = PairSpec("p", "P", ModelSource(path="target"), ModelSource(path="draft"), heads={"eagle": ModelSource(path="e")})
@@ -162,6 +159,5 @@ def test_without_a_file_or_where_none_can_be_written_nothing_is_kept(tmp_path: P
 
 def test_models_without_any_drafter_are_left_out() -> None:
     costs = StepCosts()
-    drafts = HostDrafts({}, 10, Stops(costs))
-    bare = AutoDrafter(drafts, [], lambda *_: NOTHING, [], {}, costs, Fences())
+    bare = AutoDrafter([], None, [], {}, costs, Fences())
     assert bare.learnt() == {}

@@ -4,39 +4,30 @@ from collections.abc import Sequence
 
 import pytest
 
-from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import lookahead
 from specchat.engine.drafters.lookahead import LookaheadDrafter, Pool, window_columns
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.session import Session
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 TEXT = list(range(100, 120))
 
 
-@pytest.fixture
-def drafts(session: Session) -> HostExecutor:
-    executor = session.runner.executor
-    assert isinstance(executor, HostExecutor)
-    executor.begin(Sampling(), TEXT)
-    executor.start("coupled")
-    return executor
-
-
-def drafted(drafts: HostExecutor) -> list[tuple[int, ...]]:
-    """The path of tokens to each node of the draft."""
+def drafted(draft: Draft) -> list[tuple[int, ...]]:
+    """The path of tokens to each node of a draft."""
     paths: list[tuple[int, ...]] = [()]
-    for token, parent in zip(drafts.draft.tokens, drafts.draft.parents, strict=True):
+    for token, parent in zip(draft.tokens, draft.parents, strict=True):
         paths.append((*paths[parent], token))
     return paths[1:]
 
 
-def stepped(drafts: HostExecutor, likeliest: dict[tuple[int, ...], int]) -> Stepped:
+def stepped(draft: Draft, likeliest: dict[tuple[int, ...], int]) -> Stepped:
     """A step that keeps nothing, with what is likeliest after some of the paths, and 0 elsewhere."""
-    after = tuple(likeliest.get(path, 0) for path in [(), *drafted(drafts)])
-    return Stepped((1,), tuple(drafts.draft.tokens), (), 0, (), 0.0, 0.0, likeliest=after)
+    after = tuple(likeliest.get(path, 0) for path in [(), *drafted(draft)])
+    return Stepped((1,), tuple(draft.tokens), (), 0, (), 0.0, 0.0, likeliest=after)
 
 
 def test_the_window_takes_half_of_the_rows() -> None:
@@ -58,56 +49,50 @@ def test_a_pool_keeps_the_newest_n_grams_of_a_token() -> None:
     assert (2, 3) not in pool.after(1)
 
 
-def test_each_column_is_read_after_the_columns_before_it(drafts: HostExecutor) -> None:
-    drafter = LookaheadDrafter(drafts)
-    assert drafter.propose(TEXT, 7) == "lookahead"
+def test_each_column_is_read_after_the_columns_before_it() -> None:
+    drafter = LookaheadDrafter()
+    draft = drafter.propose(TEXT, 7)
+    assert draft.strategy == "lookahead"
     # Two columns, the pending token's and another one, and no n-gram: tokens of the text stand for what was not read.
-    assert drafted(drafts) == [(118,), (118, 119)]
+    assert drafted(draft) == [(118,), (118, 119)]
 
 
-def test_what_is_likeliest_completes_n_grams_and_moves_the_window(drafts: HostExecutor) -> None:
-    drafter = LookaheadDrafter(drafts)
-    drafter.propose(TEXT, 7)
+def test_what_is_likeliest_completes_n_grams_and_moves_the_window() -> None:
+    drafter = LookaheadDrafter()
+    draft = drafter.propose(TEXT, 7)
     # Level 0 is 119 (pending), 118; level 1 is 118, 119.
-    drafter.observe([*TEXT, 50], stepped(drafts, {(118,): 50, (118, 119): 51}))
-    drafts.start("coupled")
-    drafter.propose([*TEXT, 118], 7)
+    drafter.observe([*TEXT, 50], stepped(draft, {(118,): 50, (118, 119): 51}))
+    draft = drafter.propose([*TEXT, 118], 7)
     # Level 0 is 118 (pending), 119; level 1 is 50, 51. The n-gram 118 119 51 was made by the second column.
-    assert drafted(drafts) == [(119,), (119, 51), (50,)]
-    drafter.observe([*TEXT, 118, 60], stepped(drafts, {(50,): 60, (119, 51): 61}))
-    drafts.start("coupled")
-    drafter.propose([*TEXT, 118, 118], 7)
+    assert drafted(draft) == [(119,), (119, 51), (50,)]
+    drafter.observe([*TEXT, 118, 60], stepped(draft, {(50,): 60, (119, 51): 61}))
+    draft = drafter.propose([*TEXT, 118, 118], 7)
     # Both n-grams of each column, those of the first one after the same token.
-    assert drafted(drafts) == [(51,), (51, 61), (60,), (50,), (50, 60), (119,), (119, 51)]
-    drafter.observe([*TEXT, 118, 118, 62], stepped(drafts, {(60,): 62}))
-    drafts.start("coupled")
-    drafter.propose([*TEXT, 118, 118, 119], 3)
+    assert drafted(draft) == [(51,), (51, 61), (60,), (50,), (50, 60), (119,), (119, 51)]
+    drafter.observe([*TEXT, 118, 118, 62], stepped(draft, {(60,): 62}))
+    draft = drafter.propose([*TEXT, 118, 118, 119], 3)
     # Of a shorter draft the first column alone.
-    assert drafted(drafts) == [(62,), (51,), (51, 61)]
-    drafts.start("coupled")
-    drafter.propose([*TEXT, 118, 118, 119], 15)
+    assert drafted(draft) == [(62,), (51,), (51, 61)]
+    draft = drafter.propose([*TEXT, 118, 118, 119], 15)
     # The first column's n-gram begins with the token that was pending.
-    assert (118, 50) in drafted(drafts)
+    assert (118, 50) in drafted(draft)
 
 
-def test_a_step_of_another_drafter_is_not_learnt_from(drafts: HostExecutor) -> None:
-    drafter = LookaheadDrafter(drafts)
+def test_a_step_of_another_drafter_is_not_learnt_from() -> None:
+    drafter = LookaheadDrafter()
     for limit in (0, 1):
-        drafts.start("coupled")
         drafter.propose(TEXT, 7)
-        drafts.start("coupled")
         drafter.propose(TEXT, limit)
         drafter.observe(TEXT, Stepped((1,), (), (), 0, (), 0.0, 0.0))
 
 
-def test_a_reply_begins_with_the_n_grams_of_its_prompt_alone(drafts: HostExecutor) -> None:
-    drafter = LookaheadDrafter(drafts)
-    drafter.propose([7, 8, 9, 7], 1)
-    assert drafted(drafts) == [(8,)]
+def test_a_reply_begins_with_the_n_grams_of_its_prompt_alone() -> None:
+    drafter = LookaheadDrafter()
+    draft = drafter.propose([7, 8, 9, 7], 1)
+    assert drafted(draft) == [(8,)]
     drafter.begin([7])
-    drafts.start("coupled")
-    drafter.propose([7], 1)
-    assert drafted(drafts) == []
+    draft = drafter.propose([7], 1)
+    assert drafted(draft) == []
 
 
 @pytest.mark.parametrize("acceptance", ["coupled", "ratio"])

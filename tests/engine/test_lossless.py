@@ -1,7 +1,7 @@
 """Same seed, same tokens: every strategy, draft length, sampler option and stop condition, on the CPU."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partialmethod
 from itertools import product
@@ -61,10 +61,10 @@ def auto_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AutoDrafter, "begin", partialmethod(begin_trying, AutoDrafter.begin))
 
 
-def begin_trying(auto: AutoDrafter, begin: Callable[[AutoDrafter, Sequence[int]], None], prompt: Sequence[int]) -> None:
+def begin_trying(auto: AutoDrafter, begin: Callable[..., None], *reply: Collection[int]) -> None:
     """Every other reply tries models at each step."""
     auto.tries = not auto.tries
-    begin(auto, prompt)
+    begin(auto, *reply)
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)

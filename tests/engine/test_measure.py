@@ -8,10 +8,10 @@ import pytest
 
 from specchat.engine import measure
 from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import Stops
 from specchat.engine.measure import check_costs, draft_costs
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 DELAYS = (0.0, 40.0, 0.0, 0.0, 7.0)
 """Milliseconds that other programs take from the steps, in turn."""
@@ -34,7 +34,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.target = self.executor = self
-        self.stops = Stops(StepCosts())
+        self.policies = LengthPolicies(StepCosts())
         self.delays = cycle(DELAYS)
         self.kept = 0
 
@@ -51,7 +51,7 @@ class Machine:
         self.kept = -1
 
     def step(self, drafter: Drafter, length: int, acceptance: str) -> Stepped:
-        self.whole = self.stops.off
+        self.whole = self.policies.off
         length = min(length, next(self.ends))
         tokens = (0,) * length
         delay = next(self.delays)
@@ -71,7 +71,7 @@ def test_drafted_tokens_are_measured_for_those_that_run_a_model() -> None:
     machine = Machine()
     assert draft_costs(machine) == {"draft": pytest.approx({1: 0.5, 4: 2.0})}  # type: ignore[arg-type]
     assert machine.whole, "no draft ends before"
-    assert not machine.stops.off
+    assert not machine.policies.off
     assert draft_costs(Machine(drafters={"lookup": Drafter()})) == {}  # type: ignore[arg-type]
 
 

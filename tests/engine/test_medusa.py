@@ -22,7 +22,8 @@ from specchat.engine.model.runs import STASH_ROWS, Levels
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
-from specchat.engine.strategies import HEADED, HEADS, IN_TARGET, STRATEGIES, Head
+from specchat.engine.strategies import HEADED, HEADS, STRATEGIES
+from specchat.engine.strategy import Head
 from tests.engine.published_heads import medusa
 from tests.engine.test_decoder import tokens
 from tests.engine.test_lossless import finished, reply
@@ -134,7 +135,9 @@ def test_heads_that_cannot_be_used_are_told_and_the_pair_runs_without(
 
 def test_a_pair_without_heads_says_so(tiny_pair: PairSpec) -> None:
     session = load(replace(tiny_pair, heads={}), lambda _: None)
-    reasons = {session.info.strategy(name).reason for name in HEADED if STRATEGIES[name].needs_head not in IN_TARGET}
+    reasons = {
+        session.info.strategy(name).reason for name in HEADED if not HEADS[STRATEGIES[name].needs_head or ""].in_target
+    }
     assert reasons == {"this pair has no such heads; [pair.heads] in models.toml names them"}
     assert session.info.warning == ""
     assert session.runner.target.model.taps is None  # type: ignore[attr-defined]
@@ -176,7 +179,7 @@ def test_heads_that_do_not_fit_beside_the_models_are_refused(
         refused, planned = loading.fitting(found, alone)
         assert refused.files.keys() == left
         words = f"GiB of {'memory' if place == 'cpu' else 'GPU memory'} beside the models"
-        assert (words in refused.refused.get("medusa", "")) == ("medusa" not in left)
+        assert (words in refused.unsupported.get("medusa", "")) == ("medusa" not in left)
         assert (planned == alone) == (not left)
 
 

@@ -2,9 +2,6 @@
 
 import pytest
 
-from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host_drafts import HostDrafts
-from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters import earlier as earlier_module
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.ngram import NgramDrafter
@@ -12,11 +9,11 @@ from specchat.engine.drafters.ngram_pool import MOST, NgramPool, key_of
 
 
 def drafter(earlier: Earlier | None = None) -> NgramDrafter:
-    return NgramDrafter(HostDrafts({}, 100, Stops(StepCosts())), earlier or Earlier())
+    return NgramDrafter(earlier or Earlier())
 
 
 def copied(text: list[int], limit: int) -> list[int]:
-    return drafter().guess(text, limit).tokens
+    return drafter().propose(text, limit).tokens
 
 
 def pool(*texts: list[int], slots: int = 1 << 12) -> NgramPool:
@@ -90,8 +87,8 @@ def test_repetition_goes_on_past_the_end() -> None:
 
 def test_a_short_match_makes_a_short_draft() -> None:
     text = [1, 2, 3, *range(10, 40), 9]
-    assert drafter().guess([*text, 1, 2], 15).tokens == [3, 10, 11, 12]
-    found = drafter().guess([*text, 1, 2, 3, 10, 11, 12], 15)
+    assert drafter().propose([*text, 1, 2], 15).tokens == [3, 10, 11, 12]
+    found = drafter().propose([*text, 1, 2, 3, 10, 11, 12], 15)
     assert (found.matched, len(found.tokens)) == (6, 12)
 
 
@@ -99,22 +96,22 @@ def test_it_follows_the_text_and_another_branch_of_it() -> None:
     one = drafter()
     text = [1, 2, 3, 4]
     for token in (9, 1, 2):
-        one.guess(text, 3)
+        one.propose(text, 3)
         text.append(token)
-    assert one.guess(text, 3).tokens == [3, 4, 9]
+    assert one.propose(text, 3).tokens == [3, 4, 9]
     one.begin([1, 2, 3, 4, 5, 1])
-    assert one.guess([1, 2, 3, 4, 5, 1, 2], 3).tokens == [3, 4, 5]
+    assert one.propose([1, 2, 3, 4, 5, 1, 2], 3).tokens == [3, 4, 5]
     one.begin([8])
-    assert one.guess([8, 1, 2], 3).tokens == []
+    assert one.propose([8, 1, 2], 3).tokens == []
 
 
 def test_each_token_is_taken_in_once() -> None:
     """Of what followed 1 2 the token seen twice has the entry, though the other was there while the text grew."""
     one, text = drafter(), [1, 2, 3]
     for token in (5, 6, 7, 1, 2, 4, 8, 9, 1, 2, 4, 5, 1, 2):
-        one.guess(text, 1)
+        one.propose(text, 1)
         text.append(token)
-    assert one.guess(text, 1).tokens == copied(text, 1) == [4]
+    assert one.propose(text, 1).tokens == copied(text, 1) == [4]
 
 
 # Replies before
@@ -124,16 +121,16 @@ def test_replies_before_are_drafted_from_once_they_are_sure() -> None:
     earlier = Earlier()
     one = drafter(earlier)
     earlier.add("a", [40, 41, 42, 43])
-    assert one.guess([7, 40, 41], 4).tokens == []
-    assert one.guess([7, 40, 41, 42], 4).tokens == [43]
+    assert one.propose([7, 40, 41], 4).tokens == []
+    assert one.propose([7, 40, 41, 42], 4).tokens == [43]
     earlier.add("b", [40, 41, 42, 43])
-    assert one.guess([7, 40, 41], 4).tokens == [42, 43]
+    assert one.propose([7, 40, 41], 4).tokens == [42, 43]
 
 
 def test_this_chat_goes_before_others() -> None:
     earlier = Earlier()
     earlier.add("a", [1, 2, 3, 8])
-    assert drafter(earlier).guess([1, 2, 3, 9, 1, 2, 3], 1).tokens == [9]
+    assert drafter(earlier).propose([1, 2, 3, 9, 1, 2, 3], 1).tokens == [9]
 
 
 def test_nothing_is_found_nor_kept_while_replies_before_are_hidden() -> None:
@@ -142,15 +139,15 @@ def test_nothing_is_found_nor_kept_while_replies_before_are_hidden() -> None:
     earlier.hidden = True
     earlier.add("a", [50, 51, 52, 53])
     assert not list(earlier.places.matches([40, 41], 9, 9))
-    assert drafter(earlier).guess([40, 41, 42], 1).tokens == []
+    assert drafter(earlier).propose([40, 41, 42], 1).tokens == []
     earlier.hidden = False
-    assert drafter(earlier).guess([40, 41, 42], 1).tokens == [43]
-    assert drafter(earlier).guess([50, 51, 52], 1).tokens == []
+    assert drafter(earlier).propose([40, 41, 42], 1).tokens == [43]
+    assert drafter(earlier).propose([50, 51, 52], 1).tokens == []
 
 
 def found(earlier: Earlier, *before: int) -> tuple[bool, bool]:
     """Whether the places and the n-grams have something after `before`."""
-    return bool(list(earlier.places.matches(before, 9, 9))), bool(drafter(earlier).guess(before, 1).tokens)
+    return bool(list(earlier.places.matches(before, 9, 9))), bool(drafter(earlier).propose(before, 1).tokens)
 
 
 def test_a_chat_is_forgotten_at_once_and_others_are_found_again() -> None:

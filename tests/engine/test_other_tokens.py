@@ -93,10 +93,10 @@ def other(request: pytest.FixtureRequest) -> Session:
 def drafted(session: Session, prompt: str, sampling: Sampling, acceptance: Acceptance) -> list[tuple[object, ...]]:
     """Each step's drafts with their probabilities, and the reply's tokens."""
     drafting = Speculation("draft", 5, acceptance)
-    session.runner.executor.stops.off = True
+    session.runner.executor.policies.off = True
     request = Generate(7, (Message("user", prompt),), sampling, Limits(60), drafting, cold=True)
     events = list(session.generate(request))
-    session.runner.executor.stops.off = False
+    session.runner.executor.policies.off = False
     steps = [(step.drafts, step.accepted) for step in events if isinstance(step, Step)]
     return [*steps, finished(events).token_ids]
 
@@ -112,7 +112,7 @@ def test_other_numbers_for_the_same_tokens_change_no_draft(
 
 def test_words_that_only_the_draft_has_are_said_by_one_pass(coarser: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = watched(of(coarser).model, monkeypatch)
-    monkeypatch.setattr(coarser.runner.executor.stops, "off", True)
+    monkeypatch.setattr(coarser.runner.executor.policies, "off", True)
     last = finished(reply(coarser, STORY, Sampling(), Limits(120), Speculation("draft", 8)))
     assert last.stats.num_accepted_draft_tokens > 10
     assert len(passes) < last.stats.num_draft_tokens

@@ -3,7 +3,7 @@
 import pytest
 
 from specchat.engine.decoding.pace import Average, Copies, by_kind, promise
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 CHECKS = [0.0, *(1 + row / 15 for row in range(MAX_DRAFT_LENGTH + 1))]
 

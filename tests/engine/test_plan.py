@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from specchat.bench.published import shaped
 from specchat.config.catalog import Pair
@@ -16,7 +15,6 @@ from specchat.engine.errors import EngineError
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.devices import half_on_cpu
 from specchat.engine.model.draft_quant import WORTH, drafting
 from specchat.engine.model.plan import (
@@ -34,8 +32,9 @@ from specchat.engine.model.plan import (
     quantised,
 )
 from specchat.engine.model.quantise import fused, quantise
-from specchat.engine.model.quantised import QuantisedLinear
 from specchat.engine.pair import QUANTS, Quant
+from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.reference.tensors import owned
 from tests.config.test_shipped_models import OVERHEAD_GIB, REAL, SHAPES, Shape
 from tests.engine.tiny import FAMILY, checkpoint
 
@@ -94,7 +93,7 @@ def of(stated: Shape) -> ModelConfig:
 
 @pytest.mark.parametrize("family", FAMILY)
 def test_a_loaded_model_takes_what_was_planned(family: str, tmp_path: Path) -> None:
-    decoder = Decoder(Checkpoint.open(checkpoint(tmp_path, **FAMILY[family])), 100)
+    decoder = ReferenceDecoder(Checkpoint.open(checkpoint(tmp_path, **FAMILY[family])), 100)
     planned = need(Model(decoder.config, "cpu"), 100)
     assert planned.weights + planned.cache == pytest.approx(decoder.memory(), rel=WITHIN)
     assert planned.cache == decoder.cache.memory()
@@ -106,8 +105,8 @@ def test_the_demo_pair_takes_what_was_planned(which: str, quant: Quant | None) -
     if quant:
         pytest.importorskip("bitsandbytes")
     demo = Checkpoint.open(demo_model(which))
-    decoder = Decoder(demo, quant=quant)
-    planned = need(Model(demo.config, "cpu", quant, half=half_on_cpu(demo, compiled=False)), decoder.context)
+    decoder = ReferenceDecoder(demo, quant=quant)
+    planned = need(Model(demo.config, "cpu", quant, half=half_on_cpu(demo)), decoder.context)
     assert planned.weights + planned.cache == pytest.approx(decoder.memory(), rel=WITHIN)
 
 
@@ -139,11 +138,10 @@ def test_real_tensors_take_what_was_planned(
             else torch.zeros(outputs, inputs, dtype=dense)
         )
 
-    total = (2 if place == "cpu" else 1) * c.vocab * c.hidden * dense.itemsize + 4 * c.hidden
+    total = c.vocab * c.hidden * dense.itemsize + 4 * c.hidden
     for parts, inputs in (((256, 128, 128), 256), ((256,), 256), ((inner, inner), 256), ((256,), inner)):
         weight = fused([matrix(part, inputs) for part in parts])
-        packed = QuantisedLinear(weight).memory() if place == "cpu" and not isinstance(weight, Tensor) else held(weight)
-        total += c.layers * packed
+        total += c.layers * held(owned(weight) if place == "cpu" else weight)
     total += c.layers * 2 * 4 * c.hidden
     assert need(Model(c, place, quant), 64).weights == pytest.approx(total, rel=0.001)
 

@@ -16,15 +16,12 @@ from specchat.engine.api import Finished, Generate
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.loading import load
-from specchat.engine.model import quantised
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.quantise import block_scales, code_table, dequantised, fused, quantise
-from specchat.engine.model.quantised import QuantisedLinear, linear_of
-from specchat.engine.model.rows import PREFILL_ROWS, Linear, row_invariant
 from specchat.engine.model.weights import Weights
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import QUANTS, PairSpec, Quant
+from specchat.engine.reference.tensors import Kept, owned, slabs
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu
 
@@ -180,8 +177,12 @@ def test_what_a_quantised_checkpoint_left_dense_stays_dense(tmp_path: Path) -> N
         del tensors[name]
     tensors[f"{NAME}.weight"] = dense[f"{NAME}.weight"]
     save_file(tensors, folder / "model.safetensors")
-    assert isinstance(Decoder(Checkpoint.open(folder), quant="nf4").layers[0].down, Linear)
-    assert isinstance(Decoder(Checkpoint.open(folder), quant="nf4").layers[1].down, QuantisedLinear)
+    opened = Checkpoint.open(folder)
+    kept, x = Kept(opened, "nf4"), matrix(1, 128, torch.float32, seed=1)
+    for layer, stays in enumerate((True, False)):
+        of = opened.config.recipe.layers[layer].feed.down
+        found = kept.product(x, of) - x @ dense[f"{of.names[0]}.weight"].T
+        assert bool(found.abs().max() < 1e-4) is stays
 
 
 def test_bitsandbytes_rounds_activations_to_int8_too_and_we_do_not() -> None:
@@ -189,10 +190,11 @@ def test_bitsandbytes_rounds_activations_to_int8_too_and_we_do_not() -> None:
     dense, x = matrix(48, 128, torch.float32), matrix(4, 128, torch.float32, seed=1)
     layer = Linear8bitLt(128, 48, bias=False, has_fp16_weights=False).eval()
     layer.weight = Int8Params(dense.clone(), requires_grad=False).to("cpu")
-    theirs, ours = layer(x), linear_of(quantise(dense, "int8"))(x)
+    unpacked = dequantised(quantise(dense, "int8"), torch.float32)
+    theirs, ours = layer(x), x @ unpacked.T
     values, largest, _ = functional.int8_vectorwise_quant(x.half())
     rounded = values.float() * largest[:, None] / 127
-    assert (theirs - linear_of(quantise(dense, "int8"))(rounded)).abs().max() < 0.01
+    assert (theirs - rounded @ unpacked.T).abs().max() < 0.01
     assert 0.02 < (theirs - ours).abs().max() < 1.0
 
 
@@ -410,66 +412,36 @@ def over(event: object) -> bool:
     return isinstance(event, Finished)
 
 
-SHAPES = [(64, 64), (96, 704), (1500, 704)]
-"""The last takes two slabs."""
-
-
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("quant", QUANTS)
-def test_products_are_right_and_row_invariant(quant: Quant, shape: tuple[int, int]) -> None:
-    outputs, inputs = shape
-    bias = matrix(outputs, 1, torch.float32).flatten()
-    weight = quantise(matrix(outputs, inputs), quant)
-    product = linear_of(weight, bias)
-    assert isinstance(product, QuantisedLinear)
-    x = matrix(PREFILL_ROWS, inputs, torch.float32, seed=1)
-    truth = x.double() @ dequantised(weight, torch.float32).double().T + bias.double()
-    torch.testing.assert_close(product(x).double(), truth, rtol=1e-5, atol=1e-4)
-    assert row_invariant(product, x)
+def test_slabs_are_the_unpacked_matrix(quant: Quant) -> None:
+    """Of two slabs, whose scales were nested in blocks that go on from one to the other."""
+    weight = quantise(matrix(1500, 704), quant)
+    made = list(slabs(owned(weight)))
+    assert len(made) == 2
+    assert same_bits(torch.cat(made), dequantised(weight, torch.float32))
 
 
-@pytest.mark.parametrize("arrangement", quantised.ARRANGEMENTS)
-def test_every_arrangement_is_right(arrangement: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = quantise(matrix(80, 128), "nf4")
-    monkeypatch.setattr(quantised, "arrange", lambda *_: arrangement)
-    product = QuantisedLinear(weight)
-    assert product.arrangement == arrangement
-    x = matrix(PREFILL_ROWS, 128, torch.float32, seed=1)
-    torch.testing.assert_close(product(x), x @ dequantised(weight, torch.float32).T, rtol=1e-5, atol=1e-4)
-    assert row_invariant(product, x)
-
-
-def test_an_arrangement_that_is_not_row_invariant_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_count(weight: Tensor, _: Tensor | None) -> Callable[[Tensor], Tensor]:
-        return lambda x: (x @ weight.T) * (1 + 1e-6 * (x.shape[0] > 3))
-
-    monkeypatch.setattr(quantised, "_checked", {})
-    monkeypatch.setitem(quantised.ARRANGEMENTS, "unpacked-pair", by_count)
-    assert quantised.arrange(48, 64) != "unpacked-pair"
-
-
-@pytest.mark.parametrize("quant", FOUR)
-def test_without_bitsandbytes_products_have_the_same_bits(quant: Quant, monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = quantise(matrix(80, 128), quant)
-    x = matrix(5, 128, torch.float32, seed=1)
-    with_it = QuantisedLinear(weight)(x)
-    monkeypatch.setattr(quantised, "_unpacker", lambda _: quantised._in_torch)
-    assert same_values(QuantisedLinear(weight)(x), with_it)
-
-
-@pytest.mark.parametrize(("quant", "bytes_each"), [("nf4", 0.5625), ("fp4", 0.5625), ("int8", 1 + 4 / 512)])
-def test_weights_stay_packed(quant: Quant, bytes_each: float) -> None:
-    product = QuantisedLinear(quantise(matrix(256, 512), quant))
-    product(torch.ones(1, 512))
-    assert product.memory() == bytes_each * 256 * 512
-
-
-def test_a_dense_matrix_is_multiplied_in_float32() -> None:
-    dense = matrix(32, 64)
-    product = linear_of(dense)
-    assert isinstance(product, Linear)
-    x = matrix(3, 64, torch.float32, seed=1)
-    torch.testing.assert_close(product(x), x @ dense.float().T)
+@pytest.mark.parametrize("quant", [None, *QUANTS])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_weights_are_kept_in_the_bytes_they_are_stored_in(
+    quant: Quant | None, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path, hidden_size=128, intermediate_size=256)
+    tensors = {name: one.to(dtype) for name, one in load_file(folder / "model.safetensors").items()}
+    save_file(tensors, folder / "model.safetensors")
+    opened = Checkpoint.open(folder)
+    bytes_each = {None: dtype.itemsize, "nf4": 0.5625, "fp4": 0.5625, "int8": 1.0}[quant]
+    layers, recipe = sum(one.parameters for one in opened.config.recipe.matrices), opened.config.recipe
+    norms = 4 * (recipe.parameters - layers - recipe.embed.parameters)
+    rows = 4 * sum(sum(one.outputs) for one in recipe.matrices) if quant == "int8" else 0
+    expected = bytes_each * layers + rows + norms + dtype.itemsize * recipe.embed.parameters
+    kept = Kept(opened, quant)
+    assert kept.memory() == expected
+    x = matrix(1, 128, torch.float32, seed=1)
+    of = recipe.layers[1].mixer.qkv
+    whole = torch.cat([tensors[f"{name}.weight"] for name in of.names]).double()
+    near = {None: 1e-4, "int8": 0.05}.get(quant, 1.5)
+    torch.testing.assert_close(kept.product(x, of).double(), x.double() @ whole.T, atol=near, rtol=0.0)
 
 
 def test_nested_scales_are_read_as_bitsandbytes_reads_them() -> None:

@@ -18,12 +18,12 @@ from specchat.engine.decoding.means import Mean
 from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.promises import Promises
-from specchat.engine.drafters.read_ahead import WORTH, ReadAhead, reader
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.pair import PairSpec
+from specchat.engine.read_ahead import WORTH, ReadAhead, reader
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_runner
 from specchat.engine.session import Session
 from tests.engine.tiny import on_cpu, perturbed
@@ -219,7 +219,7 @@ def test_a_target_on_the_processor_leaves_what_it_does_not_use(
 ) -> None:
     monkeypatch.setattr(threads, "CORES", cores)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    target = Decoder(Checkpoint.open(Path(tiny_pair.target.path or "")))
+    target = ReferenceDecoder(Checkpoint.open(Path(tiny_pair.target.path or "")))
     assert host_runner(target, None).spare == free
 
 

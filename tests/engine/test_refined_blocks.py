@@ -11,9 +11,9 @@ import torch
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.dflash2 import DFlash2Head
 from specchat.engine.heads.dspark import DSparkHead
-from specchat.engine.heads.families import Target
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.need import need
+from specchat.engine.heads.target import Target
 from specchat.engine.heads.xpress import XPressHead
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
@@ -23,7 +23,7 @@ from specchat.engine.options import Sampling
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 from tests.engine.block_references import (
     TEXT,
     DFlash2Reference,
@@ -206,7 +206,7 @@ def test_a_drafter_drafts_what_the_formulas_say(
     reference.first = first
     if isinstance(reference, DFlash2Reference):
         reference.best = json.loads((head / "config.json").read_text())["dflash_config"]["selector_top_k"]
-    runner.executor.stops.off = True
+    runner.executor.policies.off = True
     few = Sampling(logit_bias={64: 12.0, 65: 12.0})
     bias = torch.zeros(VOCAB).index_fill_(0, torch.tensor([64, 65]), 12.0)
     accepted = refused = 0
@@ -235,8 +235,8 @@ def test_a_drafter_drafts_what_the_formulas_say(
                 refused += stepped.drafted - stepped.accepted
             decoding.close()
     finally:
-        runner.executor.stops.off = False
+        runner.executor.policies.off = False
     assert accepted
     assert refused
     # A further token costs no pass: where the draft ends is judged so.
-    assert runner.executor.stops.begin(family, timed=True)._at_once
+    assert runner.executor.policies.begin(family, timed=True)._at_once

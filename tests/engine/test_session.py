@@ -10,8 +10,8 @@ from torch import Tensor
 from specchat.engine import measure
 from specchat.engine.api import Cancel, Count, Drafted, Event, Finished, Generate, Started, Stats, Step
 from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.decoding.length_policy import UNSURE, LengthPolicy
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import UNSURE, Stop
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
@@ -142,7 +142,7 @@ def test_a_prefill_is_kept_when_the_reply_is_stopped_at_once(demo: Session) -> N
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_cold_reply_is_as_the_first_one(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where a draft ends goes by what steps took, too.
-    monkeypatch.setattr(Stop, "observe", lambda *_: None)
+    monkeypatch.setattr(LengthPolicy, "observe", lambda *_: None)
     request = Generate(1, (Message("user", "abcabc"),), Sampling(), Limits(100), Speculation.of(strategy), cold=True)
     first = list(session.generate(request))
     swift = session.drafters["swift"]

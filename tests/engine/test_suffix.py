@@ -2,37 +2,34 @@
 
 import pytest
 
-from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.host_drafts import HostDrafts
-from specchat.engine.decoding.stop import Stops
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.occurrences import Occurrences
-from specchat.engine.drafters.suffix import CANDIDATES, LEAST, Guess, SuffixDrafter, best_guess
+from specchat.engine.drafters.suffix import CANDIDATES, LEAST, Copy, SuffixDrafter, best_copy
 
 
 def drafter() -> SuffixDrafter:
-    return SuffixDrafter(HostDrafts({}, 100, Stops(StepCosts())), Occurrences(), Earlier())
+    return SuffixDrafter(Occurrences(), Earlier())
 
 
 def copied(text: list[int], limit: int) -> list[int]:
     one = drafter()
     one.begin(text)
-    return one.guess(text, limit).tokens
+    return one.propose(text, limit).tokens
 
 
 def test_the_most_frequent_continuation_is_followed() -> None:
     """Of what followed 1 2 before: 3 twice and 4, the latest, once."""
     text = [1, 2, 3, 5, 1, 2, 3, 6, 1, 2, 4, 7, 1, 2]
     assert copied(text, 1) == [3]
-    found = drafter().guess(text, 3)
+    found = drafter().propose(text, 3)
     assert found.tokens[:1] == [3]
-    assert found.shares[0] == pytest.approx(2 / 3)
+    assert found.confidence[0] == pytest.approx(2 / 3)
 
 
 def test_what_followed_less_often_is_a_branch() -> None:
     """After 1 2 came 3 5, 3 6 and 4 7: the likeliest paths first, in depth-first order."""
-    found = drafter().guess([1, 2, 3, 5, 1, 2, 3, 6, 1, 2, 4, 7, 1, 2], 15)
-    nodes = list(zip(found.tokens, found.parents, found.shares, strict=True))
+    found = drafter().propose([1, 2, 3, 5, 1, 2, 3, 6, 1, 2, 4, 7, 1, 2], 15)
+    nodes = list(zip(found.tokens, found.parents, found.confidence, strict=True))
     assert nodes[0] == (3, 0, pytest.approx(2 / 3))
     assert nodes[1][:2] == (6, 1)
     paths = {0: ()}
@@ -43,18 +40,18 @@ def test_what_followed_less_often_is_a_branch() -> None:
     assert found.score == pytest.approx(sum(_probability(found, node) for node in paths if node))
 
 
-def _probability(guess: Guess, node: int) -> float:
-    return guess.shares[node - 1] * _probability(guess, guess.parents[node - 1]) if node else 1.0
+def _probability(copy: Copy, node: int) -> float:
+    return copy.confidence[node - 1] * _probability(copy, copy.parents[node - 1]) if node else 1.0
 
 
 def test_where_one_thing_alone_followed_the_draft_is_a_chain() -> None:
     text = [7, 8, 9, 10, 11, 12, 7, 8]
-    assert drafter().guess(text, 4).parents == [0, 1, 2, 3]
+    assert drafter().propose(text, 4).parents == [0, 1, 2, 3]
 
 
 def test_the_likeliest_nodes_are_kept() -> None:
     """Of the tree above two tokens are left: 3, and of what follows it or stands beside it the likelier one."""
-    found = drafter().guess([1, 2, 3, 5, 1, 2, 3, 5, 1, 2, 3, 6, 1, 2, 4, 7, 1, 2], 2)
+    found = drafter().propose([1, 2, 3, 5, 1, 2, 3, 5, 1, 2, 3, 6, 1, 2, 4, 7, 1, 2], 2)
     assert (found.tokens, found.parents) == ([3, 5], [0, 1])
 
 
@@ -86,15 +83,15 @@ def test_nothing_is_copied_without_a_match() -> None:
 
 def test_replies_before_are_copied_and_not_across_their_ends() -> None:
     earlier = Earlier()
-    one = SuffixDrafter(HostDrafts({}, 100, Stops(StepCosts())), Occurrences(), earlier)
+    one = SuffixDrafter(Occurrences(), earlier)
     earlier.add("a chat", [40, 41, 42])
     earlier.add("a chat", [50, 51])
     one.begin([7, 8])
-    assert one.guess([7, 8, 40, 41], 4).tokens == [42]
+    assert one.propose([7, 8, 40, 41], 4).tokens == [42]
 
 
 def test_only_the_latest_places_are_looked_at() -> None:
     """However often a text repeats itself, a step takes no longer."""
     found = Occurrences()
     found.extend([1, 2, 8] * 1000 + [1, 2, 9] * CANDIDATES)
-    assert (best_guess(found, [1, 2], 1).tokens, best_guess(found, [1, 2], 1).shares) == ([9], [1.0])
+    assert (best_copy(found, [1, 2], 1).tokens, best_copy(found, [1, 2], 1).confidence) == ([9], [1.0])

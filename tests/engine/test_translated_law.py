@@ -8,15 +8,16 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
-from specchat.engine.model.decoder import NOTHING, Decoder, Skip
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.translation.dictionary import Dictionary
 from specchat.engine.translation.model import TRIALS, TranslatedModel
 from tests.engine.tiny import checkpoint
 
 
-class Scripted(Decoder):
+class Scripted(ReferenceDecoder):
     """Gives these scores after each of its own texts."""
 
     context, block, vocab = 64, 8, 262

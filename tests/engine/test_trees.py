@@ -12,11 +12,11 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import WIDTH
 from specchat.engine.decoding.growth import ROOT, Growth
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.drafters import draft_tree
+from specchat.engine.drafters import draft_model
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.model.runs import Levels, Runs, chain, depth_first
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.session import Session
 from tests.engine.test_decoder import one_by_one, tokens
 from tests.engine.test_lossless import SAMPLINGS
@@ -33,14 +33,14 @@ def path_to(node: int) -> list[int]:
 @pytest.mark.cpu
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> None:
-    """Bit for bit, wherever the tree stands in the blocks of the cache; `keep` leaves the cache of the chain."""
+    """Bit for bit; `keep` leaves the cache of the chain."""
     folder = checkpoint(tmp_path / "m", **FAMILY[family])
-    decoder, alone = Decoder(Checkpoint.open(folder)), Decoder(Checkpoint.open(folder))
-    ids, nodes = tokens(200), tokens(11, seed=1)
+    decoder, alone = ReferenceDecoder(Checkpoint.open(folder)), ReferenceDecoder(Checkpoint.open(folder))
+    ids, nodes = tokens(50), tokens(11, seed=1)
     whole = one_by_one(decoder, ids)
-    for start in (1, 5, 59, 62, 64, 120):
-        one_by_one(alone, ids[:start])
-        one_by_one(decoder, ids[:start])
+    for start in (1, 5, 40):
+        alone.forward(ids[:start], 0)
+        decoder.forward(ids[:start], 0)
         rows = decoder.logits(decoder.forward(nodes, start, runs=depth_first(PARENTS)))
         assert not torch.equal(rows[4], rows[2])
         for node in range(11):
@@ -57,9 +57,9 @@ def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> Non
 
 @pytest.mark.cpu
 def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None:
-    decoder = Decoder(Checkpoint.open(checkpoint(tmp_path / "m")))
+    decoder = ReferenceDecoder(Checkpoint.open(checkpoint(tmp_path / "m")))
     ids, nodes = tokens(70), tokens(11, seed=1)
-    one_by_one(decoder, ids[:59])
+    decoder.forward(ids[:59], 0)
     expected = decoder.forward(nodes, 59, runs=depth_first(PARENTS)).clone()
     found = {0: decoder.forward(nodes[:1], 59)[0]}
     levels, rows = Levels(), dict[int, int]()
@@ -119,7 +119,7 @@ def test_the_draft_model_holds_what_it_ran_over_of_the_path_that_stays(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a path all but its last token, whether the model ran over that or not; of a refused tree the pending token."""
-    monkeypatch.setattr(draft_tree, "LEAST", 0.01)
+    monkeypatch.setattr(draft_model, "LEAST", 0.01)
     prompt = session.tokenizer.backend.encode("The cat sat. The cat sat. The").ids
     session.forget()
     session.target.begin(prompt)
@@ -150,7 +150,7 @@ def test_trees_branch_and_their_branches_stay(
     session: Session, acceptance: Acceptance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a path that is no chain in the draft, what is tested of trees elsewhere would be tested of chains."""
-    monkeypatch.setattr(draft_tree, "LEAST", 0.01)
+    monkeypatch.setattr(draft_model, "LEAST", 0.01)
     kinds: Counter[str] = Counter()
     prompt = session.tokenizer.backend.encode("The cat sat. The cat sat. The").ids
     for seed, sampling in enumerate(SAMPLINGS.values()):

@@ -25,19 +25,25 @@ class Machine:
     slow: Slow
     noise: random.Random = field(default_factory=lambda: random.Random(0))
     accepted: int = 3
+    ms: float = 1.0
+    """Times as long as the figures above that its steps take."""
+    cold: float = 1.0
+    """Times as long that the two plain steps after a draft take."""
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self.costs = StepCosts(lambda: self.seconds)
-        self.costs.expect({1: PLAIN_MS, 1 + DRAFTED: VERIFY_MS}, {"draft": {1: DRAFT_MS, DRAFTED: DRAFTED * DRAFT_MS}})
+        drafts = {1: self.ms * DRAFT_MS, DRAFTED: self.ms * DRAFTED * DRAFT_MS}
+        self.costs.expect({1: self.ms * PLAIN_MS, 1 + DRAFTED: self.ms * VERIFY_MS}, {"draft": drafts})
         self.yardstick = Yardstick(self.costs)
         self.steps: list[Step] = []
         self.truth_ms = 0.0
         """What plain decoding would have taken for the tokens so far."""
+        self._since_draft = 2
 
     def reply(self, steps: int) -> Comparison:
         self.costs.begin()
-        self.yardstick.begin(PLAIN_MS)
+        self.yardstick.begin(self.ms * PLAIN_MS)
         made = [self.step() for _ in range(steps)]
         self.steps += made
         return Comparison.of(made)
@@ -48,13 +54,16 @@ class Machine:
         wobble = self.noise.lognormvariate(0.0, 0.05)
         drafts = () if slipped else (0,) * DRAFTED
         kept = 0 if slipped else self.accepted
+        wobble *= self.ms
         draft_ms = 0.0 if slipped else DRAFTED * DRAFT_MS * of_drafts * wobble
-        verify_ms = (PLAIN_MS * of_plain if slipped else VERIFY_MS * of_drafts) * wobble
+        plain_ms = PLAIN_MS * of_plain * (self.cold if self._since_draft < 2 else 1.0)
+        verify_ms = (plain_ms if slipped else VERIFY_MS * of_drafts) * wobble
+        self._since_draft = self._since_draft + 1 if slipped else 0
         stepped = Stepped((0,) * (kept + 1), drafts, (), len(drafts), tuple(range(1, kept + 1)), draft_ms, verify_ms)
         self.seconds += (draft_ms + verify_ms) / 1e3
         self.costs.add("plain" if slipped else "draft", stepped)
         measured = self.yardstick.add("plain" if slipped else "draft", stepped)
-        self.truth_ms += PLAIN_MS * of_plain * (kept + 1)
+        self.truth_ms += self.ms * PLAIN_MS * of_plain * (kept + 1)
         return Step(
             1, (), len(drafts), len(drafts), kept, kept + 1, draft_ms, verify_ms, 0.0, 0, "draft",
             usual_ms=measured.usual_ms, plain_ms=measured.plain_ms * (kept + 1), plain_error=measured.plain_error,
@@ -94,6 +103,7 @@ def test_what_slows_everything_alike_moves_no_multiplier(slow: Slow, told: int) 
 def test_while_nothing_tells_what_slows_plain_decoding_no_multiplier_is_shown() -> None:
     """What plain steps told before a machine turned slow is not what they take now."""
     machine = Machine(lambda seconds: (2.5, 2.5) if seconds > 60.0 else (1.0, 1.0))
+    machine.reply(100)
     while machine.seconds < 60.0:
         assert machine.reply(20).speedup is not None
     told = [machine.reply(20).speedup is not None for _ in range(60)]
@@ -110,6 +120,36 @@ def test_what_slows_plain_decoding_otherwise_is_told_by_plain_steps(part: float)
     assert last.speedup is not None
     now = part * 4 * PLAIN_MS / (DRAFTED * DRAFT_MS + VERIFY_MS)
     assert last.speedup.times == pytest.approx(now, rel=0.15)
+
+
+def test_what_was_known_wrong_when_a_pair_was_loaded_is_told_right_soon_and_for_good() -> None:
+    """Steps that draft take a fifth longer than was measured then, and plain ones as long."""
+    machine = Machine(lambda _: (1.2, 1.0))
+    for _ in range(10):
+        last = machine.reply(100)
+    now = 4 * PLAIN_MS / (1.2 * (DRAFTED * DRAFT_MS + VERIFY_MS))
+    assert last.speedup is not None
+    assert last.speedup.times == pytest.approx(now, rel=0.06)
+    machine.seconds += 600.0
+    after = machine.reply(40).estimate
+    assert after is not None
+    assert after.times == pytest.approx(now, rel=0.08)
+
+
+@pytest.mark.parametrize("ms", [0.07, 0.15])
+@pytest.mark.parametrize("part", [0.7, 1.3])
+def test_quick_plain_steps_count_but_for_the_first_after_a_draft(part: float, ms: float) -> None:
+    """They count whether they are quicker or slower than was thought: else the slow ones alone would be known."""
+    machine = Machine(lambda _: (1.0, part), ms=ms, cold=1.3)
+    for _ in range(60):
+        last = machine.reply(100)
+    assert last.speedup is not None
+    assert last.speedup.times == pytest.approx(part * 4 * PLAIN_MS / (DRAFTED * DRAFT_MS + VERIFY_MS), rel=0.08)
+
+
+def test_the_first_reply_of_a_pair_has_a_multiplier() -> None:
+    machine = Machine(steady)
+    assert machine.reply(40).speedup is not None
 
 
 def test_slipped_steps_cost_a_hundredth_of_the_time_at_most() -> None:
@@ -136,6 +176,13 @@ def test_none_is_slipped_in_before_plain_was_measured_nor_where_there_are_plain_
         machine.costs.add("plain", plain)
         machine.yardstick.add("plain", plain)
     assert not machine.yardstick.due()
+
+
+def test_a_plain_time_of_next_to_nothing_lets_a_reply_draft() -> None:
+    """As after a jump of the clock."""
+    machine = Machine(steady)
+    machine.yardstick.begin(1e-320)
+    assert sum(machine.step().drafted > 0 for _ in range(400)) > 100
 
 
 def test_plain_steps_are_as_fast_as_plain_decoding_but_for_what_was_thought() -> None:

@@ -14,8 +14,8 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import EngineError
 from specchat.engine.gguf.export import export, llama3_factors, pairwise
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.recipe import Rope
+from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.tiny import checkpoint
 
 # The layout that llama.cpp rotates.
@@ -103,7 +103,7 @@ def test_logits_of_every_family_are_ours(family: str, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model", **WIDE | FAMILIES[family])
     export(Checkpoint.open(folder), tmp_path / "x.gguf", "f32", tokenizer=False)
     tokens = [int(t) for t in torch.randint(0, 256, (100,), generator=torch.Generator().manual_seed(1))]
-    decoder = Decoder(Checkpoint.open(folder))
+    decoder = ReferenceDecoder(Checkpoint.open(folder))
     expected = CachedModel(decoder).next_logits(tokens)
     torch.testing.assert_close(exact_logits(tmp_path / "x.gguf", tokens), expected, atol=1e-4, rtol=1e-4)
 
@@ -113,6 +113,6 @@ def test_weights_quantised_on_load_are_exported_quantised(tmp_path: Path) -> Non
     folder = checkpoint(tmp_path / "model", **WIDE)
     export(Checkpoint.open(folder), tmp_path / "x.gguf", "f32", "nf4", tokenizer=False)
     tokens = list(range(60, 90))
-    decoder = Decoder(Checkpoint.open(folder), quant="nf4")
+    decoder = ReferenceDecoder(Checkpoint.open(folder), quant="nf4")
     expected = CachedModel(decoder).next_logits(tokens)
     torch.testing.assert_close(exact_logits(tmp_path / "x.gguf", tokens), expected, atol=1e-3, rtol=1e-3)

@@ -17,7 +17,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.gguf.export import export
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
+from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.tiny import checkpoint
 from tests.gguf.conftest import byte_tokenizer, pair
 from tests.hub.server import loopback_hub, of_folder
@@ -119,7 +119,7 @@ def test_scaled_positions_reach_beyond_the_original_ones(tmp_path: Path) -> None
     ids = [int(token) for token in torch.randint(0, 256, (250,), generator=torch.Generator().manual_seed(1))]
     model = session.runner.target.model  # type: ignore[attr-defined]
     model.write(ids[:-1], 0)
-    ours = Decoder(Checkpoint.open(folder), context=256)
+    ours = ReferenceDecoder(Checkpoint.open(folder), context=256)
     ours.forward(ids[:128], 0)
     expected = ours.logits(ours.forward(ids[128:], 128))[-1]
     torch.testing.assert_close(model.next_logits(ids[-1], 249), expected, atol=1e-3, rtol=1e-3)

@@ -19,13 +19,14 @@ from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.heads.families import Found
+from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.runners.host import host_model, host_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategies import STRATEGIES, Head
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import Head
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
 from tests.engine.published_heads import eagle, eagle3, medusa, mtp, peagle
 from tests.engine.tiny import FAMILY, checkpoint
@@ -68,9 +69,9 @@ def kind() -> str:
 
 def bits(runner: Runner, strategies: list[str]) -> Bits:
     """Digests of the steps of each strategy and of what its head scored; some of its first drafts as they are."""
-    runner.executor.stops.off = True
+    runner.executor.policies.off = True
     found: dict[str, str] = {}
-    shown: list[Any] = []
+    shown: dict[str, Any] = {}
     scored = spied(runner)
     for name in strategies:
         drafter = runner.drafters[name]
@@ -90,14 +91,14 @@ def bits(runner: Runner, strategies: list[str]) -> Bits:
                 reply.close()
             found[f"{name}, {options}"] = sha256(repr(steps).encode() + b"".join(scored)).hexdigest()[:32]
             if options == "greedy":
-                shown.append([list(steps[0][1]), list(steps[0][4])])
+                shown[name] = [list(steps[0][1]), list(steps[0][4])]
     return {"sha256": found, "shown": shown}
 
 
 def spied(runner: Runner) -> list[bytes]:
     """What heads score from here on."""
     scored: list[bytes] = []
-    for role, cached in runner.executor._models.items():
+    for role, cached in runner.executor.loops._models.items():
         if role not in ("target", "draft"):
             cached.model.logits = partial(kept, cached.model.logits, scored)
     return scored
@@ -111,13 +112,13 @@ def kept(logits: Callable[[Tensor], Tensor], scored: list[bytes], hidden: Tensor
 
 def runner_of(target: Path, draft: Path | None, heads: Mapping[Head, Path], exit_layer: int | None = None) -> Runner:
     big = host_model(Checkpoint.open(target), 256)
-    small = None if draft is None else host_model(Checkpoint.open(draft), 256, drafting=True)
-    return host_runner(big, small, exit_layer, Found({head: HeadFiles.open(path) for head, path in heads.items()}))
+    small = None if draft is None else host_model(Checkpoint.open(draft), 256)
+    return host_runner(big, small, exit_layer, FoundHeads({head: HeadFiles.open(path) for head, path in heads.items()}))
 
 
 def strategies_of(runner: Runner, head: Head | None = None) -> list[str]:
     """Those that it has but for `auto`; those of a `head` alone if one is named."""
-    wanted = (name for name in runner.drafters if head is None or STRATEGIES[name].needs_head == head)
+    wanted = (name for name in runner.drafters if head is None or getattr(STRATEGIES[name].head, "name", None) == head)
     return [name for name in wanted if name != "auto"]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.decoding.stop import Stop
+from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device import decoder as passes
 from specchat.engine.device import executor as steps
 from specchat.engine.device.executor import DeviceExecutor
@@ -27,7 +27,7 @@ PROMPT = [72, 101, 108, 108]
 
 @pytest.fixture
 def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
-    monkeypatch.setattr(Stop, "ends", lambda *_: False)
+    monkeypatch.setattr(LengthPolicy, "ends", lambda *_: False)
     target = checkpoint(tmp_path / "target", **SHAPE | {"num_hidden_layers": 1})
     return device_runner(decoder(target), decoder(perturbed(tmp_path / "draft", target, 0.05)), VOCAB, DEVICE)
 

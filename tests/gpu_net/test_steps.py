@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import Stop
-from specchat.engine.drafters import draft_tree, eagle
-from specchat.engine.heads.families import Found
+from specchat.engine.drafters import draft_model, eagle
+from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.runners.device import device_runner
@@ -49,8 +49,8 @@ REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
 @pytest.fixture(autouse=True)
 def _never_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts are as long as they may be: random models are sure of nothing."""
-    monkeypatch.setattr(Stop, "ends", lambda *_: False)
-    for module in (draft_tree, eagle):
+    monkeypatch.setattr(LengthPolicy, "ends", lambda *_: False)
+    for module in (draft_model, eagle):
         monkeypatch.setattr(module, "LEAST", 0.0)
 
 
@@ -60,7 +60,7 @@ def plain_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     root = tmp_path_factory.mktemp("plain")
     target = checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": 4})
     draft = decoder(perturbed(root / "draft", target, 0.05))
-    found = Found({"eagle3": HeadFiles.open(eagle3(root / "eagle3", few=None))})
+    found = FoundHeads({"eagle3": HeadFiles.open(eagle3(root / "eagle3", few=None))})
     return device_runner(decoder(target), draft, VOCAB, DEVICE, found=found)
 
 

@@ -2,7 +2,7 @@
 
 from specchat.engine.decoding.draft import WIDTH
 from specchat.engine.device.buffers import PASS_ROWS, VERIFY_ROWS
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from tests.gpu_net.runtime import Launch
 
 NODES = WIDTH * MAX_DRAFT_LENGTH

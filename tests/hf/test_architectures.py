@@ -10,7 +10,7 @@ import torch
 
 from specchat.engine.hf import proof
 from specchat.engine.hf.model import HfModel
-from specchat.engine.loading.hf import about
+from specchat.engine.loading.hf import target_info
 from specchat.engine.options import Sampling
 from specchat.engine.runners.host import assembled
 from specchat.engine.runners.runner import Runner
@@ -46,7 +46,7 @@ def runner(kind: str) -> tuple[Runner, Any]:
     target = HfModel(made, 256, kind)
     proved = proof.prove(target)
     draft = None if target.alone else HfModel(perturbed(made), 256, "draft")
-    return assembled(target, draft, about(target, proved, "cpu")), made
+    return assembled(target, draft, target_info(target, proved, "cpu")), made
 
 
 def written(
@@ -113,7 +113,7 @@ def test_drawn_text_is_that_of_plain_decoding_with_every_strategy(kind: str) -> 
 def test_choices_made_again_by_one_row_leave_the_text_as_it_is(kind: str) -> None:
     made = network(kind)
     target, draft = HfModel(made, 256, kind), HfModel(perturbed(made), 256, "draft")
-    pair = assembled(target, draft, about(target, proof.Proof(error=0.5), "cpu"))
+    pair = assembled(target, draft, target_info(target, proof.Proof(error=0.5), "cpu"))
     seen = Counter[str]()
     for strategy in ("draft", "ngram"):
         assert written(pair, strategy, Sampling(), 30, seen=seen) == generated(made, 30)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding import noise
-from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.acceptance import judge as host_judge
+from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler, gumbel_argmax
 from specchat.engine.kernels.choose import judge
 from specchat.engine.kernels.commit import commit

@@ -11,8 +11,8 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from specchat.engine.decoding import noise
-from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.acceptance import judge as host_judge
+from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels import choose as choosing

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from specchat.bench.published import narrowed
 from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.engine.cpu import compiled as compiled_module
 from specchat.engine.fetch.source import Hub
@@ -113,7 +114,7 @@ def test_heads_that_are_not_here_are_to_be_fetched_and_damaged_ones_stop_nothing
 
 def test_what_is_compiled_needs_less(tiny: About, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tiny.config is not None
-    large = replace(tiny, config=replace(tiny.config, vocab=4_000_000))
+    large = replace(tiny, config=narrowed(tiny.config, vocab=4_000_000))
     chosen = pair(tiny.place)
     plain, compiled = (
         fit(chosen, large, None, FreeMemory(None, 64 * GIB, threads=threads)).words.split()[1] for threads in (0, 1)
@@ -259,7 +260,7 @@ def test_drafts_are_smaller_and_those_with_the_same_tokens_come_first(tmp_path: 
 
 def test_a_small_one_of_the_family_is_proposed_where_none_is_here(tiny: About) -> None:
     assert tiny.config is not None
-    qwen = replace(tiny, architecture="qwen3", parameters=8_000_000_000, config=replace(tiny.config, vocab=151936))
+    qwen = replace(tiny, architecture="qwen3", parameters=8_000_000_000, config=narrowed(tiny.config, vocab=151936))
     (proposal,) = drafts_for(qwen, library()).proposals
     assert (proposal.name, proposal.about) == ("Qwen/Qwen3-0.6B", None)
     assert drafts_for(replace(qwen, parameters=1_000_000_000), library()).proposals == ()

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.api import Changed, Drafted, Failed, Finished, Piece, Stats, Step
 from specchat.engine.options import Sampling, Speculation
-from specchat.engine.strategies import SOURCES, STRATEGIES
+from specchat.engine.strategies import STRATEGIES
 from specchat.tui.text.lines import TextLine
 from specchat.tui.text.turn import TurnView
 
@@ -29,6 +29,8 @@ widths = st.integers(28, 100)
 """Cells that the text of a transcript may have in the smallest window and above it."""
 EVERY = ("\n" * 3 + "".join(MARKDOWN) + "\n" + "".join(HOSTILE) + "\n```\n") * 2
 
+SOURCES = sorted((*STRATEGIES, "target", "bonus"))
+
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[Step | Changed]:
@@ -39,7 +41,7 @@ def streams(draw: st.DrawFn) -> list[Step | Changed]:
     events: list[Step | Changed] = []
     for number, part in enumerate(parts):
         half = draw(st.integers(0, len(part)))
-        first, last = draw(st.tuples(st.sampled_from(sorted(SOURCES)), st.sampled_from(sorted(SOURCES))))
+        first, last = draw(st.tuples(st.sampled_from(SOURCES), st.sampled_from(SOURCES)))
         pieces = (Piece(part[:half], first), Piece(part[half:], last))
         refused = [draw(st.sampled_from(("", " or", *HOSTILE))) for _ in range(draw(st.integers(1, 3)))]
         parents = [draw(st.integers(-1, place)) for place in range(len(refused))] if len(refused) > 1 else [None]

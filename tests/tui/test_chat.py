@@ -210,7 +210,7 @@ async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> No
         await pilot.press("ctrl+o")
         await until_shown(pilot, app, "the [target] has too few layers␛[2J")
         await pilot.press("end", "enter")
-        await until_shown(pilot, app, STRATEGIES[others[-1]].description[:60])
+        await until_shown(pilot, app, STRATEGIES[others[-1]].summary[:60])
         await pilot.press("escape")
         assert app.session.settings.strategy == others[-1]
 

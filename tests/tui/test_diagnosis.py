@@ -6,8 +6,8 @@ import pytest
 from replies import finished, reply_of, step_of, times_faster
 
 from specchat.chat.tree import Conversation
-from specchat.chat.turn import Reply
-from specchat.engine.api import Changed
+from specchat.chat.turn import Reply, Turn
+from specchat.engine.api import Changed, Step
 from specchat.engine.fake import INFO as FAKE
 from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Speculation
@@ -127,28 +127,66 @@ def test_no_length_is_advised_far_beyond_what_was_tried() -> None:
     assert within_reach(perfect) == 4
 
 
-def test_what_another_strategy_measured_is_advised_for_the_same_pair_only() -> None:
-    slow = reply_of([step_of(0, 1)] * 30, Speculation.of("draft", 1), plain=60.0)
-    fast = [times_faster(step_of(2, 3, strategy="swift"), 2)] * 30
+def asked(reply: Reply, prompt: str) -> Reply:
+    chat = Conversation()
+    return answered(reply, chat.ask(prompt), chat)
+
+
+def answered(reply: Reply, turn: Turn, chat: Conversation) -> Reply:
+    chat.answer(turn, reply)
+    return reply
+
+
+def unsure(step: Step, error: float) -> Step:
+    """The same step where plain decoding's time is known so well only."""
+    return replace(step, plain_error=error)
+
+
+SLOW = [step_of(0, 1)] * 60
+SWIFT = [times_faster(step_of(2, 3, strategy="swift"), 2)] * 30
+
+
+def test_what_another_strategy_measured_is_advised_for_the_same_prompt_and_pair_only() -> None:
+    """How much of a draft is kept is a matter of the text."""
+    chat = Conversation()
+    turn = chat.ask("Tell a story.")
+    slow = answered(reply_of(SLOW, Speculation.of("draft", 1), plain=60.0), turn, chat)
+    same, changed = (answered(reply_of(SWIFT, Speculation.of("swift", 3), plain=60.0), turn, chat) for _ in range(2))
+    changed.changed(Changed(1, Speculation.of("draft"), 90))
     ledger, other = Ledger(), Ledger()
-    ledger.add(reply_of(fast, Speculation.of("swift", 3), plain=60.0))
-    other.add(reply_of(fast, Speculation.of("swift", 3), plain=60.0, name="another pair"))
+    ledger.add(same)
+    other.add(changed)
+    other.add(reply_of(SWIFT, Speculation.of("swift", 3), plain=60.0))
+    other.add(asked(reply_of(SWIFT, Speculation.of("swift", 3), plain=60.0), "Tell a story."))
+    other.add(answered(reply_of(SWIFT, Speculation.of("swift", 3), plain=60.0, name="another pair"), turn, chat))
     advice = diagnose(slow, ledger).advice
     assert advice is not None
-    assert (advice.label, advice.evidence) == ("swift x4", "measured")
-    assert advice.times == pytest.approx(ledger.of("demo", "swift").times)
-    assert diagnose(slow, other).advice != advice
+    assert (advice.label, advice.evidence) == ("swift x3", "measured")
+    assert advice.times == pytest.approx(same.tally.compared.estimate.times)
+    assert diagnose(slow, other).advice is None
     statuses = tuple(StrategyStatus(name, name != "swift") for name in ("plain", "draft", "swift"))
-    assert diagnose(slow, ledger, strategies=statuses).advice != advice
+    assert diagnose(slow, ledger, strategies=statuses).advice is None
+
+
+@pytest.mark.parametrize(
+    ("faster", "error", "advised"), [(1.5, 0.0, True), (1.5, 0.05, True), (1.15, 0.05, False), (1.03, 0.0, False)]
+)
+def test_no_strategy_is_advised_over_auto_that_may_be_no_faster(faster: float, error: float, advised: bool) -> None:
+    """Where the two intervals overlap either may be the faster one."""
+    chat = Conversation()
+    turn = chat.ask("Tell a story.")
+    used, steps_of = Speculation.of("auto"), [unsure(step_of(4, 5), error)] * 30
+    present = answered(reply_of(steps_of, used), turn, chat)
+    ledger = Ledger()
+    quick = [times_faster(step, faster) for step in steps_of]
+    ledger.add(answered(reply_of(quick, Speculation.of("draft", 5)), turn, chat))
+    advice = diagnose(present, ledger).advice
+    assert (advice is not None) == advised
+    if advice is not None:
+        assert (advice.label, advice.evidence) == ("draft x5", "measured")
 
 
 COPIED = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen " * 6
-
-
-def asked(reply: Reply, prompt: str) -> Reply:
-    chat = Conversation()
-    chat.answer(chat.ask(prompt), reply)
-    return reply
 
 
 def test_lookup_is_estimated_on_the_text_itself() -> None:
@@ -174,9 +212,10 @@ def test_after_a_plain_reply_lookup_is_estimated_only_where_checks_were_measured
 
 
 def test_a_measured_lookup_is_not_estimated_again() -> None:
-    ledger = Ledger()
-    ledger.add(finished((0,), "lookup"))
-    reply = asked(finished((0, 1), "draft", plain=100.0, text=COPIED), COPIED)
+    ledger, chat = Ledger(), Conversation()
+    turn = chat.ask(COPIED)
+    ledger.add(answered(finished((0,), "lookup"), turn, chat))
+    reply = answered(finished((0, 1), "draft", plain=100.0, text=COPIED), turn, chat)
     advice = diagnose(reply, ledger, strategies=INFO.strategies).advice
     assert advice is None or advice.speculation.strategy != "lookup"
 

@@ -275,7 +275,7 @@ def test_the_ledger_compares_with_plain() -> None:
     step = step_of(4, 5)
     took = step.draft_ms + step.verify_ms + step.other_ms
     ledger.add(reply_of([step] * 10, Speculation.of("draft", 5), plain=100.0))
-    account = ledger.of("demo", "draft")
+    account = ledger.accounts["demo", "draft"]
     assert (account.replies, account.tokens, account.milliseconds) == (1, 50, pytest.approx(10 * took))
     assert account.saved_ms == pytest.approx(500 - 10 * took)
     assert account.times == pytest.approx(500 / (10 * took))
@@ -325,7 +325,7 @@ def test_a_reply_with_two_strategies_counts_once_in_all() -> None:
     ledger.add(reply_of(steps[:1], Speculation.of("draft", 2), name="two"))
     assert ledger.total.replies == 2
     assert {name: account.replies for name, account in ledger.by_strategy().items()} == {"draft": 2, "lookup": 1}
-    assert ledger.of("two", "lookup").tokens == 0
+    assert ("two", "lookup") not in ledger.accounts
 
 
 @pytest.mark.parametrize("strategy", ["auto", "cascade"])

@@ -14,7 +14,7 @@ from specchat.engine.api import Changed
 from specchat.engine.fake import INFO
 from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Speculation
-from specchat.engine.strategies import SOURCES
+from specchat.engine.strategies import STRATEGIES
 from specchat.tui import figures
 from specchat.tui.actions.table import ACTIONS, as_markdown
 from specchat.tui.gauges import footer, gauges, whole_footer
@@ -46,7 +46,7 @@ def test_actions_are_told_apart() -> None:
 
 
 def test_every_source_has_a_look_and_a_colour() -> None:
-    assert {source_of(name) for name in SOURCES} | {REJECTED} == set(LEGEND)
+    assert {source_of(name) for name in (*STRATEGIES, "target", "bonus")} | {REJECTED} == set(LEGEND)
     assert {source.style.lstrip(".") for source in LEGEND} == set(SPEC_DEFAULTS)
 
 

@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.bench.published import narrowed
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.heads.families import READERS
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.loading import load
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
-from specchat.engine.strategies import STRATEGIES, Head
+from specchat.engine.strategies import HEADS, STRATEGIES
+from specchat.engine.strategy import Head, resolved
 from specchat.tune import TUNED, dflash, eagle3
 from specchat.tune.families import FAMILIES, untrained
 from specchat.tune.replies import questions
@@ -47,7 +48,7 @@ def every(batch: Batch) -> Tensor:
 def read(head: Head, trainee: Trainee, target: CachedModel[CachedDecoder], folder: Path) -> CachedModel[HostModel]:
     folder.mkdir()
     put_heads(folder, trainee.published())
-    return READERS[head](HeadFiles.open(folder), target)[0]
+    return CachedModel(resolved(HEADS[head].reads)(HeadFiles.open(folder), target))
 
 
 def test_each_family_that_is_told_of_can_be_trained() -> None:
@@ -217,7 +218,7 @@ def test_a_masked_token_is_one_that_no_text_has(target: FrozenTarget) -> None:
     # All tokens have names here; the last of the added ones, which are the roles and the end of a reply.
     assert told["mask_token_id"] == VOCAB - 1
     checkpoint = target.checkpoint
-    filled = replace(checkpoint, config=replace(target.config, vocab=VOCAB + 4))
+    filled = replace(checkpoint, config=narrowed(target.config, vocab=VOCAB + 4))
     assert dflash.mask_token(filled) == VOCAB + 3
     ended = replace(checkpoint, config=replace(target.config, eos=frozenset({VOCAB - 1, VOCAB - 2})))
     assert dflash.mask_token(ended) == VOCAB - 3
@@ -307,7 +308,7 @@ def test_loss_falls_and_the_written_heads_draft_what_is_kept(
     put_heads(folder, trainee.published())
     headed = load(replace(pair, heads={head: ModelSource(path=str(folder))}), lambda _: None)
     assert headed.info.warning == ""
-    headed.runner.executor.stops.off = True  # whether it pays depends on the machine
+    headed.runner.executor.policies.off = True  # whether it pays depends on the machine
     for name in (name for name, info in STRATEGIES.items() if info.needs_head == head):
         accepted = 0
         for question in questions(CHATS, Sampling(), 4)[0]:

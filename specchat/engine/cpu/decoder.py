@@ -50,7 +50,7 @@ class CpuDecoder(CachedDecoder):
         threads: int = 0,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """Read the weights; `context` and `quant` as in `model.decoder.Decoder`, for a shape that `vectors.fits` takes.
+        """Read the weights; `context` and `quant` as in `ReferenceDecoder`, for a shape that `vectors.fits` takes.
 
         `threads` is the most that may work on it; 0 as many as there are cores, and one where passes are short.
         `clock`, in seconds, tells how many of them are best for few rows and for many.
@@ -226,6 +226,8 @@ class CpuDecoder(CachedDecoder):
         return self._chains.drafted(tokens, start, going)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
+        if not rows:
+            return
         for stash, cached in zip(self._space.stashes, self._entries, strict=True):
             for kept, into in zip(stash, cached, strict=True):
                 into[:, start : start + len(rows)] = kept[list(rows)].transpose(1, 0, 2)

@@ -23,7 +23,7 @@ from specchat.engine.cpu.products import (
 )
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8
 from specchat.engine.kernels.formats import EightBit, FourBit, Weight
-from specchat.engine.model.quantise import block_scales, dequantised
+from specchat.engine.model.quantise import block_scales
 from specchat.engine.model.vectors import LANES
 
 
@@ -127,8 +127,3 @@ def looked_up(packed: NDArray[Any], tokens: Sequence[int]) -> NDArray[np.float32
     if rows.dtype == np.int16:
         return (rows.astype(np.uint32) << 16).view(np.float32)
     return rows.astype(np.float32)
-
-
-def dense(weight: Weight) -> Tensor:
-    """A table of tokens, which no known checkpoint quantises, as it is stored."""
-    return weight if isinstance(weight, Tensor) else dequantised(weight, torch.float32)

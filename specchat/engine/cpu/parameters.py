@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.cpu.packed import Packed, dense, looked_up
+from specchat.engine.cpu.packed import Packed, looked_up
 from specchat.engine.cpu.products import kernels_of
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.matrices import read_matrix, read_norm
+from specchat.engine.model.matrices import read_matrix, read_norm, read_table
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Norm
@@ -47,8 +47,8 @@ class Parameters:
                     ends = matrix.outputs[:1] if matrix is layer.feed.gate_up else ()
                     self._packed.add(*read_matrix(weights, matrix, asked), ends)
                 self.norms |= {norm: read_norm(weights, norm).numpy() for norm in layer.norms}
-            embed = dense(read_matrix(weights, c.embed, None)[0])
-            head = embed if c.tied else dense(read_matrix(weights, c.head, None)[0])
+            embed = read_table(weights, c.embed)
+            head = embed if c.tied else read_table(weights, c.head)
             self.last_norm: Floats = read_norm(weights, c.norm).numpy()
         self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         panels = self._packed.add(head if self.tokens is None else head[self.tokens])

@@ -1,61 +1,31 @@
-"""Which drafted tokens stay.
+"""Acceptance: which drafted tokens are kept.
 
 The target walks the tree of drafted tokens from the pending one: its choice at a node is looked for among the tokens
 that were drafted after it, and where it is there the walk goes on at that node (SpecInfer, Miao et al. 2024).
 
 coupled: the target draws its own sample with keyed noise, the draft has no say in it (Daliri, Musco, Suresh 2024).
-ratio: a drafted token stays with probability min(1, p/q) (Leviathan et al. 2023, Chen et al. 2023); several candidates
-for one place are tried in turn, each against what the ones before left of p.
+ratio: a drafted token is accepted with probability min(1, p/q) (Leviathan et al. 2023, Chen et al. 2023); several
+candidates for one place are tried in turn, each against what the ones before left of p.
 block: a drawn chain is judged as a whole (block.py). Tokens that were not drawn are judged as by ratio: with q = 1 the
-two tests have one law.
+two tests have one distribution.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.block import judge_block
+from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler, gumbel_argmax
 from specchat.engine.options import Acceptance
 
 
-@dataclass
-class Draft:
-    """Proposed tokens: node i + 1 is `tokens[i]`, node 0 the pending token.
-
-    `parents[i]` is the node that `tokens[i]` follows; they are in depth-first order, and empty for a chain. `q` are the
-    distributions float64 [vocab] that the tokens of a chain were drawn from, empty when the draft is deterministic or
-    another test judges it; `confidence` is the probability of each token, empty where there is none to tell.
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    q: list[Tensor] = field(default_factory=list)
-    confidence: list[float] = field(default_factory=list)
-
-    def depths(self) -> list[int]:
-        """How many nodes are before each, the pending token, node 0, first."""
-        if not self.parents:
-            return list(range(len(self.tokens) + 1))
-        depths = [0]
-        for parent in self.parents:
-            depths.append(depths[parent] + 1)
-        return depths
-
-    def children(self) -> list[list[int]]:
-        """The nodes that follow each node, in the order they were drafted."""
-        children: list[list[int]] = [[] for _ in range(len(self.tokens) + 1)]
-        for i in range(len(self.tokens)):
-            children[self.parents[i] if self.parents else i].append(i + 1)
-        return children
-
-
 @dataclass(frozen=True)
 class Verdict:
-    """The nodes of `path` stay, `token` follows them; `tested` counts the places up to the first that was refused."""
+    """The nodes of `path` are accepted, `token` follows; `tested` counts positions up to the first rejected one."""
 
     path: tuple[int, ...]
     tested: int
@@ -108,7 +78,7 @@ def _ratio(
 ) -> int:
     """The first candidate that passes: with probability min(1, p/q) of what is left of p; otherwise a sample of that.
 
-    What a refusal leaves is max(p - q, 0) without the candidate, so that no round brings back what one before refused.
+    A rejection leaves max(p - q, 0) without the candidate, so that no round brings back what one before rejected.
     """
     p = sampler.probabilities(sampler.scores(row, history))
     seed = sampler.sampling.seed
@@ -120,7 +90,7 @@ def _ratio(
         else:
             q = torch.zeros_like(p)
             q[drafted] = 1.0
-        # u < p/q as u*q < p: a token outside q's support (q = 0) cannot have been drawn and is refused below.
+        # u < p/q as u*q < p: a token outside q's support (q = 0) cannot have been drawn and is rejected below.
         u = noise.uniform(seed, position, noise.ACCEPT, index)
         if q[drafted] > 0 and u * (q[drafted] * mass) < left[drafted]:
             return drafted

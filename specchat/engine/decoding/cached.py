@@ -1,13 +1,16 @@
-"""A model with its cache, and which text the cache holds."""
+"""A model with its cache, and which text the cache holds. Drafters import it, so torch stays out of here."""
 
 from collections.abc import Sequence
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
-from torch import Tensor
+from specchat.engine.model.runs import shared_prefix
 
-from specchat.engine.model.decoder import Skip
-from specchat.engine.model.going import Going
-from specchat.engine.model.runs import Runs, shared_prefix
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specchat.engine.model.decoder import Skip
+    from specchat.engine.model.going import Going
+    from specchat.engine.model.runs import Runs
 
 
 class Model(Protocol):
@@ -27,11 +30,11 @@ class Model(Protocol):
         """Put the entries of `tokens` into the cache from slot `start` on."""
         ...
 
-    def next_logits(self, token: int, start: int) -> Tensor:
+    def next_logits(self, token: int, start: int) -> "Tensor":
         """Logits float32 [vocab], on the host, after `token` at slot `start`."""
         ...
 
-    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+    def guesses(self, tokens: Sequence[int], start: int, skip: "Skip") -> list[int]:
         """The likeliest token after each of `tokens` at slots start .. without `skip`; the cache stays as it is."""
         ...
 
@@ -52,14 +55,14 @@ class HostModel(Model, Protocol):
         """Columns of the logits."""
         ...
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = ..., runs: Runs | None = ...) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: "Skip" = ..., runs: "Runs | None" = ...) -> "Tensor":
         """Put the entries of `tokens` into the cache from slot `start` on; what `logits` takes, a row for each.
 
         With `runs` the tokens are nodes of a tree: `keep` then puts one path of it into the cache.
         """
         ...
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: "Tensor") -> "Tensor":
         """Logits float32 [rows, vocab] of rows that `forward` made; they may be overwritten by the next pass."""
         ...
 
@@ -72,7 +75,7 @@ class HostModel(Model, Protocol):
 class InOneGo(Protocol):
     """A model that may draft a chain without being asked for each token."""
 
-    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+    def drafted(self, tokens: Sequence[int], start: int, going: "Going", skip: "Skip") -> list[tuple[int, float]]:
         """As `CachedDecoder.drafted`."""
         ...
 
@@ -116,7 +119,7 @@ class CachedModel(Generic[M]):
         self.keep(length)
         self.tokens += text[len(self.tokens) : length]
 
-    def next_logits(self, text: Sequence[int]) -> Tensor:
+    def next_logits(self, text: Sequence[int]) -> "Tensor":
         """Logits float32 [vocab], on the host, after `text`, all of which but its last token the cache then holds."""
         self.begin(text)
         return self.model.next_logits(text[-1], len(text) - 1)

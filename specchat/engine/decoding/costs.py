@@ -13,7 +13,7 @@ from time import perf_counter
 from specchat.engine.decoding.means import FIRST, KEPT, RISE, SEEN, Line, Mean, SteadyMean
 from specchat.engine.decoding.slowness import MOST, Slowness
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 STEADY = 32
 """Checks after which what they cost is worked out anew where all of them were of rows that are known well."""

@@ -1,165 +1,199 @@
-"""How a family of drafting and what runs it see each other."""
+"""Proposals: values that say how a step drafts, and what returns them. Nothing here knows what runs them, or torch."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
 
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.model.decoder import Skip
-from specchat.engine.strategies import MAX_DRAFT_LENGTH, Head
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
-Role = Literal["target", "draft"] | Head
-"""The models of a pair, and the heads that stand for one."""
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specchat.engine.model.decoder import Skip
+
+Role = str
+"""A model of a pair: "target", "draft", or the family of a trained head."""
 
 WIDTH = 4
 """Nodes that a level of a tree goes on from, and tokens that may follow each."""
 
-One = Callable[[int], None]
-"""Makes a token of a chain, or a level of a tree, by its number."""
-Copy = Callable[[Sequence[int], Callable[[], float]], Sequence[int]]
-"""What to add to these drafted tokens, all of which stay with the chance that the function tells."""
 
+@dataclass
+class Draft:
+    """Drafted tokens: node i + 1 is `tokens[i]`, node 0 the pending token.
 
-class Drafts(Protocol):
-    """Where a draft is made: eagerly on the host, or in captured graphs on a device.
-
-    A draft is a tree of tokens. Node 0 of a step is the pending token, the last one of the text; node i is the i-th
-    drafted one, and comes after the node that it follows. In a chain each follows the one before.
+    `parents[i]` is the node that `tokens[i]` follows; they are in depth-first order, and empty for a chain. `q` are the
+    distributions float64 [vocab] that the tokens of a chain were drawn from, empty when the draft is deterministic or
+    another test judges it; `confidence` is the probability of each token, empty where none is known.
     """
 
-    @property
-    def ends(self) -> Collection[int]:
-        """Tokens that end the reply: what is drafted after one is lost."""
-        ...
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    q: "list[Tensor]" = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
 
-    def chain(self, name: str, limit: int, one: Callable[[int], None], at_once: bool = False) -> None:
-        """Draft token after token: one(i) runs a model over node i and picks node i + 1.
+    def depths(self) -> list[int]:
+        """Nodes before each node, the pending token, node 0, first."""
+        if not self.parents:
+            return list(range(len(self.tokens) + 1))
+        depths = [0]
+        for parent in self.parents:
+            depths.append(depths[parent] + 1)
+        return depths
 
-        The chain ends where a further token is unlikely to pay (`stop.py`), or soon after it.
-        On the host it goes on after what `fill` took, if anything: then the first one(i) runs the model over that too.
+    def children(self) -> list[list[int]]:
+        """The nodes that follow each node, in the order they were drafted."""
+        children: list[list[int]] = [[] for _ in range(len(self.tokens) + 1)]
+        for i in range(len(self.tokens)):
+            children[self.parents[i] if self.parents else i].append(i + 1)
+        return children
 
-        Args:
-            name: of the family; a device keeps one captured graph for each.
-            limit: most tokens, at least 1, with those that were taken before.
-            one: calls `run` and `pick` and reads nothing of what they made, so that it can be captured.
-            at_once: the first `run` is for all tokens, and a further one costs only a row of the check.
-        """
-        ...
-
-    def follow(self, copy: Copy) -> None:
-        """Ask `copy` after each token of the chains of this step what may follow it. What it gives ends a chain.
-
-        Only the host asks: a device does not know its tokens before it has judged them.
-        """
-        ...
-
-    def grow(self, name: str, limit: int, one: One, least: float, levels: int = MAX_DRAFT_LENGTH) -> None:
-        """Draft a tree level by level (EAGLE-2, Li et al. 2024): the best `limit` nodes of all that were found stay.
-
-        The value of a node is the product of `branch`'s shares along its path. The WIDTH best nodes of a level are gone
-        on from.
-
-        Args:
-            name: of the family, as in `chain`.
-            limit: most nodes, and most levels, at least 1.
-            one: one(i) calls `run` and `branch` for what level i goes on from; level 0 goes on from node 0.
-            least: nodes of a smaller value are left out; the tree ends with the level that has none, or soon after it.
-            levels: most of them.
-        """
-        ...
-
-    def fill(self, tokens: Sequence[int], confidence: Sequence[float] = (), parents: Sequence[int] = ()) -> None:
-        """Take a draft that needs no model, with the probability of each token if there is one.
-
-        `parents` are the nodes that the tokens follow, none for a chain. They are in depth-first order: a node comes
-        right after its parent, or after all that follows an elder sibling.
-        """
-        ...
-
-    def want_likeliest(self) -> None:
-        """Have the step tell, in `Stepped.likeliest`, what the target finds likeliest after each node."""
-        ...
-
-    def leave_out(self, skip: Skip) -> None:
-        """Which sub-layers `run` skips from now on where it is asked to."""
-        ...
-
-    def run(self, role: Role, node: int, skipping: bool = False) -> None:
-        """Run a model over a node, or over the nodes that a level of a tree goes on from.
-
-        Before node or level 0 goes what the model's cache lacks of the text.
-        """
-        ...
-
-    def pick(self, role: Role, node: int) -> None:
-        """Choose node + 1 from what `run` made of node, by the target's options and the noise of its position.
-
-        Where a host's `run` drafted several tokens in one go they are taken all.
-        """
-        ...
-
-    def branch(self, role: Role, level: int) -> None:
-        """Find WIDTH tokens that may follow each node `run` went over, and their shares.
-
-        They are those with the largest scores under the target's options plus the noise of their position, which is
-        what the target itself draws with where acceptance is `coupled`; without that noise where it is not. A share is
-        the softmax of this sum.
-        """
-        ...
+    def outcome(self, new: Sequence[int]) -> list[bool | None]:
+        """Whether each token is in a text that went on with `new`; None beyond these."""
+        depths, found = [0], [True]
+        outcome: list[bool | None] = []
+        for node, token in enumerate(self.tokens):
+            parent = self.parents[node] if self.parents else node
+            depth = depths[parent]
+            known = depth < len(new)
+            right = found[parent] and known and new[depth] == token
+            outcome.append(right if known or not found[parent] else None)
+            depths.append(depth + 1)
+            found.append(right or (found[parent] and not known))
+        return outcome
 
 
-class EarlyDrafts(Drafts, Protocol):
-    """Where a target's first layers draft for it."""
+@dataclass
+class Copy(Draft):
+    """A draft that needs no model: a chain or a tree of known tokens, none for a plain step.
 
-    def run_early(self, layers: int, node: int) -> None:
-        """Run the target's first `layers` over a node of a chain, as `run`; `pick` then reads them.
+    `matched` counts the last tokens of the text that occurred before; `score` sums the probabilities of the paths to
+    all tokens. With `likeliest` the step reports the target's likeliest token after each node (`Stepped.likeliest`).
+    """
 
-        The check goes on from there. In one step the number of layers is one.
-        """
-        ...
+    strategy: str = ""
+    matched: int = 0
+    score: float = 0.0
+    likeliest: bool = False
+
+    def first(self, limit: int) -> "Copy":
+        """Its first `limit` nodes."""
+        if limit >= len(self.tokens):
+            return self
+        cut = replace(self, tokens=self.tokens[:limit], parents=self.parents[:limit])
+        cut.confidence = self.confidence[:limit]
+        return cut
+
+    def first_path(self) -> "Copy":
+        """The chain of the likeliest tokens, which come first among siblings."""
+        length = next((i for i, parent in enumerate(self.parents) if parent != i), len(self.parents))
+        return replace(self.first(length), parents=[])
 
 
-class SureDrafts(Drafts, Protocol):
-    """Where a model may say how likely what it drafted is to stay."""
+PLAIN = Copy(strategy="plain")
+"""Nothing is drafted."""
 
-    def sure(self, chance: float) -> None:
-        """Take `chance` as the probability of the token that was picked last: where a chain ends is judged by it."""
-        ...
+
+@dataclass(frozen=True)
+class Follow:
+    """A copy that may end a chain: `copy` is asked after each drafted token.
+
+    It is given the drafted tokens and a function that tells the probability that all of them are accepted. `strategy`
+    copies, and `joint` is the strategy of a step that does.
+    """
+
+    strategy: str
+    joint: str
+    copy: Callable[[Sequence[int], Callable[[], float]], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A model drafts token after token, up to `limit`, until a further one is unlikely to pay (`length_policy.py`).
+
+    With `skip` the target leaves out sub-layers. With `layers` only so many of its first ones run, which verification
+    goes on from; in one step that number is one.
+    """
+
+    strategy: str
+    model: Role
+    limit: int
+    skip: "Skip | None" = None
+    layers: int = 0
+    follow: Follow | None = None
+
+
+@dataclass(frozen=True)
+class Block(Chain):
+    """A chain whose first pass makes all tokens: a further one costs only a row of the verify pass."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A model drafts a tree level by level (EAGLE-2, Li et al. 2024): the best `limit` nodes of all found are drafted.
+
+    The value of a node is the product of the shares along its path. The WIDTH best nodes of a level are gone on from,
+    through at most `levels`. Nodes of a value below `least` are left out.
+    """
+
+    strategy: str
+    model: Role
+    limit: int
+    least: float
+    levels: int = MAX_DRAFT_LENGTH
+
+
+@dataclass(frozen=True)
+class Then:
+    """Copied tokens, after which a chain goes on up to `chain.limit` tokens in all."""
+
+    strategy: str
+    copy: Copy
+    chain: Chain
+
+
+Proposal = Copy | Chain | Tree | Then
 
 
 class Drafter(Protocol):
-    """One family of drafting, wherever it runs. Tokens are those of the whole text, prompt included."""
+    """The proposing half of a strategy. Tokens are those of the whole text, prompt included."""
 
     name: str
 
     @property
     def ahead(self) -> bool:
-        """Whether the next draft is started in no time, so that the text of the last step need not wait for it."""
+        """Whether proposing takes no time, so that the next step may start before the text of the last is looked at."""
         ...
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        """A reply to `prompt` starts: forget what belongs to another text."""
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
+        """Begin a reply to `prompt`, which a token of `ends` ends: forget what belongs to another text."""
         ...
 
     def forget(self) -> None:
-        """Be as when just loaded: nothing in a cache, nothing learnt from earlier replies."""
+        """Reset to the state right after loading: nothing in a cache, nothing learnt from earlier replies."""
         ...
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
-        """Draft up to `limit` tokens that may follow `text`, whose last token is in no cache yet.
-
-        Returns:
-            the name of the family that the draft is of.
-        """
+    def propose(self, text: Sequence[int], limit: int) -> Proposal:
+        """Propose up to `limit` tokens that may follow `text`, whose last token is in no cache yet."""
         ...
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        """The last draft was judged so: `text` is what there is now, its last token pending."""
+        """Learn how the last proposal was judged: `text` is the text now, its last token pending."""
         ...
 
 
 class ModelDrafter(Drafter, Protocol):
-    """A family that runs a model."""
+    """A strategy that runs a model."""
 
     def behind(self, text: Sequence[int]) -> float:
-        """Milliseconds that the model needs for what it has not read of `text`, as far as reading was timed."""
+        """Milliseconds that the model needs to read what it lacks of `text`, as far as reading was timed."""
+        ...
+
+
+class Copier(Drafter, Protocol):
+    """A strategy that copies. It reads a text when asked, not by steps."""
+
+    def propose(self, text: Sequence[int], limit: int) -> Copy:
+        """Up to `limit` tokens that may follow `text`; none where its end did not occur before."""
         ...

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specchat.engine.decoding.acceptance import Draft
-from specchat.engine.decoding.draft import WIDTH
+from specchat.engine.decoding.draft import WIDTH, Draft
 from specchat.engine.model.runs import Levels, Runs
 
 ROOT = -1

@@ -8,7 +8,7 @@ count stands in: of this kind of text in this reply, of this kind of text, of al
 
 from collections.abc import Sequence
 
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 PRIOR = 4.0
 """Drafts that what is known otherwise weighs as much as."""

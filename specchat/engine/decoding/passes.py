@@ -1,6 +1,6 @@
 """What backends whose products are not ours have in common: how long passes are, and how their rows are compared."""
 
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 BLOCK = 512
 """Most tokens of one pass."""

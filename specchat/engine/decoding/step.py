@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.draft import Drafter
+from specchat.engine.decoding.draft import PLAIN, Drafter
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.options import Acceptance, Sampling
@@ -37,7 +37,7 @@ class Decoding:
     ) -> None:
         """`prompt` but its last token is in the cache of `target`; nothing is added after a token of `eos`.
 
-        `slip` says whether a step is to draft nothing, whoever would: `yardstick.py`.
+        `slip` says whether a step is to draft nothing, whatever the strategy: `yardstick.py`.
         """
         self.committed = list(prompt)
         self._executor = executor
@@ -47,8 +47,8 @@ class Decoding:
         self._slip, self._greedy = slip, sampling.greedy
         self._slipped = False
         """Whether the step that was started last drafts nothing because of that."""
-        self._drafted_by = self.family = "plain"
-        """The families that drafted the step that was started last and the one that ended last."""
+        self._drafts = False
+        """Whether the step that was started last may draft."""
         executor.begin(sampling, prompt, self._eos)
         executor.costs.begin()
 
@@ -69,13 +69,12 @@ class Decoding:
             self._start(plan)
         early = self._executor.ahead and drafter.ahead
         # The device knows the token that a plain step goes on from.
-        follow = early and plan.limit == 0 and self._drafted_by == "plain" and self.room > 1
+        follow = early and plan.limit == 0 and not self._drafts and self.room > 1
         stepped = self._executor.verdict(follow)
         self._under_way = plan if follow else None
         self.committed += stepped.tokens
         self._target.hold(self.committed, len(self.committed) - 1)
-        self.family = self._drafted_by
-        self._executor.costs.add(self.family, stepped)
+        self._executor.costs.add(stepped.strategy, stepped)
         if not self._slipped:
             drafter.observe(self.committed, stepped)
         if early and not follow and stepped.tokens[-1] not in self._eos and self.room > length:
@@ -94,8 +93,9 @@ class Decoding:
         # Where the text depends on drafts it must not depend on time.
         exact = plan.acceptance == "coupled" or self._greedy
         self._slipped = exact and plan.limit > 0 and self._slip()
-        self._drafted_by = "plain" if self._slipped else plan.drafter.propose(self.committed, plan.limit)
-        self._executor.verify()
+        proposal = PLAIN if self._slipped else plan.drafter.propose(self.committed, plan.limit)
+        self._drafts = proposal.strategy != PLAIN.strategy
+        self._executor.verify(proposal)
         self._under_way = plan
 
 

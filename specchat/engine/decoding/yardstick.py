@@ -2,8 +2,9 @@
 
 What a plain step takes where the machine is not slow was measured at load and by plain replies. The load factor, which
 every step tells, makes it one of now. Whether plain decoding is slowed alike is told by plain steps alone, so some are
-slipped in among drafts where there are too few. Quick ones come in a row, of which the last one counts: at the first,
-a processor's caches hold what the draft needed, and its clock is as slow as many rows made it.
+slipped in among drafts where there are too few. Quick ones come in a row, the first of which do not count: then a
+processor's caches hold what the draft needed. What they tell is kept twice: as of these seconds and this load, and as
+of the pair, for what was measured at load is off by some of it.
 """
 
 from collections import defaultdict
@@ -22,25 +23,29 @@ LOAD_S, PART_S = 0.5, 20.0
 """Seconds after which the load, and how much of it is plain's, weighs a third."""
 PLAIN_STEPS = 32.0
 """Plain steps that are enough, and beyond which older ones weigh less."""
-EVEN, UNEVEN = 0.05, 0.35
-"""Spread of plain's part of the load where there is none, and what another load adds to it: that share of how much
-greater it is, by its logarithm."""
+OFF = 0.08
+"""Spread of plain's part of the load before any step told it: what was measured at load is off by as much."""
+EVEN, UNEVEN = 0.04, 0.6
+"""Spread of the part from one second to another where there is no load, and what another load adds to it: that share of
+how much greater it is, by its logarithm."""
+LASTING = 0.0001
+"""The square of how well the part of all seconds is known at best: what is older counts less."""
 FORGETS = 3.0
 """Plain steps under another load count less: by how much greater it was, by its logarithm, times this."""
-NOISE, NOISES = 0.15, 4.0
+NOISE, NOISES = 0.1, 4.0
 """Spread of a measurement, which counts as so many of them."""
-LEAST_ERROR = 0.06
-"""Of the mean of any number of measurements: the load that they are held against is one for many of them."""
-BEYOND = 0.05
-"""What load adds to that, as with `UNEVEN`."""
-FIRST_DRAFTS = 8
-"""Drafts of a reply before one is left out: a short reply is not to pay for others."""
+LEAST_ERROR, BEYOND = 0.04, 0.05
+"""Error of the mean of any number of measurements, for the load that they are held against is one for many of them, and
+what load adds to it, as with `UNEVEN`."""
+SOONEST, FIRST_DRAFTS = 3, 8
+"""Drafts of a reply before one is left out, the first time and later: a short reply is not to pay for others."""
 SPIKE = 2.0
 """A plain step counts as at most so many times what was expected."""
 LEAST_LOAD = 0.05
 """Of a clock that jumped."""
-SETTLES_MS = 3.0
-"""After so long a processor's caches and its clock are as in plain decoding."""
+SETTLES_MS, COLD, QUICK_MS, COUNTED = 1.2, 2, 6.0, 2
+"""After so long and so many steps a processor's caches are as in plain decoding, busy or not. Plain steps before do not
+count where they take less than the third of these, and so many that do count follow."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,8 @@ class Part:
 
     def __init__(self) -> None:
         self._count = self._sum = self._squares = self._loads = 0.0
+        self._lasting, self._sure = 1.0, 1 / (OFF * OFF)
+        """The part of all seconds, and one over the square of its error."""
 
     @property
     def count(self) -> float:
@@ -94,21 +101,24 @@ class Part:
         self._sum += times
         self._squares += times * times
         self._loads += log(load)
+        tells = 1 / (NOISE * NOISE + EVEN * EVEN + (UNEVEN * log(load)) ** 2)
+        self._sure = min(self._sure + tells, 1 / LASTING)
+        self._lasting += tells / self._sure * (times - self._lasting)
 
     def known(self, load: float, newest: float) -> tuple[float, float]:
         """The part under this load, which is that of the `newest` steps soon, and its standard error: what was measured
-        and what is assumed, each by how sure it is."""
-        assumed = EVEN * EVEN + (UNEVEN * max(abs(log(load)), abs(log(newest)))) ** 2
-        if self._count <= 1:
-            return 1.0, sqrt(assumed)
+        lately and what lasts, each by how sure it is."""
+        lasting = 1 / self._sure + EVEN * EVEN + (UNEVEN * max(abs(log(load)), abs(log(newest)))) ** 2
+        if not self._count:
+            return self._lasting, sqrt(lasting)
         mean = self._sum / self._count
         squares = max(0.0, self._squares - self._count * mean * mean)
         spread = (squares + NOISES * NOISE * NOISE) / (self._count + NOISES)
         other_load = UNEVEN * (log(load) - self._loads / self._count)
         least = LEAST_ERROR * LEAST_ERROR + (BEYOND * log(load)) ** 2
         measured = max(spread / self._count, least) + other_load * other_load
-        whole = assumed + measured
-        return (measured + mean * assumed) / whole, sqrt(assumed * measured / whole)
+        whole = lasting + measured
+        return (measured * self._lasting + mean * lasting) / whole, sqrt(lasting * measured / whole)
 
 
 class Yardstick:
@@ -122,8 +132,8 @@ class Yardstick:
         self._family = ""
         """Of the last draft."""
         self._usual = 0.0
-        self._credit = 0.0
-        """Milliseconds that slipped steps may cost by now."""
+        self._credit: float | None = None
+        """Milliseconds that slipped steps may cost by now; None before plain decoding's time was known."""
         self._gain = 1.0
         """Times plain that steps of this reply bring, which tells what a slipped one costs."""
         self._since: float | None = None
@@ -131,14 +141,18 @@ class Yardstick:
     def begin(self, plain_ms: float) -> None:
         """A reply begins. Plain decoding takes `plain_ms` a token where the machine is not slow; 0 where unknown."""
         self._usual = plain_ms
+        self._cold = max(COLD, ceil(min(SETTLES_MS / plain_ms, PLAIN_STEPS))) if 0 < plain_ms < QUICK_MS else 0
+        """Plain steps after a draft that do not count."""
+        if self._credit is None and plain_ms:
+            self._credit = (2 * self._cold + COUNTED) * plain_ms
         self._ended: float | None = None
         """When the last step of this reply did."""
         self._gain, self._own, self._plain = 1.0, 0.0, 0.0
         self._verified = Window(NEVER)
         self._lasted, self._tokens = 0.0, 0
         """Milliseconds of its steps, and their tokens."""
-        self._left, self._settled_ms = 0, 0.0
-        """Plain steps that are still to be slipped in, and what those since the last draft took."""
+        self._left = self._settled = 0
+        """Plain steps that are still to be slipped in, and those since the last draft."""
         self._drafts = 0
         """Steps of this reply that had a draft: a plain reply is of other seconds than the drafts before it."""
 
@@ -177,9 +191,10 @@ class Yardstick:
         if self._left:
             self._left -= 1
             return True
-        if not self._usual or self._drafts < FIRST_DRAFTS or self._part.count >= PLAIN_STEPS / 2:
+        first = FIRST_DRAFTS if self._part.count else SOONEST
+        if self._credit is None or not self._usual or self._drafts < first or self._part.count >= PLAIN_STEPS / 2:
             return False
-        steps = ceil(SETTLES_MS / self.plain_ms)
+        steps = self._cold + COUNTED if self._cold else 1
         cost = steps * self.plain_ms * max(LEAST_COST, 1 - 1 / self._gain)
         if self._credit < cost:
             return False
@@ -201,15 +216,15 @@ class Yardstick:
         self._tokens += len(stepped.tokens)
         if not self._usual:
             return Measured(0.0, 0.0, 0.0)
-        self._settled_ms += lasted
+        self._settled += 1
         if stepped.drafted:
-            self._family, self._settled_ms = family, 0.0
+            self._family, self._settled = family, 0
             self._drafts += 1
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
             self._loads[family].add(stepped.draft_ms + lasted, own)
-            most = 2 * (SETTLES_MS + self._usual * load)
-            self._credit = min(self._credit + SHARE * (stepped.draft_ms + lasted), most)
-        elif self._drafts and self._recent and self._settled_ms >= SETTLES_MS:
+            most = 2 * (self._cold + COUNTED) * self._usual * load
+            self._credit = min((self._credit or 0.0) + SHARE * (stepped.draft_ms + lasted), most)
+        elif self._drafts and self._recent and self._settled > self._cold:
             self._part.add(min(lasted / (self._usual * load), SPIKE), load)
         part, error = self._part.known(load, self._costs.slowness.value)
         plain = self._usual * part

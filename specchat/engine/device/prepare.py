@@ -1,6 +1,7 @@
 """What replies on a GPU launch, compiled and captured before the first one asks for it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Drafter
@@ -8,7 +9,6 @@ from specchat.engine.decoding.step import Decoding
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.drafters.skip_search import WINDOW
-from specchat.engine.model.decoder import Skip
 from specchat.engine.options import Sampling
 
 PROMPT = WINDOW + 2
@@ -16,33 +16,43 @@ DRAFTED = 3
 """Tokens of a draft that has a first pass and later ones."""
 
 
+@runtime_checkable
+class Tries(Protocol):
+    """A drafter that runs other passes now and then than those that draft."""
+
+    def warm(self, tokens: Sequence[int]) -> None:
+        """Run such a pass once, over the first of these tokens, which the target's cache holds."""
+        ...
+
+
 def prepare(
     executor: DeviceExecutor,
     target: CachedModel[DeviceModel],
     drafters: Mapping[str, Drafter],
-    told: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> None:
     """Launch each part of a step once; caches and drafters are then as when just loaded.
 
-    `told` gets each part in words. A machine compiles a kernel once and keeps it; graphs are captured at each load.
+    `notify` gets each part in words. A machine compiles a kernel once and keeps it; graphs are captured at each load.
     """
     prompt = [0] * max(1, min(PROMPT, target.model.context // 2))
-    told("the prompt's passes")
+    notify("the prompt's passes")
     target.begin(prompt)
     decoding = Decoding(executor, target, Sampling(), prompt, ())
-    told("the checks of drafts")
+    notify("the checks of drafts")
     executor.capture_verify()
     executor.place(prompt)
     for name, drafter in drafters.items():
-        told(f"drafting by {name}")
+        notify(f"drafting by {name}")
         drafter.begin(prompt)
         decoding.step(drafter, DRAFTED, "coupled")
         decoding.close()
-    if "swift" in drafters:
-        told("trials of swift")
-        target.model.guesses(prompt[:WINDOW], 0, Skip())
+    for name, drafter in drafters.items():
+        if isinstance(drafter, Tries):
+            notify(f"trials of {name}")
+            drafter.warm(prompt)
     target.keep(0)
     for drafter in drafters.values():
         drafter.forget()
     executor.costs.forget()
-    executor.stops.forget()
+    executor.policies.forget()

@@ -11,7 +11,7 @@ from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import ModelWeights, Product
 from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.recipe import Layer
-from specchat.engine.strategies import SWIFT_LAYERS
+from specchat.engine.strategies import STRATEGIES
 
 HOST = torch.device("cpu")
 
@@ -68,10 +68,10 @@ def _like(weight: Weight) -> Weight:
 
 def _distinct(layers: Sequence[Layer], weights: ModelWeights) -> Iterator[Layer]:
     """As many layers as any strategy needs, and of the others one of each form: some may have been left dense."""
-    seen = set()
+    seen, needed = set(), max(one.layers for one in STRATEGIES.values())
     for index, layer in enumerate(layers):
         form = _unnamed(layer), *(_form(weights.products[matrix].weight) for matrix in layer.products)
-        if index < SWIFT_LAYERS or form not in seen:
+        if index < needed or form not in seen:
             yield layer
         seen.add(form)
 

@@ -11,7 +11,7 @@ from specchat.engine.kernels.growth import expand, settle
 from specchat.engine.kernels.growth_state import Growth
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
 class DeviceTrees:

@@ -12,22 +12,23 @@ Texts are told apart by how much of their end occurred before: models and copies
 itself than where it is new. What is new is prose or code.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import Drafts, ModelDrafter
+from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Copy, Follow, ModelDrafter, Proposal
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.copy_on import After, CopyOn
+from specchat.engine.drafters.copy_on import After, Continues, CopyOn
 from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.guess import NOTHING, Copier
 from specchat.engine.drafters.model_record import ModelRecord, Sums
+from specchat.engine.drafters.parts import Parts
 from specchat.engine.drafters.promises import MARGIN, Promises
 from specchat.engine.drafters.rest import Rest
 from specchat.engine.drafters.text_kind import copies_by_kind, kind
 from specchat.engine.drafters.trials import Moment, Trials
-from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import Strategy
 
 REVIEW, STALE = 8, 32
 """Steps after which costs are looked at anew, and after which what all models promise is worked out anew."""
@@ -38,6 +39,8 @@ ASKING, UNASKED = 0.01, 7
 that, at most; it does where nothing could be copied."""
 LONG = 8
 """After so many tokens alike no other copy is looked for."""
+COPIED_AFTER = ("draft", "target")
+"""The models that a copy may go on after: heads would lack the states of what is copied."""
 
 
 class AutoDrafter:
@@ -47,17 +50,15 @@ class AutoDrafter:
 
     def __init__(
         self,
-        drafts: Drafts,
         copiers: Sequence[Copier],
-        after: After,
+        after: tuple[str, After] | None,
         models: Sequence[ModelDrafter],
         trees: Mapping[str, ModelDrafter],
         costs: StepCosts,
         fences: Fences,
     ) -> None:
-        """`copiers` are asked in this order, `after` while one of the `models` drafts a chain; `trees` are by the model
-        of that name; `costs` are told of each step, and `fences` of code."""
-        self._drafts = drafts
+        """`copiers` are asked in this order, `after` the copier of that name while one of the `models` drafts a chain;
+        `trees` are by the model of that name; `costs` are measured at each step, and `fences` tell code from prose."""
         self._fences = fences
         self._copiers = copiers
         self._models = {drafter.name: ModelRecord(drafter) for drafter in models}
@@ -66,7 +67,11 @@ class AutoDrafter:
         self._copies = {copier.name: copies_by_kind() for copier in copiers}
         self._added = copies_by_kind()
         """The same of copies after a model's tokens."""
-        self._copy_on = CopyOn(after, lambda matched: self._added[kind(matched, fences.code)])
+        self._copy_on: CopyOn | None = None
+        self._follow: Follow | None = None
+        if after is not None:
+            self._copy_on = CopyOn(after[1], lambda matched: self._added[kind(matched, fences.code)])
+            self._follow = Follow(after[0], self.name, self._copy_on.copy)
         self._costs = costs
         self._written = self._step = 0
         """Tokens of this reply, and steps of this chat."""
@@ -115,7 +120,7 @@ class AutoDrafter:
         self._look_again()
         self._promises.ranked(kind(0))
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._fences.begin()
         self._promises.begin(self._written)
         self._end = len(prompt)
@@ -146,14 +151,14 @@ class AutoDrafter:
         self._end = 0
         """Where the text ended after the last step."""
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
-        self._guess, self._copied, self._kind, self._best = NOTHING, "", 0, 0.0
+        self._copy, self._copied, self._kind, self._best = Copy(), "", 0, 0.0
         """What can be copied, which family copies, the kind of text, and tokens a millisecond that are promised."""
         self._reads = False
         """Whether the model that drafts had to read something first."""
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
+    def propose(self, text: Sequence[int], limit: int) -> Proposal:
         if self._rest.goes_on():
-            return "plain"
+            return PLAIN
         goes_on = self._goes_on and len(text) == self._end and limit == self._limit
         self._catch_up(text)
         if goes_on and self._kind == kind(0, self._fences.code):
@@ -172,10 +177,10 @@ class AutoDrafter:
             return self._draft(text)
         if self._drafted != "plain":
             self._rest.found()
-            self._guess.fill(self._drafts, self._limit)
-        elif limit and not (self.tries or self._pressing):
+            return self._copy.first(self._limit)
+        if limit and not (self.tries or self._pressing):
             self._rest.found_nothing(self.thinking_ms * self._promises.plain)
-        return self._drafted
+        return PLAIN
 
     def _catch_up(self, text: Sequence[int]) -> None:
         """Take in what was written meanwhile."""
@@ -193,7 +198,7 @@ class AutoDrafter:
     def _choose(self, text: Sequence[int], limit: int, reads: str = "") -> None:
         """Find out who drafts, and how much at most; the model named `reads` will have read `text` by then."""
         self._drafted, self._limit, self._trial, self._watched = "plain", 0, False, False
-        self._guess, self._copied, self._kind = NOTHING, "", kind(0, self._fences.code)
+        self._copy, self._copied, self._kind = Copy(), "", kind(0, self._fences.code)
         if not limit:
             return
         looked, self._looked = self._looked, False
@@ -204,7 +209,7 @@ class AutoDrafter:
             self._drafted, self._limit = model, limit
         if self._copied:
             found, length = self._copies[self._copied][self._kind].best(
-                len(self._guess.tokens), self._promises.checks, self._costs.other_ms + self.thinking_ms
+                len(self._copy.tokens), self._promises.checks, self._costs.other_ms + self.thinking_ms
             )
             if found > self._best * MARGIN:
                 self._drafted, self._limit, self._best = self._copied, length, found
@@ -213,18 +218,19 @@ class AutoDrafter:
     def _ask(self, text: Sequence[int], limit: int) -> None:
         """Find the copy after the longest match, one family after the other."""
         for copier in self._copiers:
-            guess = copier.guess(text, limit)
-            if guess.tokens and guess.matched >= self._guess.matched:
-                self._guess, self._copied, self._kind = guess, copier.name, kind(guess.matched, self._fences.code)
-            if guess.matched >= LONG:
+            copy = copier.propose(text, limit)
+            if copy.tokens and copy.matched >= self._copy.matched:
+                self._copy, self._copied, self._kind = copy, copier.name, kind(copy.matched, self._fences.code)
+            if copy.matched >= LONG:
                 break
 
-    def _draft(self, text: Sequence[int]) -> str:
+    def _draft(self, text: Sequence[int]) -> Proposal:
         """Let the model draft, and copy where that pays more than its next token; after heads nothing is copied."""
         model = self._models[self._drafted]
         self._reads = model.reads.behind(text) > 0
-        if STRATEGIES[self._drafted].kind == "heads":
-            return model.drafter.propose(text, self._limit)
+        proposal = model.drafter.propose(text, self._limit)
+        if self._copy_on is None or not isinstance(proposal, Chain) or proposal.model not in COPIED_AFTER:
+            return proposal
         self._copy_on.start(
             text,
             self._limit,
@@ -233,10 +239,8 @@ class AutoDrafter:
             self._promises.checks,
             self._costs.draft(self._drafted),
         )
-        self._drafts.follow(self._copy_on.copy)
         self._watched = True
-        family = model.drafter.propose(text, self._limit)
-        return self.name if self._copy_on.taken else family
+        return replace(proposal, follow=self._follow)
 
     def _try(self, text: Sequence[int], limit: int, looked: bool) -> None:
         """Let a model draft in place of what promises most where it is due to be tried."""
@@ -269,8 +273,8 @@ class AutoDrafter:
         self._step += 1
         self._catch_up(text)
         if self._copied:
-            self._copies[self._copied][self._kind].judged(self._guess.outcome(stepped.tokens))
-        if self._watched:
+            self._copies[self._copied][self._kind].judged(self._copy.outcome(stepped.tokens))
+        if self._copy_on is not None and self._watched:
             self._copy_on.judge(stepped.tokens)
         if (model := self._models.get(self._drafted)) is not None:
             own = _until(stepped, stepped.switch) if stepped.switch else stepped
@@ -325,3 +329,29 @@ def _until(stepped: Stepped, drafted: int) -> Stepped:
         tested=min(stepped.tested, drafted),
         switch=0,
     )
+
+
+def _make(parts: Parts) -> AutoDrafter:
+    arms = {name: drafter for name, drafter in parts.made.items() if parts.strategies[name].arm == "yes"}
+    copiers = [cast(Copier, arms.pop(name)) for name in list(arms) if parts.strategies[name].group == "copied"]
+    alone = (name for name in parts.made if parts.strategies[name].arm == "alone")
+    models = {name: drafter for name, drafter in arms.items() if not parts.strategies[name].tree_of}
+    models = models or {name: parts.made[name] for name in alone}  # the target drafts for itself
+    trees = {parts.strategies[name].tree_of: drafter for name, drafter in arms.items() if name not in models}
+    after = next(((copier.name, copier.after) for copier in copiers if isinstance(copier, Continues)), None)
+    drafters = cast(list[ModelDrafter], list(models.values())), cast(dict[str, ModelDrafter], trees)
+    return AutoDrafter(copiers, after if parts.joins else None, *drafters, parts.costs, parts.fences)
+
+
+STRATEGY = Strategy(
+    name="auto",
+    group="auto",
+    title="Auto",
+    summary="Chooses at each step the strategy that is expected to give the most tokens a second, plain included.",
+    draft_length=15,
+    notes="""Copies, a model, the pair's heads and plain are weighed at each step by measured costs and by how many
+tokens were accepted (Leviathan et al. 2023, with costs): [auto.md](auto.md). *Pays* wherever anything does; it costs
+a few percent where one strategy is best throughout.""",
+    make=_make,
+    drafts="what pays most",
+)

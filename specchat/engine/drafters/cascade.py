@@ -1,67 +1,66 @@
 """What can be copied first, a draft model otherwise: copies cost nothing where they are sure.
 
 Where a copy ends before the limit the model may go on after it: it takes the copied tokens into its cache in one pass.
-What it adds is lost with the first copied token that is refused, so that it does so only after matches of a length
-whose copies were nearly always kept whole.
+What it adds is lost with the first copied token that is rejected, so that it does so only after matches of a length
+whose copies were nearly always accepted whole.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.draft import Chain, Copier, Copy, Proposal, Then
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.drafters.guess import Copier, Guess
+from specchat.engine.drafters.draft_model import DRAFT, DraftModelDrafter
+from specchat.engine.drafters.ngram import STRATEGY as NGRAM
+from specchat.engine.drafters.ngram import NgramDrafter
+from specchat.engine.drafters.parts import Parts
+from specchat.engine.strategy import Strategy
 
 TRUSTED = 4
 """Tokens that must match: after fewer a draft model knows better."""
 WHOLE = 0.8
-"""Share of copies kept whole from which the model goes on."""
+"""Share of copies accepted whole from which the model goes on."""
 NEWEST = 0.1
 """Weight of the newest copy in that share."""
 
 
 class CascadeDrafter:
-    """Drafts by two others, each of which is begun and told to forget by whoever has them all."""
+    """Proposes what two others do, which `begin` and `forget` by themselves."""
 
     name = "cascade"
 
-    def __init__(self, copier: Copier, drafts: Drafts, model: DraftModelDrafter, joint: bool) -> None:
-        """`joint` where the model can go on after a copy: it drafts by `drafts` too, on the host."""
-        self._copier = copier
-        self._drafts = drafts
-        self._model = model
-        self._joint = joint
+    def __init__(self, copier: Copier, model: DraftModelDrafter, joins: bool) -> None:
+        """`joins` where the model can go on after a copy."""
+        self._copier, self._model, self._joins = copier, model, joins
+        self._ends: Collection[int] = ()
         self.forget()
 
     @property
     def ahead(self) -> bool:
         return self._model.ahead
 
-    def begin(self, prompt: Sequence[int]) -> None:
-        pass
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
+        self._ends = ends
 
     def forget(self) -> None:
         self._whole: defaultdict[int, float] = defaultdict(float)
-        """The share of copies kept whole, by the length of what matched."""
-        self._copy = Guess()
+        """The share of copies accepted whole, by the length of what matched."""
+        self._copy = Copy()
         self._by_model = False
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
-        guess = self._copier.guess(text, limit)
-        self._copy = guess if guess.matched >= TRUSTED else Guess()
+    def propose(self, text: Sequence[int], limit: int) -> Proposal:
+        copy = self._copier.propose(text, limit)
+        self._copy = copy if copy.matched >= TRUSTED else Copy()
         copied = len(self._copy.tokens)
-        room = min(limit, self._model.draft.model.context - len(text))
-        ended = copied > 0 and self._copy.tokens[-1] in self._drafts.ends
-        goes_on = self._joint and copied < room and not ended and self._whole[guess.matched] >= WHOLE
-        self._by_model = not copied or goes_on
         if not copied:
+            self._by_model = True
             return self._model.propose(text, limit)
-        self._copy.fill(self._drafts, limit)
-        if goes_on:
-            self._model.propose(text, limit)
-            return self.name
-        return self._copier.name
+        room = min(limit, self._model.draft.model.context - len(text))
+        ended = copy.tokens[-1] in self._ends
+        self._by_model = self._joins and copied < room and not ended and self._whole[copy.matched] >= WHOLE
+        if self._by_model and isinstance(chain := self._model.propose(text, limit), Chain):
+            return Then(self.name, copy, chain)
+        return copy
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         self._copier.observe(text, stepped)
@@ -70,3 +69,23 @@ class CascadeDrafter:
             self._whole[matched] += NEWEST * ((stepped.accepted >= copied) - self._whole[matched])
         if self._by_model:
             self._model.observe(text, stepped)
+
+
+def _make(parts: Parts) -> CascadeDrafter:
+    copier, model = parts.made[NGRAM.name], parts.made[DRAFT.name]
+    assert isinstance(copier, NgramDrafter)
+    assert isinstance(model, DraftModelDrafter)
+    return CascadeDrafter(copier, model, parts.joins)
+
+
+STRATEGY = Strategy(
+    name="cascade",
+    group="auto",
+    title="Cascade",
+    summary="Copies as n-grams do where much matches, and lets the draft model draft otherwise, or go on after a copy.",
+    draft_length=8,
+    notes="[cascade.md](cascade.md). *Pays* where replies hold both; goes by fixed rules, `auto` by costs.",
+    make=_make,
+    needs=("drafting", "draft"),
+    drafts="a copy, or the draft",
+)

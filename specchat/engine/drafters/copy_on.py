@@ -6,12 +6,24 @@ more than those of a model that goes on.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
+from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.pace import Copies
-from specchat.engine.drafters.guess import NOTHING, Guess
 
-After = Callable[[Sequence[int], Sequence[int], int], Guess]
+After = Callable[[Sequence[int], Sequence[int], int], Copy]
 """Up to so many tokens that may follow a text and what was drafted after it."""
+
+
+@runtime_checkable
+class Continues(Protocol):
+    """A copier that can be asked what follows a text and what was drafted after it."""
+
+    def after(self, text: Sequence[int], drafted: Sequence[int], limit: int) -> Copy:
+        """Up to `limit` tokens that followed the end of `text` and `drafted` before; `text` was proposed for."""
+        ...
+
+
 SHORTEST = 4
 """Tokens that must be alike: a model knows better what follows fewer."""
 
@@ -21,9 +33,9 @@ class CopyOn:
 
     def __init__(self, after: After, copies: Callable[[int], Copies]) -> None:
         """`copies` knows how far copies after a model's tokens come, by how many tokens were alike."""
-        self._guesses = after
+        self._copies_after = after
         self._copies = copies
-        self._guess, self._after = NOTHING, 0
+        self._found, self._after = Copy(), 0
         self.taken = False
         """Whether the last draft ends with a copy."""
 
@@ -46,7 +58,7 @@ class CopyOn:
         """
         self._text, self._limit = text, limit
         self._rate, self._goes_on, self._checks, self._draft_ms = rate, goes_on, checks, draft_ms
-        self._guess, self._after, self.taken = NOTHING, 0, False
+        self._found, self._after, self.taken = Copy(), 0, False
 
     def copy(self, drafted: Sequence[int], stay: Callable[[], float]) -> Sequence[int]:
         """What to copy after these tokens of the model; `stay` tells the chance that all of them stay.
@@ -58,17 +70,17 @@ class CopyOn:
         made = len(drafted)
         if made >= self._limit:
             return ()
-        guess = self._guesses(self._text, drafted, self._limit - made)
-        if not guess.tokens or guess.matched < SHORTEST:
+        found = self._copies_after(self._text, drafted, self._limit - made)
+        if not found.tokens or found.matched < SHORTEST:
             return ()
-        if not self._guess.tokens:
-            self._guess, self._after = guess, made
+        if not self._found.tokens:
+            self._found, self._after = found, made
         checks, chance = self._checks[1 + made :], stay()
-        gain, length = self._copies(guess.matched).gain(len(guess.tokens), chance, self._rate, checks)
-        if gain <= max(0.0, self._model_gain(len(guess.tokens), chance, checks)):
+        gain, length = self._copies(found.matched).gain(len(found.tokens), chance, self._rate, checks)
+        if gain <= max(0.0, self._model_gain(len(found.tokens), chance, checks)):
             return ()
-        self._guess, self._after, self.taken = guess, made, True
-        return guess.tokens[:length]
+        self._found, self._after, self.taken = found, made, True
+        return found.tokens[:length]
 
     def _model_gain(self, longest: int, chance: float, checks: Sequence[float]) -> float:
         """Tokens that a model which goes on brings at best, less those that its time would bring otherwise."""
@@ -81,5 +93,5 @@ class CopyOn:
 
     def judge(self, new: Sequence[int]) -> None:
         """The text went on with `new`; where a token of the model was refused these end before the copy."""
-        if self._guess.tokens:
-            self._copies(self._guess.matched).judged(self._guess.outcome(new[self._after :]))
+        if self._found.tokens:
+            self._copies(self._found.matched).judged(self._found.outcome(new[self._after :]))

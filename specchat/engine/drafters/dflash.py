@@ -4,47 +4,51 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.draft import Drafts, Role
+from specchat.engine.decoding.draft import Block, Proposal
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.drafters.parts import Parts
+from specchat.engine.strategy import HeadFamily, Strategy
 
 
 class Guessing(Model, Protocol):
-    """A head that guesses so many `places` in a pass, of which only those that are `wanted` are scored."""
+    """A head that guesses so many `places` in a pass."""
 
     places: int
-    wanted: int
 
 
-class DFlashDrafter(DraftModelDrafter):
-    """The head stands for a draft model whose first token is as dear as all of them."""
+class BlockDrafter(DraftModelDrafter):
+    """Proposes a block by a head that stands for a draft model whose first token is as dear as all of them."""
 
-    name = "dflash"
-    role: Role = "dflash"
-
-    def __init__(self, head: CachedModel[Guessing], drafts: Drafts) -> None:
-        super().__init__(head, drafts, ahead=False)
+    def __init__(self, family: HeadFamily, head: CachedModel[Guessing]) -> None:
+        super().__init__(family.name, family.name, head)
         self._head = head.model
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+    def _proposal(self, limit: int) -> Proposal:
+        return Block(self.name, self.role, min(limit, self._head.places))
+
+    def _held(self, text: Sequence[int], stepped: Stepped) -> int:
         # The head made entries of the text before the pending token, of which the target had no states.
-        if stepped.drafted:
-            self.draft.hold(text, self._proposed - 1)
-
-    def _make(self, limit: int) -> None:
-        self._head.wanted = min(limit, self._head.places)
-        self._drafts.chain(self.name, self._head.wanted, self._one, at_once=True)
+        return self._proposed - 1
 
 
-class DFlash2Drafter(DFlashDrafter):
-    """DFlash2, whose places know the token before them."""
+def block_strategy(title: str, summary: str, draft_length: int, notes: str, head: HeadFamily) -> Strategy:
+    """A strategy that drafts blocks by a head, and is named as its family."""
 
-    name = "dflash2"
-    role: Role = "dflash2"
+    def make(parts: Parts) -> BlockDrafter:
+        return BlockDrafter(head, parts.heads[head.name])
+
+    return Strategy(
+        head.name, "heads", title, summary, draft_length, notes, make, ("drafting", "states"), head, arm="yes"
+    )
 
 
-class XPressDrafter(DFlashDrafter):
-    """XPress (2026, arXiv:2608.02438), whose places know all tokens before them."""
-
-    name = "xpress"
-    role: Role = "xpress"
+STRATEGY = block_strategy(
+    "DFlash",
+    "A head drafts a block in one pass, its tokens without knowing each other.",
+    8,
+    """A few layers guess a whole block of masked tokens from keys and values made of the target's states (DFlash,
+2026): [heads.md](heads.md). *Parameters*: `[pair.heads] dflash`. *Pays* where verifying takes many rows for little
+more than one.""",
+    HeadFamily("dflash", "specchat.engine.heads.dflash:DFlashHead", "specchat.engine.heads.need:of_block"),
+)

@@ -1,49 +1,53 @@
-"""A small model of the same family drafts token by token (Leviathan et al. 2023)."""
+"""A small model of the same family drafts (Leviathan et al. 2023): token by token, or a tree of them.
 
-from collections.abc import Callable, Iterator, Sequence
+Where the model is torn between two tokens a chain is lost with the wrong one; a tree has both (EAGLE-2, Li et al.
+2024).
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
 from time import perf_counter
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.draft import Drafts, Role
+from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role, Tree
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters.parts import Parts
+from specchat.engine.strategy import Strategy
+
+LEAST = 0.3
+"""Value of a path of a tree below which it is not followed."""
 
 
 class DraftModelDrafter:
-    """Samples with the target's options and the target's noise, so that both mostly choose alike."""
+    """Proposes a chain. The model samples with the target's options and noise, so that both mostly choose alike."""
 
-    name = "draft"
-    role: Role = "draft"
     shortest = 2
     """Tokens of a text from which on it drafts: those that a device's first pass runs over."""
 
-    def __init__(self, draft: CachedModel[Model], drafts: Drafts, ahead: bool) -> None:
+    def __init__(self, name: str, role: Role, draft: CachedModel[Model], ahead: bool = False) -> None:
         """`ahead`: the model runs on a device that works by itself."""
-        self.draft = draft
-        self.ahead = ahead
-        self._drafts = drafts
+        self.name, self.role, self.draft, self.ahead = name, role, draft, ahead
         self._proposed = 0
         self._read = Mean()
         """Milliseconds of reading a token."""
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self.draft.rewind(prompt)
 
     def forget(self) -> None:
         self.draft.keep(0)
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
+    def propose(self, text: Sequence[int], limit: int) -> Proposal:
         limit = min(limit, self.draft.model.context - len(text))
         if limit <= 0 or len(text) < self.shortest:
-            return self.name
+            return Copy(strategy=self.name)
         for _ in self.reading(text):
             pass
         self._proposed = len(text)
-        self._make(limit)
-        return self.name
+        return self._proposal(limit)
 
     def reading(self, text: Sequence[int], clock: Callable[[], float] = perf_counter) -> Iterator[None]:
-        """Let the model read what is `unread`, a block at each `next`, in any thread; what it costs tells `clock`."""
+        """Let the model read what is `unread`, a block at each `next`, in any thread; `clock` tells what it costs."""
         unread, seconds = self.unread(text), 0.0
         try:
             while self.unread(text):
@@ -66,12 +70,65 @@ class DraftModelDrafter:
         return self.unread(text) * self._read.value
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        if stepped.drafted:  # all but the last token that it drafted went through the draft itself
-            self.draft.hold(text, min(self._proposed + stepped.drafted - 1, len(text) - 1))
+        if stepped.drafted:
+            self.draft.hold(text, self._held(text, stepped))
 
-    def _make(self, limit: int) -> None:
-        self._drafts.chain(self.name, limit, self._one)
+    def _proposal(self, limit: int) -> Proposal:
+        return Chain(self.name, self.role, limit)
 
-    def _one(self, node: int) -> None:
-        self._drafts.run(self.role, node)
-        self._drafts.pick(self.role, node)
+    def _held(self, text: Sequence[int], stepped: Stepped) -> int:
+        """Tokens of the text now that the cache holds: all but the last drafted one went through the model."""
+        return min(self._proposed + stepped.drafted - 1, len(text) - 1)
+
+
+class DraftTreeDrafter(DraftModelDrafter):
+    """Proposes a tree. Shares the draft model and its cache with the chain's drafter."""
+
+    def _proposal(self, limit: int) -> Proposal:
+        return Tree(self.name, self.role, limit, LEAST)
+
+    def _held(self, text: Sequence[int], stepped: Stepped) -> int:
+        # Of the accepted path, the model ran over all but the last token.
+        return max(self._proposed, len(text) - 2)
+
+
+def _chain(parts: Parts) -> DraftModelDrafter:
+    assert parts.draft is not None
+    return DraftModelDrafter(DRAFT.name, "draft", parts.draft, parts.draft_ahead)
+
+
+def _tree(parts: Parts) -> DraftModelDrafter:
+    assert parts.draft is not None
+    return DraftTreeDrafter(DRAFT_TREE.name, "draft", parts.draft, parts.draft_ahead)
+
+
+DRAFT = Strategy(
+    name="draft",
+    group="model",
+    title="Draft model",
+    summary="A small model of the same family drafts, the target verifies.",
+    draft_length=5,
+    notes="""It drafts token by token (Leviathan et al. 2023, Chen et al. 2023) and ends its draft before a token that
+is unlikely to pay. On a processor a small one goes over several tokens at once where they followed the same words
+before ([cpu-step.md](cpu-step.md#chains-in-one-call)). *Parameters*: `draft` in models.toml, its device, its
+vocabulary ([draft-vocabulary.md](draft-vocabulary.md)), and other tokens than the target's
+([other-tokens.md](other-tokens.md)). *Pays* where the model costs a tenth of the target or less and mostly agrees
+with it: prose, code, explanations. Not where a reply is shorter than the prompt's reading, and less than copies do
+where a large draft copies token by token.""",
+    make=_chain,
+    needs=("drafting", "draft"),
+    arm="yes",
+)
+DRAFT_TREE = Strategy(
+    name="draft-tree",
+    group="model",
+    title="Draft tree",
+    summary="The small model drafts several tokens for a place where it is torn; the target takes the path it likes.",
+    draft_length=12,
+    notes="""SpecInfer (Miao et al. 2024), grown as in EAGLE-2 (Li et al. 2024): [trees.md](trees.md). *Pays* where
+further rows of a verify pass are nearly free, as with 16-bit weights on a GPU, and the draft is often torn.""",
+    make=_tree,
+    needs=("drafting", "trees", "draft trees", "draft"),
+    arm="yes",
+    tree_of="draft",
+)

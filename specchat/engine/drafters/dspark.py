@@ -1,29 +1,17 @@
-"""DSpark (DeepSeek 2026): a block as DFlash's, whose head tells itself how likely each token is to stay."""
+"""DSpark (DeepSeek 2026): a block as DFlash's, whose head tells itself how likely each token is to be accepted.
 
-from typing import Protocol
+The paper ends a block before a probability below a threshold; here the draft-length policy reads it.
+"""
 
-from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.decoding.draft import Role, SureDrafts
-from specchat.engine.drafters.dflash import DFlashDrafter, Guessing
+from specchat.engine.drafters.dflash import block_strategy
+from specchat.engine.strategy import HeadFamily
 
-
-class Sure(Guessing, Protocol):
-    """A head that knows the `chance` of the token that it guessed last, if it tells any."""
-
-    chance: float | None
-
-
-class DSparkDrafter(DFlashDrafter):
-    """The paper ends a block before a chance below a threshold; here after one with which no further token pays."""
-
-    name = "dspark"
-    role: Role = "dspark"
-
-    def __init__(self, head: CachedModel[Sure], drafts: SureDrafts) -> None:
-        super().__init__(head, drafts)
-        self._sure, self._taken = head.model, drafts
-
-    def _one(self, node: int) -> None:
-        super()._one(node)
-        if self._sure.chance is not None:
-            self._taken.sure(self._sure.chance)
+STRATEGY = block_strategy(
+    "DSpark",
+    "A head drafts a block in one pass, each token knowing the one before it and its own chance.",
+    7,
+    """DFlash with a bias by the token drafted before, and a guess at how likely each token is to be accepted, by
+which the draft ends (DSpark, 2026): [heads.md](heads.md). *Parameters*: `[pair.heads] dspark`. *Pays* as `dflash`,
+and where texts change between easy and hard.""",
+    HeadFamily("dspark", "specchat.engine.heads.dspark:DSparkHead", "specchat.engine.heads.need:of_block"),
+)

@@ -5,33 +5,64 @@ EAGLE drafts a chain here, EAGLE-2 the paper's tree, whose likely paths are long
 
 from collections.abc import Sequence
 
-from specchat.engine.decoding.draft import Role
+from specchat.engine.decoding.draft import Proposal, Tree
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.drafters.draft_tree import LEAST
+from specchat.engine.drafters.draft_model import LEAST, DraftModelDrafter
+from specchat.engine.drafters.parts import Parts
+from specchat.engine.strategy import HeadFamily, Strategy
 
 
 class EagleDrafter(DraftModelDrafter):
-    """The head stands for a draft model."""
+    """Proposes a chain by a head that stands for a draft model."""
 
-    name = "eagle"
-    role: Role = "eagle"
     shortest = 3  # no feature comes before a text's first token
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+    def _held(self, text: Sequence[int], stepped: Stepped) -> int:
         # The entries of drafted tokens have features that were guessed; with the target's own they are read again.
-        if stepped.drafted:
-            self.draft.hold(text, self._proposed)
+        return self._proposed
 
 
-class Eagle2Drafter(EagleDrafter):
-    """Shares the head and its cache with the chain's drafter."""
+class EagleTreeDrafter(EagleDrafter):
+    """Proposes a tree. Shares the head and its cache with the chain's drafter."""
 
-    name = "eagle2"
+    def _proposal(self, limit: int) -> Proposal:
+        return Tree(self.name, self.role, limit, LEAST)
 
-    def _make(self, limit: int) -> None:
-        self._drafts.grow(self.name, limit, self._level, LEAST)
 
-    def _level(self, level: int) -> None:
-        self._drafts.run(self.role, level)
-        self._drafts.branch(self.role, level)
+def head_chain(strategy: str, family: HeadFamily, parts: Parts) -> EagleDrafter:
+    """The drafter of a chain by a head."""
+    return EagleDrafter(strategy, family.name, parts.heads[family.name])
+
+
+def head_tree(strategy: str, family: HeadFamily, parts: Parts) -> EagleDrafter:
+    """The drafter of a tree by a head."""
+    return EagleTreeDrafter(strategy, family.name, parts.heads[family.name])
+
+
+HEAD = HeadFamily("eagle", "specchat.engine.heads.eagle:EagleHead", "specchat.engine.heads.need:of_eagle")
+EAGLE = Strategy(
+    name="eagle",
+    group="heads",
+    title="EAGLE",
+    summary="A head drafts a chain from the target's last state and the tokens after it.",
+    draft_length=5,
+    notes="""A head of one layer (EAGLE, Li et al. 2024): [heads.md](heads.md). *Parameters*: `[pair.heads] eagle`.
+*Pays* as a draft model does, at the cost of one layer.""",
+    make=lambda parts: head_chain("eagle", HEAD, parts),
+    needs=("drafting", "states"),
+    head=HEAD,
+    arm="yes",
+)
+EAGLE2 = Strategy(
+    name="eagle2",
+    group="heads",
+    title="EAGLE-2",
+    summary="EAGLE's head drafts a tree: several tokens for a place where it is torn.",
+    draft_length=12,
+    notes="""EAGLE-2 (Li et al. 2024): [heads.md](heads.md), [trees.md](trees.md). *Pays* where `draft-tree` would.""",
+    make=lambda parts: head_tree("eagle2", HEAD, parts),
+    needs=("drafting", "states"),
+    head=HEAD,
+    arm="yes",
+    tree_of="eagle",
+)

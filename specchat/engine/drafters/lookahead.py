@@ -12,11 +12,11 @@ Both branches are one tree, so that tokens of the window that are right stay as 
 own token after a whole n-gram.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.prefix_tree import PrefixTree
+from specchat.engine.strategy import Strategy
 
 N = 3
 """Tokens of an n-gram."""
@@ -54,17 +54,58 @@ class Pool:
         return list(reversed(self._grams.get(token, {})))
 
 
+class PrefixTree:
+    """Several drafts as one tree, in which those that begin alike share their first tokens.
+
+    At most `limit` tokens follow the pending one, which is node 0; node i was the i-th to be added.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._tokens: list[int] = []
+        self._children: list[dict[int, int]] = [{}]
+        """By node, the node of each token that follows it."""
+
+    def add(self, node: int, token: int) -> int | None:
+        """The node of `token` after `node`; None where there is no room for it."""
+        found = self._children[node].get(token)
+        if found is None and len(self._tokens) < self._limit:
+            self._tokens.append(token)
+            found = self._children[node][token] = len(self._tokens)
+            self._children.append({})
+        return found
+
+    def add_path(self, tokens: Iterable[int]) -> None:
+        """Let `tokens` follow node 0, as many of them as there is room for."""
+        node = 0
+        for token in tokens:
+            if (added := self.add(node, token)) is None:
+                return
+            node = added
+
+    def copy(self, strategy: str) -> tuple[Copy, list[int]]:
+        """The tree as a draft of `strategy`, siblings as they were added; by node, the node of the step that it is."""
+        steps, tokens, parents = [0] * len(self._children), list[int](), list[int]()
+        pending = [(child, 0) for child in reversed(self._children[0].values())]
+        while pending:
+            node, parent = pending.pop()
+            tokens.append(self._tokens[node - 1])
+            parents.append(parent)
+            steps[node] = len(tokens)
+            pending += [(child, steps[node]) for child in reversed(self._children[node].values())]
+        return Copy(tokens, parents, strategy=strategy), steps
+
+
 class LookaheadDrafter:
     """Needs no draft model and nothing that repeats; each step costs the window's rows."""
 
     name = "lookahead"
     ahead = True
 
-    def __init__(self, drafts: Drafts) -> None:
-        self._drafts = drafts
+    def __init__(self) -> None:
         self.forget()
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self.forget()
 
     def forget(self) -> None:
@@ -74,21 +115,20 @@ class LookaheadDrafter:
         self._last: list[int] = []
         """The nodes of the last level, where the step reads the window."""
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
+    def propose(self, text: Sequence[int], limit: int) -> Copy:
         self._last = []
         if limit <= 0:
-            return self.name
+            return Copy(strategy=self.name)
         if self._pool is None:
             self._pool = Pool(text[-SEED:])
         tree = PrefixTree(limit)
         last = self._look_ahead(tree, text, window_columns(limit))
         for gram in self._pool.after(text[-1]):
             tree.add_path(gram)
-        steps = tree.fill(self._drafts)
-        if last:
-            self._drafts.want_likeliest()
-            self._last = [steps[node] for node in last]
-        return self.name
+        copy, steps = tree.copy(self.name)
+        self._last = [steps[node] for node in last]
+        copy.likeliest = bool(last)
+        return copy
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         if not self._last or self._pool is None:
@@ -124,3 +164,16 @@ def _added(tree: PrefixTree, node: int, token: int) -> int:
     added = tree.add(node, token)
     assert added is not None, "a window has fewer rows than a draft"
     return added
+
+
+STRATEGY = Strategy(
+    name="lookahead",
+    group="itself",
+    title="Lookahead",
+    summary="The target writes at several later places in each pass and drafts what it wrote there.",
+    draft_length=7,
+    notes="""What it wrote there is drafted once the text gets to it (Fu et al. 2024): [lookahead.md](lookahead.md).
+*Pays* where nothing repeats, no draft model is there, and verifying 8 rows costs little more than one.""",
+    make=lambda _: LookaheadDrafter(),
+    needs=("drafting", "trees"),
+)

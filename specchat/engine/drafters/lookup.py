@@ -3,12 +3,12 @@
 The longest suffix of the text that occurs before is sought over prompt and reply; among equals the latest wins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.guess import NOTHING, Guess
 from specchat.engine.drafters.occurrences import KEY, Occurrences
+from specchat.engine.strategy import Strategy
 
 LONGEST = 32
 """Matches longer than this count as equal."""
@@ -22,39 +22,36 @@ class LookupDrafter:
     name = "lookup"
     ahead = True
 
-    def __init__(self, drafts: Drafts, here: Occurrences) -> None:
-        """`here` is the index of this chat, which other families may share."""
-        self._drafts = drafts
+    def __init__(self, here: Occurrences) -> None:
+        """`here` is the index of this chat, which other strategies may share."""
         self._here = here
+        self._ends: Collection[int] = ()
+        self._nothing = Copy(strategy=self.name)
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
+        self._ends = ends
         self._here.begin(prompt)
 
     def forget(self) -> None:
         self._here.clear()
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
-        self.guess(text, limit).fill(self._drafts, limit)
-        return self.name
-
-    def guess(self, text: Sequence[int], limit: int) -> Guess:
-        """Up to `limit` tokens that followed the end of `text` before."""
+    def propose(self, text: Sequence[int], limit: int) -> Copy:
         self._here.grow(text)
-        return self.after(text, (), limit) if self._here.has(text) else NOTHING
+        return self.after(text, (), limit) if self._here.has(text) else self._nothing
 
-    def after(self, text: Sequence[int], drafted: Sequence[int], limit: int) -> Guess:
-        """Up to `limit` tokens that followed the end of `text` and `drafted` before; `text` was asked about already."""
+    def after(self, text: Sequence[int], drafted: Sequence[int], limit: int) -> Copy:
+        """Up to `limit` tokens that followed the end of `text` and `drafted` before; `text` was proposed for."""
         end = drafted if len(drafted) >= KEY else [*text[-KEY:], *drafted]
         if not self._here.has(end):
-            return NOTHING
+            return self._nothing
         source, matched = self._longest_match([*text[-LONGEST:], *drafted])
         tokens = list(drafted)
         for i in range(source, source + limit):
             # A match that reaches the end of the text goes on in the draft itself: repetition repeats.
             tokens.append(text[i] if i < len(text) else tokens[i - len(text)])
-            if tokens[-1] in self._drafts.ends:
+            if tokens[-1] in self._ends:
                 break
-        return Guess(tokens[len(drafted) :], matched=matched)
+        return Copy(tokens[len(drafted) :], strategy=self.name, matched=matched)
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
@@ -68,3 +65,25 @@ class LookupDrafter:
                 if length == LONGEST:
                     break
         return best, best_length
+
+
+STRATEGY = Strategy(
+    name="lookup",
+    group="copied",
+    title="Prompt lookup",
+    summary="Drafts by copying what followed the same words earlier in the chat.",
+    draft_length=8,
+    notes="""The longest match of up to 32 tokens is copied from, the latest of equal ones (prompt lookup, Saxena
+2023).
+
+```
+ prompt   ... rename total to amount: def add(total): return total + 1
+ reply    def add(amount): return          the last words occurred above: "+ 1" is drafted
+```
+
+It costs microseconds a step whatever the model is. *Pays* for copying, editing and questions about a text; never
+costs more than the rows of its verify passes.""",
+    make=lambda parts: LookupDrafter(parts.here),
+    needs=("drafting",),
+    arm="yes",
+)

@@ -1,42 +1,44 @@
 """Medusa (Cai et al. 2024): heads on the target's last state guess several places at once, as a tree.
 
 Every guess for a place may follow every guess for the place before it. Of these paths the likeliest are drafted: as
-the heads see no drafts, the chance of a path is the product of the shares that its tokens have of their places. The
-paper fixes which ranks go on by what was right most often in general; here the heads' own shares at this step say it.
+the heads see no drafts, the probability of a path is the product of the shares that its tokens have of their places.
+The paper fixes which ranks go on by what was right most often in general; here the heads' own shares at this step say
+it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
-from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.decoding.draft import Copy, Proposal, Tree
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters.parts import Parts
+from specchat.engine.strategy import HeadFamily, Strategy
 
 LEAST = 0.1
 """Value of a path below which it is not followed: it costs the heads nothing, but the target a row."""
 
 
 class MedusaDrafter:
-    """Drafts by heads for so many `places`."""
+    """Proposes a tree with a level for each head."""
 
     name = "medusa"
     ahead = False
 
-    def __init__(self, heads: CachedModel[Model], places: int, drafts: Drafts) -> None:
+    def __init__(self, heads: CachedModel[Any]) -> None:
         self._heads = heads
-        self._places = places
-        self._drafts = drafts
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._heads.keep(0)
 
     def forget(self) -> None:
         self._heads.keep(0)
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
-        if limit > 0 and len(text) > 1:
-            self._heads.hold(text, len(text) - 1)
-            self._drafts.grow(self.name, limit, self._level, LEAST, self._places)
-        return self.name
+    def propose(self, text: Sequence[int], limit: int) -> Proposal:
+        if limit <= 0 or len(text) <= 1:
+            return Copy(strategy=self.name)
+        self._heads.hold(text, len(text) - 1)
+        return Tree(self.name, HEAD.name, limit, LEAST, self._heads.model.places)
 
     def behind(self, text: Sequence[int]) -> float:
         return 0.0
@@ -44,6 +46,23 @@ class MedusaDrafter:
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
 
-    def _level(self, level: int) -> None:
-        self._drafts.run("medusa", level)
-        self._drafts.branch("medusa", level)
+
+def _make(parts: Parts) -> MedusaDrafter:
+    return MedusaDrafter(parts.heads[HEAD.name])
+
+
+HEAD = HeadFamily("medusa", "specchat.engine.heads.medusa:MedusaHeads", "specchat.engine.heads.need:of_medusa")
+STRATEGY = Strategy(
+    name="medusa",
+    group="heads",
+    title="Medusa",
+    summary="Heads on the target's last state draft several places at once, and several tokens for a place.",
+    draft_length=12,
+    notes="""Medusa-1 (Cai et al. 2024): [heads.md](heads.md). *Parameters*: `[pair.heads] medusa`. *Pays* where a
+head costs next to nothing beside the target's pass; its later places know nothing of the ones between, so drafts are
+short.""",
+    make=_make,
+    needs=("drafting", "states"),
+    head=HEAD,
+    arm="yes",
+)

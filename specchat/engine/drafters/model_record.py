@@ -8,7 +8,7 @@ from operator import itemgetter
 from specchat.engine.decoding.draft import ModelDrafter
 from specchat.engine.decoding.pace import by_kind, take_wide, wide_kept
 from specchat.engine.drafters.text_kind import KINDS
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 Sums = Sequence[tuple[float, float]]
 ACCEPTED, DRAFTED = 4.0, 5.0

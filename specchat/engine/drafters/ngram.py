@@ -4,13 +4,13 @@ Two tables are asked, that of this chat and that of replies before (`earlier.py`
 look costs the same however much was taken in (after the lookup caches of llama.cpp).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.drafters.guess import Guess
 from specchat.engine.drafters.ngram_pool import LENGTHS, LONGEST, NgramPool, key_of
+from specchat.engine.strategy import Strategy
 
 SLOTS = 1 << 17
 """Entries of this chat's table: 1 MiB, enough for 32,000 tokens."""
@@ -27,12 +27,13 @@ class NgramDrafter:
     name = "ngram"
     ahead = True
 
-    def __init__(self, drafts: Drafts, earlier: Earlier) -> None:
-        self._drafts = drafts
+    def __init__(self, earlier: Earlier) -> None:
         self._earlier = earlier
+        self._ends: Collection[int] = ()
         self.forget()
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
+        self._ends = ends
         if list(prompt[: len(self._text)]) != self._text:
             self.forget()
 
@@ -41,26 +42,22 @@ class NgramDrafter:
         self._text: list[int] = []
         """What this chat's table holds: a text is taken in when something is to be drafted for it."""
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
-        self.guess(text, limit).fill(self._drafts, limit)
-        return self.name
-
-    def guess(self, text: Sequence[int], limit: int) -> Guess:
+    def propose(self, text: Sequence[int], limit: int) -> Copy:
         """Up to `limit` tokens that mostly followed the end of `text`."""
         self._grow(text)
         before, tables = tuple(text[-LONGEST:]), ((self._here, HERE), (self._earlier.ngrams, BEFORE))
-        guess = Guess()
-        while len(guess.tokens) < limit:
+        copy = Copy(strategy=self.name)
+        while len(copy.tokens) < limit:
             token, length = _next(before, tables)
             if token is None:
                 break
-            if not guess.tokens:
-                guess.matched, limit = length, min(limit, SPREAD * length)
-            guess.tokens.append(token)
-            if token in self._drafts.ends:
+            if not copy.tokens:
+                copy.matched, limit = length, min(limit, SPREAD * length)
+            copy.tokens.append(token)
+            if token in self._ends:
                 break
             before = (*before[1 - LONGEST :], token)
-        return guess
+        return copy
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
@@ -81,3 +78,16 @@ def _next(before: tuple[int, ...], tables: tuple[tuple[NgramPool, dict[int, int]
                 if (token := table.after(key, votes[length])) is not None:
                     return token, length
     return None, 0
+
+
+STRATEGY = Strategy(
+    name="ngram",
+    group="copied",
+    title="N-grams",
+    summary="Copies what mostly followed the last few words, by small tables of this chat and of replies before.",
+    draft_length=8,
+    notes="""The same sources as `suffix`, by tables of fixed size ([ngrams.md](ngrams.md)). *Pays* as `suffix` does,
+with an effort that does not grow with the text.""",
+    make=lambda parts: NgramDrafter(parts.earlier),
+    needs=("drafting",),
+)

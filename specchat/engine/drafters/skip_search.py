@@ -1,10 +1,13 @@
 """Online search for the sub-layers that SWIFT can leave out with the least loss of agreement."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from specchat.engine.decoding.cached import Model
-from specchat.engine.model.decoder import Skip
+
+if TYPE_CHECKING:
+    from specchat.engine.model.decoder import Skip
 
 SEARCH_EVERY = 4
 """Verify steps between two trials of a search."""
@@ -21,8 +24,8 @@ MOST_TRIALS = 1000
 Sublayer = tuple[str, int]
 
 
-def right_without(target: Model, text: Sequence[int], skip: Skip) -> float:
-    """The share of the last WINDOW tokens of `text` that the target would have drafted right without `skip`."""
+def right_without(target: Model, text: Sequence[int], skip: "Skip") -> float:
+    """Share of the last WINDOW tokens of `text` that the target would have drafted right without `skip`."""
     first = len(text) - 1 - WINDOW
     guesses = target.guesses(text[first:-1], first, skip)
     return sum(a == b for a, b in zip(guesses, text[first + 1 :], strict=True)) / WINDOW
@@ -50,7 +53,7 @@ class SkipSearch:
         self.trials = 0
 
     @property
-    def best(self) -> Skip:
+    def best(self) -> "Skip":
         return _skip(self._best)
 
     @property
@@ -62,7 +65,7 @@ class SkipSearch:
             or self._count in (0, len(self._choices))
         )
 
-    def offer(self, score: Callable[[Skip], float]) -> None:
+    def offer(self, score: "Callable[[Skip], float]") -> None:
         """Try one set; `score` gives the share of tokens it drafts right."""
         candidate = self._best if self.trials == 0 else self._random_set() if self.trials % 2 else self._changed()
         self.trials += 1
@@ -83,8 +86,13 @@ class SkipSearch:
         return frozenset((self._best - set(out)) | set(into))
 
 
-def _skip(sublayers: frozenset[Sublayer]) -> Skip:
-    return Skip(
-        attention=frozenset(i for kind, i in sublayers if kind == "attention"),
-        mlp=frozenset(i for kind, i in sublayers if kind == "mlp"),
-    )
+def _skip(sublayers: frozenset[Sublayer]) -> "Skip":
+    attention, mlp = ([i for kind, i in sublayers if kind == wanted] for wanted in ("attention", "mlp"))
+    return skip_of(attention, mlp)
+
+
+def skip_of(attention: Iterable[int], mlp: Iterable[int]) -> "Skip":
+    """These sub-layers, by layer."""
+    from specchat.engine.model.decoder import Skip  # only here: who lists the strategies needs no torch
+
+    return Skip(frozenset(attention), frozenset(mlp))

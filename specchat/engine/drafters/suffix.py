@@ -12,12 +12,13 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.earlier import END, Earlier
-from specchat.engine.drafters.guess import NOTHING, Guess
 from specchat.engine.drafters.occurrences import Occurrences
+from specchat.engine.strategy import Strategy
 
+SUFFIX = "suffix"
 LONGEST = 64
 """Matches longer than this count as equal."""
 CANDIDATES = 32
@@ -39,31 +40,32 @@ class Branch(NamedTuple):
     probability: float
 
 
-def best_guess(source: Occurrences, end: Sequence[int], limit: int, ends: Collection[int] = ()) -> Guess:
+def best_copy(source: Occurrences, end: Sequence[int], limit: int, ends: Collection[int] = ()) -> Copy:
     """The best draft of at most `limit` tokens that `source` has for a text that ends with `end`.
 
     One of `ends` is the last token of a path.
     """
-    best = NOTHING
+    best = Copy()
     matches = list(source.matches(end, LONGEST, CANDIDATES))
     for length in sorted({length for length, _ in matches}, reverse=True)[:LENGTHS]:
         if best.score >= min(limit, SPREAD * length):
             break  # no probability is more than 1
         places = tuple(at for matched, at in matches if matched >= length)
-        guess = _follow(source.text, places, min(limit, SPREAD * length), limit, ends)
-        if guess.score > best.score:
-            guess.matched = length
-            best = guess
+        copy = _follow(source.text, places, min(limit, SPREAD * length), limit, ends)
+        if copy.score > best.score:
+            copy.matched = length
+            best = copy
     return best
 
 
-def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int, ends: Collection[int]) -> Guess:
+def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int, ends: Collection[int]) -> Copy:
     """Go on from all `places` at once, along the `limit` likeliest paths of at most `depth` tokens."""
     alike = _after(text, places[0], depth)
     if all(_after(text, at, depth) == alike for at in places[1:]):
         stop = next((i + (token != END) for i, token in enumerate(alike) if token == END or token in ends), depth)
         sure = alike[:stop]
-        return Guess(sure, list(range(len(sure))), [1.0] * len(sure), float(len(sure)))
+        share = [1.0] * len(sure)
+        return Copy(sure, list(range(len(sure))), confidence=share, strategy=SUFFIX, score=float(len(sure)))
     order = count()
     waiting: list[tuple[float, int, Branch]] = []
     chosen: dict[tuple[int, ...], list[Branch]] = {}
@@ -76,18 +78,18 @@ def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int
             break
         branch = heappop(waiting)[2]
         chosen.setdefault(branch.path[:-1], []).append(branch)
-    guess = Guess()
+    copy = Copy(strategy=SUFFIX)
 
     def take(path: tuple[int, ...], parent: int) -> None:
         for child in chosen.get(path, []):
-            guess.tokens.append(child.path[-1])
-            guess.parents.append(parent)
-            guess.shares.append(child.share)
-            guess.score += child.probability
-            take(child.path, len(guess.tokens))
+            copy.tokens.append(child.path[-1])
+            copy.parents.append(parent)
+            copy.confidence.append(child.share)
+            copy.score += child.probability
+            take(child.path, len(copy.tokens))
 
     take((), 0)
-    return guess
+    return copy
 
 
 def _after(text: Sequence[int], at: int, depth: int) -> list[int]:
@@ -119,33 +121,44 @@ def _branches(text: Sequence[int], branch: Branch) -> Iterator[Branch]:
 class SuffixDrafter:
     """Copies what is likely to come from this chat and from replies before it; needs no draft model."""
 
-    name = "suffix"
+    name = SUFFIX
     ahead = True
 
-    def __init__(self, drafts: Drafts, here: Occurrences, earlier: Earlier) -> None:
-        """`here` is the index of this chat, which other families may share."""
-        self._drafts = drafts
+    def __init__(self, here: Occurrences, earlier: Earlier) -> None:
+        """`here` is the index of this chat, which other strategies may share."""
         self._here, self._earlier = here, earlier
+        self._ends: Collection[int] = ()
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
+        self._ends = ends
         self._here.begin(prompt)
 
     def forget(self) -> None:
         self._here.clear()
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
-        self.guess(text, limit).fill(self._drafts, limit)
-        return self.name
-
-    def guess(self, text: Sequence[int], limit: int) -> Guess:
+    def propose(self, text: Sequence[int], limit: int) -> Copy:
         """The better of what this text and what earlier replies suggest; this text's among equals."""
         self._here.grow(text)
-        best = NOTHING
+        best = Copy(strategy=self.name)
         for of in (self._here, self._earlier.places):
             if of.has(text):
-                guess = best_guess(of, text[-LONGEST:], limit, self._drafts.ends)
-                best = guess if guess.score > best.score else best
+                copy = best_copy(of, text[-LONGEST:], limit, self._ends)
+                best = copy if copy.score > best.score else best
         return best
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
+
+
+STRATEGY = Strategy(
+    name=SUFFIX,
+    group="copied",
+    title="Suffix",
+    summary="Copies what most often followed the same words, here and in replies before.",
+    draft_length=8,
+    notes="""It copies from the chat and the replies before it, and weighs what followed by how often it did
+(SuffixDecoding, Oliaro et al. 2024): [suffix.md](suffix.md). *Pays* where texts repeat themselves.""",
+    make=lambda parts: SuffixDrafter(parts.here, parts.earlier),
+    needs=("drafting",),
+    arm="yes",
+)

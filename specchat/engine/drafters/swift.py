@@ -4,12 +4,14 @@ Which ones is searched while text is generated. Skipped attention writes no keys
 the committed text and is overwritten when the target verifies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.draft import Drafts
+from specchat.engine.decoding.draft import Chain, Copy, Proposal
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, SkipSearch, right_without
+from specchat.engine.drafters.parts import Parts
+from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, SkipSearch, right_without, skip_of
+from specchat.engine.strategy import Strategy
 
 
 class SwiftDrafter:
@@ -17,10 +19,8 @@ class SwiftDrafter:
 
     name = "swift"
 
-    def __init__(self, target: CachedModel[Model], layers: int, drafts: Drafts) -> None:
-        self._target = target
-        self._layers = layers
-        self._drafts = drafts
+    def __init__(self, target: CachedModel[Model], layers: int) -> None:
+        self._target, self._layers = target, layers
         self._prompt = 0
         self.forget()
 
@@ -29,22 +29,20 @@ class SwiftDrafter:
         """A trial takes the host as long as several steps."""
         return self.search.done or (self._steps + 1) % SEARCH_EVERY != 0
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._prompt = len(prompt)
 
     def forget(self) -> None:
         self.search = SkipSearch(self._layers)
         self._steps = 0
 
-    def propose(self, text: Sequence[int], limit: int) -> str:
+    def propose(self, text: Sequence[int], limit: int) -> Proposal:
         if limit <= 0:
-            return self.name
+            return Copy(strategy=self.name)
         self._steps += 1
-        if self._steps % SEARCH_EVERY == 0:
-            self._try_another(text)
-        self._drafts.leave_out(self.search.best)
-        self._drafts.chain(self.name, limit, self._one)
-        return self.name
+        if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(text) - self._prompt > WINDOW:
+            self.search.offer(lambda skip: right_without(self._target.model, text, skip))
+        return Chain(self.name, "target", limit, skip=self.search.best)
 
     def behind(self, text: Sequence[int]) -> float:
         return 0.0
@@ -52,11 +50,34 @@ class SwiftDrafter:
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         pass
 
-    def _one(self, node: int) -> None:
-        self._drafts.run("target", node, skipping=True)
-        self._drafts.pick("target", node)
+    def warm(self, tokens: Sequence[int]) -> None:
+        """Run a trial's pass once, for a device to capture."""
+        self._target.model.guesses(tokens[:WINDOW], 0, skip_of((), ()))
 
-    def _try_another(self, text: Sequence[int]) -> None:
-        """Score one more skip set on the last generated tokens: the share it would have drafted right."""
-        if not self.search.done and len(text) - self._prompt > WINDOW:
-            self.search.offer(lambda skip: right_without(self._target.model, text, skip))
+
+def _make(parts: Parts) -> SwiftDrafter:
+    return SwiftDrafter(parts.target, parts.layers)
+
+
+STRATEGY = Strategy(
+    name="swift",
+    group="itself",
+    title="SWIFT",
+    summary="The target drafts for itself while skipping some of its own layers.",
+    draft_length=4,
+    notes="""Some attention and MLP blocks are left out (SWIFT, Xia et al. 2024). Which ones is searched while it
+writes, by how many of the last tokens a choice would have drafted right.
+
+```
+ layer     1    2    3    4    5    6    7    8
+ draft     A M  A .  . M  A M  . .  A M  . M  A M       about half of the blocks
+ verify    A M  A M  A M  A M  A M  A M  A M  A M
+```
+
+It needs no memory beside the target's. *Pays* with large targets, whose middle layers change little; a small one
+needs all it has.""",
+    make=_make,
+    needs=("drafting", "skips"),
+    layers=4,
+    arm="alone",
+)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.drafters.model_record import ModelRecord
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 TRIED = 1
 """Tokens of a trial's draft."""

@@ -17,7 +17,6 @@ from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.library import TOLD
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.padding import Padding
 from specchat.engine.model.runs import Runs
 from specchat.engine.pair import CacheType
 
@@ -42,6 +41,10 @@ class GgufSettings:
     threads: int | None
     cache: CacheType
     flash_attention: bool
+
+
+Padding = tuple[int, ...]
+"""Entry r is how many rows go through a pass in place of r; the last entry is for the most rows there may be."""
 
 
 class GgufModel:

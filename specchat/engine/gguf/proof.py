@@ -20,8 +20,7 @@ from torch import Tensor
 from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, ONE_BY_ONE, SAFETY, checked, text
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.lone import lone_error
-from specchat.engine.gguf.model import GgufModel
-from specchat.engine.model.padding import Padding, least
+from specchat.engine.gguf.model import GgufModel, Padding
 
 MOST_PADDING = 4
 """One row is padded to so many at most: more would make plain decoding pay too much for being alike."""
@@ -104,6 +103,12 @@ def prove(model: GgufModel) -> PaddingProof:
         if off is not None:
             return PaddingProof(padding, off, alone=True)
     return PaddingProof(padding, 0.0)
+
+
+def least(agrees: Sequence[bool]) -> Padding:
+    """Every count goes up to the next one that agrees; `agrees` is of 0, 1, ... rows, and the last one does."""
+    counts = range(len(agrees))
+    return tuple(next((more for more in counts[rows:] if agrees[more]), len(agrees) - 1) for rows in counts)
 
 
 def _seconds(model: GgufModel, tokens: Sequence[int]) -> float:

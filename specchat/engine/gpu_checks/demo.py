@@ -14,10 +14,10 @@ from specchat.engine.device.weights import load
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.host import OwnModel, host_model
 from specchat.engine.runners.runner import Runner
 
 CONTEXT = 512
@@ -86,10 +86,10 @@ def in_nf4(notes: Notes) -> None:
 def against_the_cpu(notes: Notes, quant: Quant | None) -> None:
     """Note how far logits are apart over a text, and expect greedy replies to part at a near-tie alone."""
     device = place.gpu()
-    host = Decoder(Checkpoint.open(notes.demo / "target"), CONTEXT, quant)
+    host = host_model(Checkpoint.open(notes.demo / "target"), CONTEXT, quant)
     chosen = _greedy(host, TOKENS)
     text = [*PROMPT, *chosen]
-    truth = torch.cat([host.scored(text[i : i + ROWS], i).clone() for i in range(0, len(text), ROWS)])
+    truth = torch.cat([host.logits(host.forward(text[i : i + ROWS], i)).clone() for i in range(0, len(text), ROWS)])
     ours = logits(decoder(notes.demo / "target", quant, device), text)
     mean, most = APART[quant]
     apart, spread = (ours - truth).abs(), float(truth.std())
@@ -122,13 +122,13 @@ def logits(model: DeviceDecoder, text: Sequence[int]) -> Tensor:
     return torch.cat(found)
 
 
-def _greedy(host: Decoder, tokens: int) -> list[int]:
+def _greedy(host: OwnModel, tokens: int) -> list[int]:
     """The likeliest token after each other."""
     text = list(PROMPT)
     for first in range(0, len(text) - 1, ROWS):
         host.forward(text[first : min(first + ROWS, len(text) - 1)], first)
     while len(text) < len(PROMPT) + tokens:
-        text.append(int(host.scored(text[-1:], len(text) - 1)[0].argmax()))
+        text.append(int(host.next_logits(text[-1], len(text) - 1).argmax()))
     return text[len(PROMPT) :]
 
 

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding import noise
-from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.acceptance import judge as host_judge
-from specchat.engine.decoding.draft import WIDTH
+from specchat.engine.decoding.draft import WIDTH, Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from specchat.engine.decoding.acceptance import Draft
 from specchat.engine.decoding.acceptance import judge as host_judge
+from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_checks import drafts, place

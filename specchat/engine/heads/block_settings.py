@@ -12,7 +12,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Count, Foreign, MaybeCount, Table, checked, shown
 from specchat.engine.heads.settings import Given
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 MOST_LAYERS, MOST_BLOCK, MOST_RANK = 64, 64, 1 << 14
 UNKNOWN = ("input_embedding_scale", "output_multiplier", "logit_scale", "final_logit_softcapping")

@@ -11,7 +11,7 @@ from specchat.engine.heads.target import Target
 from specchat.engine.heads.tensors import proposed
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 MARKS: Mapping[Head, tuple[str, ...]] = {
     "xpress": ("xpress_head.w1.weight", "refiner_head.token_embed.weight"),

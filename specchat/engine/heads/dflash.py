@@ -28,7 +28,7 @@ from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.weights import Weights
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 CONVOLVED = "layers.0.attention_conv.base_kernel"
 """A tensor that heads with DFlash2's layers have."""

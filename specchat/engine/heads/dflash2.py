@@ -15,7 +15,7 @@ from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 
 class DFlash2Head(DFlashHead):

@@ -20,7 +20,7 @@ from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 INNER = {"vanilla": None, "gated": "gate_proj", "rnn": "joint_proj"}
 """The kinds of bias, and the product that each has beside W1 and W2."""

@@ -31,7 +31,7 @@ from specchat.engine.model.going import Going
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rows import TILE, Linear
 from specchat.engine.model.weights import Weights
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 if TYPE_CHECKING:
     from specchat.engine.cpu.head_chain import HeadChain

@@ -1,5 +1,6 @@
-"""What trained heads take of memory, worked out before they are read. The app asks too: no torch in here."""
+"""Memory of trained heads, worked out before they are read. The app asks too: no torch in here."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from specchat.engine.heads.block_settings import BlockSettings
@@ -9,7 +10,8 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.plan import Place
 from specchat.engine.model.runs import STASH_ROWS
 from specchat.engine.model.vectors import brief, fits
-from specchat.engine.strategies import Head
+from specchat.engine.strategies import HEADS
+from specchat.engine.strategy import resolved
 
 
 class Counted(Given, Protocol):
@@ -19,7 +21,20 @@ class Counted(Given, Protocol):
     def values(self) -> int: ...
 
 
-def need(head: Head, files: Counted, target: ModelConfig, context: int, place: Place) -> int:
+@dataclass(frozen=True)
+class Held:
+    """Values held of each token: `states` of the target, and the head's `own` features, keys and values.
+
+    `twice` are weights held a second time, for chains; `values` all weights, None for those of all tensors.
+    """
+
+    states: int
+    own: int
+    twice: int = 0
+    values: int | None = None
+
+
+def need(head: str, files: Counted, target: ModelConfig, context: int, place: Place) -> int:
     """Bytes at most for a target there with so many tokens of cache.
 
     On a GPU weights and states have 16 bits, on a processor 32 or, where no more are needed, 16.
@@ -27,13 +42,12 @@ def need(head: Head, files: Counted, target: ModelConfig, context: int, place: P
     Raises:
         ModelError: the settings are of no such head.
     """
-    # An MTP layer stands among all of the target's tensors.
-    values = MtpSettings.read(files, target).values if head == "mtp" else files.values
+    held: Held = resolved(HEADS[head].needs)(files, target, head)
+    values = files.values if held.values is None else held.values
     slots = min(context, target.longest) + STASH_ROWS  # a tree's states stand apart from the text's
-    states, own = _kept(head, files, target)
     if place == "cuda":
-        return 2 * values + (2 * states + 4 * own) * slots
-    return 4 * (values + _twice(head, files, target) + (states + own) * slots)
+        return 2 * values + (2 * held.states + 4 * held.own) * slots
+    return 4 * (values + held.twice + (held.states + held.own) * slots)
 
 
 def compiles(layer: ModelConfig) -> bool:
@@ -41,31 +55,38 @@ def compiles(layer: ModelConfig) -> bool:
     return fits(layer) and brief(layer)
 
 
-def _twice(head: Head, files: Given, target: ModelConfig) -> int:
-    """Weights that are held a second time, for chains."""
-    if head not in ("eagle", "eagle3", "peagle", "mtp"):
-        return 0
-    layer = _layer(head, files, target)
-    scoring = target.vocab * layer.hidden if head == "eagle3" else 0
-    return layer.layers * layer.layer_parameters + scoring if compiles(layer) else 0
+def of_medusa(_: Given, target: ModelConfig, __: str) -> Held:
+    return Held(target.hidden, 0)
 
 
-def _kept(head: Head, files: Given, target: ModelConfig) -> tuple[int, int]:
-    """Values that are kept of each token: states of the target, and the head's own features, keys and values."""
-    if head == "medusa":
-        return target.hidden, 0
-    if head in ("dflash", "dflash2", "dspark", "xpress"):
-        block = BlockSettings.read(files, target, head)
-        layer = block.layer
-        return len(set(block.states)) * target.hidden, layer.layers * 2 * layer.kv_heads * layer.head_dim
-    layer, states = _layer(head, files, target), 1
-    if head in ("eagle3", "peagle"):
-        states = len(set(Eagle3Settings.read(files, target, head).states))
-    return states * target.hidden, layer.hidden + layer.layers * 2 * layer.kv_heads * layer.head_dim
+def of_block(files: Given, target: ModelConfig, family: str) -> Held:
+    """Of a head that drafts a block from keys and values made of the target's states."""
+    block = BlockSettings.read(files, target, family)
+    layer = block.layer
+    return Held(len(set(block.states)) * target.hidden, layer.layers * 2 * layer.kv_heads * layer.head_dim)
 
 
-def _layer(head: Head, files: Given, target: ModelConfig) -> ModelConfig:
-    """The layers of a head that goes on from features."""
-    if head == "mtp":
-        return MtpSettings.read(files, target).layer
-    return layer_of(files, files.settings) if head == "eagle" else Eagle3Settings.read(files, target, head).layer
+def of_eagle(files: Given, target: ModelConfig, _: str) -> Held:
+    return _of_features(layer_of(files, files.settings), target.hidden)
+
+
+def of_eagle3(files: Given, target: ModelConfig, family: str) -> Held:
+    given = Eagle3Settings.read(files, target, family)
+    return _of_features(given.layer, len(set(given.states)) * target.hidden, target.vocab * given.layer.hidden)
+
+
+def of_peagle(files: Given, target: ModelConfig, family: str) -> Held:
+    given = Eagle3Settings.read(files, target, family)
+    return _of_features(given.layer, len(set(given.states)) * target.hidden)
+
+
+def of_mtp(files: Given, target: ModelConfig, _: str) -> Held:
+    # The layer stands among all of the target's tensors.
+    given = MtpSettings.read(files, target)
+    return _of_features(given.layer, target.hidden, values=given.values)
+
+
+def _of_features(layer: ModelConfig, states: int, scoring: int = 0, values: int | None = None) -> Held:
+    """Of a head that goes on from features by such layers; `scoring` are weights that chains score by."""
+    twice = layer.layers * layer.layer_parameters + scoring if compiles(layer) else 0
+    return Held(states, layer.hidden + layer.layers * 2 * layer.kv_heads * layer.head_dim, twice, values)

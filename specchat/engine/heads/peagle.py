@@ -18,7 +18,7 @@ from specchat.engine.heads.target import Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.weights import Weights
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 
 class PEagleHead(Eagle3Head):
@@ -44,7 +44,7 @@ class PEagleHead(Eagle3Head):
                 self._unknown = self.feature(weights.get("mask_hidden", *shape).float().view(1, inputs))
         self._made[:] = self._unknown
         self._guessed = self._unknown
-        self.places = 1
+        self.wanted = 1
         """How many places a pass up to the pending token guesses."""
 
     @torch.inference_mode()
@@ -52,7 +52,7 @@ class PEagleHead(Eagle3Head):
         known = len(self.target.tokens)
         if start > known:  # drafted tokens: their places were guessed with the first
             return self._guessed[start - known :][: len(tokens)]
-        further = self.places - 1 if start + len(tokens) > known else 0
+        further = self.wanted - 1 if start + len(tokens) > known else 0
         hidden = super().forward([*tokens, *[self._mask] * further], start)
         rows = len(hidden) - further
         self._guessed = hidden[rows - 1 :]

@@ -9,7 +9,7 @@ from pydantic import Field
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, MaybeCount, Switch, Table, checked, shown
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 USUAL = ("use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm")
 """ModelOpt's switches, which EAGLE-3 has all on."""

@@ -24,7 +24,7 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import joined
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
-from specchat.engine.strategies import Head
+from specchat.engine.strategy import Head
 
 PUBLISHED = ("xpress_head.", "w1", "mix.L", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "w2")
 SPECULATORS = ("refiner_head.", "token_embed", "mix_l", "mlp_gate", "mlp_up", "mlp_down", "readout")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 
 from specchat.engine.api import Loading
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
@@ -11,6 +10,7 @@ from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.loading.next_best import KernelsUnfit, instead
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
+from specchat.engine.strategy import resolved
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] = lambda: None) -> Session:
@@ -46,6 +46,5 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
 def _loaded(
     backend: str, pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]
 ) -> Session:
-    module, _, function = BACKENDS[backend].partition(":")
-    session: Session = getattr(import_module(module), function)(pair, progress, make_room)
+    session: Session = resolved(BACKENDS[backend])(pair, progress, make_room)
     return session

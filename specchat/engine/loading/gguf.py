@@ -5,7 +5,7 @@ from pathlib import Path
 from time import perf_counter
 
 from specchat.engine.api import Loading
-from specchat.engine.backends import GGUF_BACKEND, UNFIT
+from specchat.engine.backends import GGUF_BACKEND, LACKS, plain_only
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.errors import EngineError, ModelError
@@ -23,7 +23,6 @@ from specchat.engine.model.plan import DEFAULT_CONTEXT, shortened
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
 from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
-from specchat.engine.strategies import plain_only
 from specchat.engine.threads import CORES, leave_one_core
 from specchat.engine.translation.dictionary import Dictionary
 from specchat.engine.translation.model import translated
@@ -63,14 +62,14 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         elif checkpoint is not None:
             other = checkpoint.tokenizer()
             progress(Loading(f"reading {pair.draft.short}", 0.5))
-            draft = host_model(checkpoint, target.context, checkpoint.kept(pair.draft.quant), drafting=True)
+            draft = host_model(checkpoint, target.context, checkpoint.kept(pair.draft.quant))
         dictionary = dictionary_of(pair, tokenizer, other)
         draft = None if draft is None else translated(draft, dictionary, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)
     target.padding, target.alone = proof.padding, proof.alone
     on_gpu = _gpu_layers(pair.target) > 0
-    about = TargetInfo(
+    info = TargetInfo(
         layers=0,
         eos=ends,
         device=f"llama.cpp, {'GPU' if on_gpu else 'CPU'}, {target.threads} thread{'s' * (target.threads != 1)}",
@@ -78,11 +77,11 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         threads=0 if on_gpu else target.threads,
         place="cuda" if on_gpu else "cpu",
         trees=False,
-        refused=plain_only(RUNNING) if target.file.running else UNFIT[GGUF_BACKEND],
+        lacks=plain_only(RUNNING) if target.file.running else LACKS[GGUF_BACKEND],
         guard=_guard(target, proof),
     )
     progress(Loading("measuring plain speed", 0.9))
-    session = Session(pair, tokenizer, assembled(target, draft, about), started, words_of(dictionary))
+    session = Session(pair, tokenizer, assembled(target, draft, info), started, words_of(dictionary))
     short = shortened(pair.context, target.context, pair.target.label)
     unused = f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair." if pair.draft_vocabulary else ""
     session.warn(short, unused)

@@ -6,7 +6,7 @@ from time import perf_counter
 import torch
 
 from specchat.engine.api import Loading
-from specchat.engine.backends import HF_BACKEND, UNFIT
+from specchat.engine.backends import HF_BACKEND, LACKS, plain_only
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
@@ -24,7 +24,6 @@ from specchat.engine.model.plan import Place, shortened
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
-from specchat.engine.strategies import plain_only
 from specchat.engine.threads import leave_one_core
 from specchat.engine.translation.dictionary import Dictionary
 from specchat.engine.translation.model import translated
@@ -68,15 +67,15 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         note = noted(note, "programs of the checkpoint are run (trust_remote_code)")
     note = noted(note, words_of(dictionary))
     progress(Loading("measuring plain speed", 0.9))
-    session = Session(pair, tokenizer, assembled(target, draft, about(target, proof, place)), started, note)
+    session = Session(pair, tokenizer, assembled(target, draft, target_info(target, proof, place)), started, note)
     short = "" if files.longest is None else shortened(pair.context, files.longest, pair.target.label)
     unused = f"{pair.id} drafts with its whole vocabulary: transformers runs it." if pair.draft_vocabulary else ""
     session.warn(short, unused)
     return session
 
 
-def about(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
-    """What is told of a target."""
+def target_info(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
+    """The target as the runner describes it."""
     return TargetInfo(
         layers=0,
         eos=_ends(target),
@@ -85,7 +84,7 @@ def about(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
         threads=torch.get_num_threads() if place == "cpu" else 0,
         place=place,
         trees=False,
-        refused=plain_only(proof.unfit) if proof.unfit else UNFIT[HF_BACKEND],
+        lacks=plain_only(proof.unfit) if proof.unfit else LACKS[HF_BACKEND],
         guard=Guard(target, proof.error) if proof.error else None,
     )
 
@@ -107,7 +106,7 @@ def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place
         ModelError: it cannot draft.
     """
     if isinstance(small, Checkpoint) and (place == "cpu" or source.device == "cpu"):
-        return host_model(small, context, small.kept(source.quant), drafting=True)
+        return host_model(small, context, small.kept(source.quant))
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
     chosen: Place = place if source.device == "auto" else source.device
     draft = HfModel(files.read(_device(chosen), source.quant), files.context(context), source.label)

@@ -1,31 +1,20 @@
-"""The Llama-family decoder in plain torch: Llama, Mistral, Qwen2, Qwen3, MiMo and what shares their shape."""
+"""What decoders of our own on the processor share, compiled or not."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import embedding
 
-from specchat.engine.model.attention import causal_masks, may_share
 from specchat.engine.model.cache import KVCache
-from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.going import Going
-from specchat.engine.model.layer_weights import Product, read
-from specchat.engine.model.layers import blocks, scripted
-from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.padding import joined
-from specchat.engine.model.parts import EMBEDDING, HEAD, LAST_NORM
-from specchat.engine.model.rope import tables
-from specchat.engine.model.rows import PREFILL_ROWS, Linear
-from specchat.engine.model.runs import STASH_ROWS, Runs, chain
+from specchat.engine.model.rows import PREFILL_ROWS
+from specchat.engine.model.runs import Runs
 from specchat.engine.model.taps import Taps
-from specchat.engine.model.weights import Weights
-from specchat.engine.pair import Quant
 
 
 @dataclass(frozen=True)
@@ -40,7 +29,7 @@ NOTHING = Skip()
 
 
 class CachedDecoder(ABC):
-    """What decoders of our own on the processor share: all that follows from a pass and its logits."""
+    """A loaded model with its cache, on the processor: all that follows from a pass and its logits."""
 
     config: ModelConfig
     context: int
@@ -179,139 +168,3 @@ class CachedDecoder(ABC):
     def parameters(self) -> int:
         """Number of weights, a tied head counted once."""
         return self.config.parameters()
-
-
-class Decoder(CachedDecoder):
-    """A loaded model with its cache. Not thread-safe: one sequence at a time."""
-
-    def __init__(
-        self, checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None, drafting: bool = False
-    ) -> None:
-        """Read the weights; `context` caps the cache, in tokens; `quant` quantises what is not already
-        part of a quantised checkpoint.
-
-        A model that only drafts (`drafting`) is faster, and its rows may depend on each other.
-
-        Raises:
-            ModelError: weights missing, damaged or of other shapes.
-        """
-        self.config = config = checkpoint.config
-        self.context = min(config.longest, context or config.context)
-        with Weights(checkpoint) as weights:
-            self.embed = weights.get(f"{EMBEDDING}.weight", config.vocab, config.hidden)
-            asked = quant if weights.quant is None else None
-            self.layers = [read(weights, config, i, asked, drafting) for i in range(config.layers)]
-            self.norm = RMSNorm(weights.get(f"{LAST_NORM}.weight", config.hidden), config.norm_eps)
-            head = self.embed if config.tied else weights.get(f"{HEAD}.weight", config.vocab, config.hidden)
-            self._tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
-            self.head = Linear(head if self._tokens is None else head[self._tokens], drafting=drafting)
-        self.cache = KVCache(config.recipe, self.context)
-        self._stashes: list[Tensor] = []
-        self._blocks, self._fixed = self._prepared()
-        self._padding = joined([p.padding for p in self._products()[1:]])
-
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
-        # A target may choose a padding token that a draft has no row for.
-        return embedding(torch.tensor([min(token, self.config.vocab - 1) for token in tokens]), self.embed)
-
-    @torch.inference_mode()
-    def through(
-        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
-    ) -> Tensor:
-        rows = len(x)
-        runs, stash = (chain(rows), []) if runs is None else (runs, self._stash())
-        if start + max(depth + length for depth, length in zip(runs.depths, runs.lengths, strict=True)) > self.context:
-            raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
-        extra = self._padding[rows] - rows
-        return self._blocks(
-            torch.cat([x, x[-1:].expand(extra, -1)]) if extra else x.clone(),
-            rows,
-            start,
-            *self._fixed,
-            [first <= i < last and i not in skip.attention for i in range(self.config.layers)],
-            [first <= i < last and i not in skip.mlp for i in range(self.config.layers)],
-            runs.depths,
-            runs.lengths,
-            runs.before,
-            stash,
-            runs.stashed,
-        )
-
-    def _keep_entries(self, rows: Sequence[int], start: int) -> None:
-        for kept, cached in zip(self._stash(), (self.cache.keys, self.cache.values), strict=True):
-            for into, of in zip(cached, kept, strict=True):
-                into.narrow(1, start, len(rows)).copy_(of[list(rows)].transpose(0, 1))
-
-    @torch.inference_mode()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab], -inf outside a draft vocabulary."""
-        return self.projected(self.norm(hidden))
-
-    def normed(self, hidden: Tensor) -> Tensor:
-        return self.norm(hidden)
-
-    @torch.inference_mode()
-    def projected(self, hidden: Tensor) -> Tensor:
-        logits = self.head(hidden)
-        if self._tokens is None:
-            return logits
-        whole = logits.new_full((logits.shape[0], self.config.vocab), float("-inf"))
-        return whole.index_copy_(1, self._tokens, logits)
-
-    def arrangements(self) -> set[str]:
-        """Which arrangements of the products are in use; see `rows` and `quantised`."""
-        return {p.arrangement for p in self._products()}
-
-    @property
-    def threads(self) -> int:
-        """The most that work on it."""
-        return torch.get_num_threads()
-
-    @property
-    def exactness(self) -> str:
-        """Why rows come out alike whatever goes with them, in words."""
-        return "row-invariant products: " + ", ".join(sorted(self.arrangements()))
-
-    def memory(self) -> int:
-        products = sum(p.memory() for p in self._products())
-        norms = 4 * self.config.hidden * (2 * self.config.layers + 1)
-        tapped = 0 if self.taps is None else self.taps.memory()
-        return products + norms + 4 * self.embed.numel() + self.cache.memory() + tapped
-
-    def _stash(self) -> list[Tensor]:
-        """Keys and values of a tree's nodes: float32 [layers, STASH_ROWS, kv_heads, head_dim], made when needed."""
-        if not self._stashes:
-            c = self.config
-            shape = (c.layers, STASH_ROWS, c.kv_heads, c.head_dim)
-            self._stashes = [torch.zeros(shape), torch.zeros(shape)]
-        return self._stashes
-
-    def _prepared(self) -> tuple[Callable[..., Tensor], tuple[Any, ...]]:
-        """`blocks`, by TorchScript where it can make all of the products, and what it takes that never changes."""
-        c = self.config
-        products: list[Any] = self._products()[1:]
-        biases: list[Tensor | None] = [None] * len(products)
-        run: Callable[..., Tensor] = blocks
-        operands = [p.operands for p in products if isinstance(p, Linear) and p.operands is not None]
-        if len(operands) == len(products) and (fast := scripted()) is not None:
-            run, products, biases = fast, [weight for weight, _ in operands], [bias for _, bias in operands]
-        norms = [norm.weight for layer in self.layers for norm in (layer.attention_norm, layer.mlp_norm)]
-        of_heads = [norm for layer in self.layers for norm in (layer.query_norm, layer.key_norm) if norm is not None]
-        return run, (
-            causal_masks(self.cache.capacity),
-            may_share(c.kv_heads, c.heads // c.kv_heads, c.head_dim),
-            self.cache.keys,
-            self.cache.values,
-            *tables(c.rope, c.head_dim, self.cache.capacity),
-            c.heads,
-            c.kv_heads,
-            norms,
-            self.norm.eps,
-            [norm.weight for norm in of_heads],
-            of_heads[0].eps if of_heads else self.norm.eps,
-            products,
-            biases,
-        )
-
-    def _products(self) -> list[Product]:
-        return [self.head, *(p for layer in self.layers for p in layer.products)]

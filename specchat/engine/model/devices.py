@@ -14,7 +14,6 @@ from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.gpu_need import unsupported
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, plan, quantised
-from specchat.engine.model.rows import half_works
 from specchat.engine.pair import Device, ModelSource, PairSpec
 
 
@@ -127,9 +126,9 @@ def _model(source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
         )
     rows = None if checkpoint.drafts is None else len(checkpoint.drafts)
     model = Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, head_rows=rows, threads=threads)
-    return replace(model, half=half_on_cpu(checkpoint, model.compiled))
+    return replace(model, half=half_on_cpu(checkpoint))
 
 
-def half_on_cpu(checkpoint: Checkpoint, compiled: bool) -> bool:
-    """Whether a checkpoint has 16 bits a weight and is multiplied so on the CPU, by a compiled pass or this torch."""
-    return checkpoint.dtype in (torch.float16, torch.bfloat16) and (compiled or half_works())
+def half_on_cpu(checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint has 16 bits a weight, and keeps them on the CPU."""
+    return checkpoint.dtype in (torch.float16, torch.bfloat16)

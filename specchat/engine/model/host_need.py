@@ -33,7 +33,7 @@ def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
 
 
 def plain_workspace(c: ModelConfig, capacity: int) -> int:
-    """What a step of the decoder in plain torch takes, or loading its largest matrix if that is more."""
+    """What a pass of the reference takes, or loading its largest matrix if that is more."""
     wide = max(sum(m.outputs) for m in c.recipe.matrices)
     passing = ROWS * (3 * wide + 4 * c.hidden) + 3 * VERIFY_ROWS * c.vocab
     fixed = capacity * (2 * c.recipe.deepest + CACHE_BLOCK)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.kernels.formats import Weight
-from specchat.engine.model.quantise import fused, quantise
+from specchat.engine.model.quantise import dequantised, fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Matrix, Norm
@@ -23,6 +23,16 @@ def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[
 
     biases = [weights.get(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
     return fused([stored(*part) for part in matrix.parts]), torch.cat(biases) if biases else None
+
+
+def read_table(weights: Weights, matrix: Matrix) -> Tensor:
+    """A table of tokens as it is stored; float32 where it is quantised, as no known checkpoint has it.
+
+    Raises:
+        ModelError: it is missing, damaged or of another shape.
+    """
+    weight, _ = read_matrix(weights, matrix, None)
+    return weight if isinstance(weight, Tensor) else dequantised(weight, torch.float32)
 
 
 def read_norm(weights: Weights, norm: Norm) -> Tensor:

@@ -56,7 +56,7 @@ class Model:
 
     @property
     def compiled(self) -> bool:
-        """Whether a compiled pass runs the model; on the CPU it is the decoder in plain torch otherwise."""
+        """Whether a compiled pass runs the model; on the CPU it is the reference otherwise."""
         return self.place == "cpu" and self.threads > 0 and fills_vectors(self.config)
 
     @property
@@ -232,9 +232,8 @@ def _weights(model: Model) -> int:
     layers = sum(_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0) for m in c.recipe.matrices)
     norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms))
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
-    # Plain torch looks a tied table up as it is and multiplies with a copy that is laid out for that.
-    shared = c.tied and model.head_rows is None and (model.compiled if on_cpu else model.head is None)
-    table = 0 if shared else (2 if not on_cpu or (model.compiled and model.half) else 4) * c.vocab * c.hidden
+    shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
+    table = 0 if shared else (2 if not on_cpu or model.half else 4) * c.vocab * c.hidden
     return layers + norms + table + head
 
 

@@ -3,29 +3,30 @@
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Role
+from specchat.engine.device.beside import LoopsAhead, LoopsBeside
 from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs, current
-from specchat.engine.device.handed import HandedDrafts
 from specchat.engine.device.model import DeviceModel
-from specchat.engine.device.on_host import DraftsOnHost
 from specchat.engine.device.prepare import prepare
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
-from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.registry import DraftModel, drafters_for
-from specchat.engine.heads.families import Found, read
+from specchat.engine.drafters.parts import Parts
+from specchat.engine.heads.families import FoundHeads, read
+from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.kernels.products import as_with, processors
 from specchat.engine.runners.host import NO_HEADS
+from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
+from specchat.engine.strategy import Facts
 from specchat.engine.threads import spare
-from specchat.engine.translation.model import refused_by
+from specchat.engine.translation.model import lacks_of
 
 
 def device_runner(
@@ -35,7 +36,7 @@ def device_runner(
     device: torch.device,
     captured: bool = True,
     graphs: type[Graphs] = Graphs,
-    found: Found = NO_HEADS,
+    found: FoundHeads = NO_HEADS,
 ) -> Runner:
     """The Triton decoder; `vocab` tokens may be chosen, a draft may also run on the host; `captured` as in `Graphs`.
 
@@ -48,54 +49,46 @@ def device_runner(
     cached = {
         role: CachedModel(DeviceModel(model, role, vocab, executor.graphs, device)) for role, model in models.items()
     }
-    drafting: DraftModel | None = None
+    small: CachedModel[Any] | None = cached.get("draft")
     if draft is not None and not isinstance(draft, DeviceDecoder):
-        on_host = CachedModel(draft)
-        by_host = DraftsOnHost({"draft": on_host}, vocab, executor.stops, executor.fill)
-        executor.handed.append(by_host)
-        drafting = DraftModel(on_host, by_host, ahead=False)
-    elif "draft" in cached:
-        drafting = DraftModel(cached["draft"], executor, ahead=True)
-    heads = read(found, cached["target"])
-    by_role: dict[Role, CachedModel[HostModel]] = dict(heads.models.items())
-    by_heads = HandedDrafts(by_role, vocab, executor.stops, executor.fill, executor.pick_from)
-    if heads.models:
-        executor.handed.append(by_heads)
-    for maker in heads.makers:
-        if maker.chain is not None:
-            executor.add_head(*maker.chain, cached["target"].model)
-    headed = [maker.make(by_heads if maker.chain is None else executor) for maker in heads.makers]
-    earlier, fences = Earlier(), Fences()
-    refused = {**refused_by(draft), **heads.found.unfit()}
-    drafters, statuses = drafters_for(
-        cached["target"],
-        target.config.layers,
-        executor,
-        drafting,
-        earlier,
-        executor.costs,
-        fences,
-        refused,
-        headed=headed,
+        small = on_host = CachedModel(draft)
+        executor.beside["draft"] = LoopsAhead({"draft": on_host}, vocab, executor.policies)
+    heads, found = read(found, cached["target"])
+    loops = LoopsBeside(heads, vocab, executor.policies, executor.pick_from)
+    for role, head in heads.items():
+        executor.beside[role] = loops
+        if isinstance(head.model, FeatureHead):
+            executor.drafts.add_head(role, head.model, cached["target"].model)
+    layers = target.config.layers
+    parts = Parts(
+        target=cached["target"],
+        layers=layers,
+        joins=executor.joins,
+        costs=executor.costs,
+        draft=small,
+        draft_ahead="draft" in cached,
+        heads=heads,
     )
+    lacks = {**lacks_of(draft), "exits": "on a GPU a pass runs from the first layer on"}
+    drafters, statuses = drafters_for(parts, Facts(lacks, found.facts, layers))
 
-    def ready(told: Callable[[str], None]) -> None:
+    def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":
-            compile_ahead(target, draft, vocab, device, told)
-        prepare(executor, cached["target"], drafters, told)
+            compile_ahead(target, draft, vocab, device, notify)
+        prepare(executor, cached["target"], drafters, notify)
 
     def memory() -> int:
-        beside = sum(one.model.memory() for one in heads.models.values())
+        beside = sum(one.model.memory() for one in heads.values())
         return executor.memory() + target.memory() + beside + (draft.memory() if draft is not None else 0)
 
     return Runner(
         target=cached["target"],
-        draft=drafting.cached if drafting is not None else None,
+        draft=small,
         executor=executor,
         drafters=drafters,
         statuses=statuses,
-        earlier=earlier,
-        fences=fences,
+        earlier=parts.earlier,
+        fences=parts.fences,
         vocab=target.config.vocab,
         eos=target.config.eos,
         place="cuda",
@@ -113,13 +106,13 @@ def compile_ahead(
     draft: DeviceDecoder | HostModel | None,
     vocab: int,
     device: torch.device,
-    told: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> None:
     """Compile all kernels of a pair at a time; without, each would be compiled at its first launch."""
-    told("kernels")
+    notify("kernels")
     try:
         with as_with(processors(device)), current(device):
-            compile_all(rehearsed(partial(rehearse, target, draft, vocab)), told)
+            compile_all(rehearsed(partial(rehearse, target, draft, vocab)), notify)
     except Exception:
         logging.getLogger(__name__).warning("kernels will be compiled one after the other", exc_info=True)
 

@@ -6,7 +6,7 @@ import torch
 
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError
-from specchat.engine.heads.families import Found
+from specchat.engine.heads.families import FoundHeads
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.model.plan import Model, Plan
@@ -24,7 +24,7 @@ def load_runner(
     plan: Plan,
     about_draft: Callable[[], None],
     dictionary: Dictionary | None,
-    heads: Found = NO_HEADS,
+    heads: FoundHeads = NO_HEADS,
 ) -> Runner:
     """Load the models as `plan` says; `about_draft` is called between the two.
 
@@ -52,13 +52,13 @@ def _on_host(
     plan: Plan,
     about_draft: Callable[[], None],
     dictionary: Dictionary | None,
-    heads: Found,
+    heads: FoundHeads,
 ) -> Runner:
     big = host_model(target, plan.context, plan.target.quant)
     small: HostModel | None = None
     if draft is not None and plan.draft is not None:
         about_draft()
-        drafting = host_model(draft, plan.context, plan.draft.quant, drafting=True)
+        drafting = host_model(draft, plan.context, plan.draft.quant)
         small = translated(drafting, dictionary, big.vocab)
     return host_runner(big, small, pair.exit_layer, heads)
 
@@ -69,7 +69,7 @@ def _on_gpu(
     plan: Plan,
     about_draft: Callable[[], None],
     dictionary: Dictionary | None,
-    heads: Found,
+    heads: FoundHeads,
 ) -> Runner:
     # Only here: Triton and the kernels take a while to import, and are not there on every system.
     from specchat.engine.device.decoder import DeviceDecoder
@@ -90,7 +90,7 @@ def _on_gpu(
         if plan.draft.place == "cuda":
             small = model(draft, plan.draft)
         else:
-            drafting = host_model(draft, plan.context, plan.draft.quant, True)
+            drafting = host_model(draft, plan.context, plan.draft.quant)
             small = translated(drafting, dictionary, big.config.vocab)
     return device_runner(big, small, big.config.vocab, device, found=heads)
 

@@ -13,14 +13,16 @@ What is drafted is drawn from the law that comes of this, whatever it is worth: 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from specchat.engine.backends import NO_DRAFT
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs, shared_prefix
+from specchat.engine.strategy import Feature
 from specchat.engine.translation.dictionary import Dictionary, Path
 from specchat.engine.translation.retelling import Retelling
 
@@ -214,6 +216,8 @@ def translated(model: HostModel, dictionary: Dictionary | None, vocab: int) -> H
     return model if dictionary is None else TranslatedModel(model, dictionary, vocab)
 
 
-def refused_by(draft: object) -> dict[str, str]:
-    """The strategies that a pair with this draft cannot have, and why."""
-    return {"draft-tree": TREES} if isinstance(draft, TranslatedModel) else {}
+def lacks_of(draft: object) -> Mapping[Feature, str]:
+    """What a pair with this draft lacks that strategies need, and why."""
+    if draft is None:
+        return NO_DRAFT
+    return {"draft trees": TREES} if isinstance(draft, TranslatedModel) else {}

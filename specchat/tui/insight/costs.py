@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from specchat.engine.api import Step
-from specchat.engine.strategies import begins_checks
+from specchat.engine.strategies import begins_verify
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Checks:
 
     def add(self, step: Step, begun: bool = False) -> None:
         """Add the check of a step, if it is of the kind that is counted: as in `of`."""
-        if begun != (step.drafted > 0 and begins_checks(step.strategy)):
+        if begun != (step.drafted > 0 and begins_verify(step.strategy)):
             return
         rows = step.drafted + 1
         passes, milliseconds = self.sums.get(rows, (0, 0.0))

@@ -10,7 +10,8 @@ from specchat.clean import one_line
 from specchat.engine.api import Speedup
 from specchat.engine.options import Speculation
 from specchat.engine.pair import PairInfo
-from specchat.engine.strategies import STRATEGIES, Kind, delegates
+from specchat.engine.strategies import STRATEGIES, delegates, in_group
+from specchat.engine.strategy import Group
 from specchat.engine.tally import Tally
 from specchat.tui import figures
 from specchat.tui.insight.costs import CheckCost, Checks
@@ -26,11 +27,13 @@ _ENOUGH = 6
 _SELDOM = 0.005
 """Share of the steps below which a family is not named."""
 _ENOUGH_TOKENS = 64
-"""Tokens that a strategy wrote in this run before its speed is held up as an example."""
+"""Tokens that a strategy wrote for a prompt before its speed is held up as an example."""
 _ENOUGH_WORDS = 40
 _GAIN: Mapping[Evidence, float] = {"measured": 1.05, "projected": 1.2, "estimated": 1.2}
 """How much faster something must look to be advised."""
-_SUBJECT: Mapping[Kind, str] = {
+_COPIER = next(in_group("copied"))
+"""The strategy that is advised where texts repeat themselves."""
+_SUBJECT: Mapping[Group, str] = {
     "auto": "the draft agrees",
     "plain": "the draft agrees",
     "model": "the draft agrees",
@@ -159,8 +162,8 @@ def _chosen(tally: Tally, strategy: str) -> str:
 
 def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) -> str:
     """`the draft agrees 31 % and costs 0.40 of a step, a check 1.3 steps`."""
-    kind = STRATEGIES[strategy].kind if strategy in STRATEGIES else "model"
-    words = f"{_SUBJECT[kind]} {figures.percent(tally.accepted, tally.tested)}"
+    group = STRATEGIES[strategy].group if strategy in STRATEGIES else "model"
+    words = f"{_SUBJECT[group]} {figures.percent(tally.accepted, tally.tested)}"
     a_ms = plain / 1000 * tally.waiting_factor
     cost = tally.draft_ms / tally.drafted * a_ms if plain else info.draft_cost if info else None
     if cost is not None and cost >= 0.005:
@@ -186,8 +189,9 @@ def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledg
     plain = tally.tokens_per_second / known.times
     now = known.times if drafting else 1.0
     usable = {status.name for status in info.strategies if status.available} - {used.strategy}
-    candidates = [*_other_length(reply, now), *_others(reply, usable, lengths, ledger)]
-    if "lookup" in usable and not delegates(used.strategy) and ledger.of(reply.name, "lookup").tokens < _ENOUGH_TOKENS:
+    candidates = [*_other_length(reply, now), *_others(reply, usable - {"plain"}, ledger, known)]
+    measured = {speculation.strategy for speculation in ledger.tried(reply)}
+    if _COPIER in usable - measured and not delegates(used.strategy):
         candidates += _lookup(reply, lengths, ledger, plain)
     better = [one for one in candidates if one.times >= _GAIN[one.evidence] * max(now, 1.0)]
     if not better and drafting and _GAIN["measured"] * now <= 1.0 and known.high < 1.0:
@@ -213,18 +217,19 @@ def within_reach(projection: Projection) -> int:
     return max(tried, key=lambda outlook: outlook.tokens_per_second).length
 
 
-def _others(reply: Reply, usable: set[str], lengths: Mapping[str, int], ledger: Ledger) -> Iterable[Advice]:
-    """Strategies that wrote earlier replies of this run with the same pair."""
-    for name in sorted(usable - {"plain"}):
-        account = ledger.of(reply.name, name)
-        if account.tokens >= _ENOUGH_TOKENS and account.times is not None:
-            acceptance = reply.record.speculation.acceptance
-            yield Advice(Speculation.of(name, lengths.get(name), acceptance), account.times, "measured")
+def _others(reply: Reply, usable: set[str], ledger: Ledger, known: Speedup) -> Iterable[Advice]:
+    """Strategies that wrote other replies to the same prompt, surely faster than the present one, of speed `known`."""
+    for speculation, compared in ledger.tried(reply).items():
+        measured, alike = compared.speedup, speculation.acceptance == reply.record.speculation.acceptance
+        if measured is None or compared.tokens < _ENOUGH_TOKENS or not alike:
+            continue
+        if speculation.strategy in usable and measured.low > known.high:
+            yield Advice(speculation, measured.times, "measured")
 
 
 def _lookup(reply: Reply, lengths: Mapping[str, int], ledger: Ledger, plain: float) -> Iterable[Advice]:
     """The speed of copying for this text, at the cost of checks as measured here or earlier with this pair."""
-    speculation = Speculation.of("lookup", lengths.get("lookup"), reply.record.speculation.acceptance)
+    speculation = Speculation.of(_COPIER, lengths.get(_COPIER), reply.record.speculation.acceptance)
     checks = Checks.of(reply.steps[-_LATEST:])
     if max(checks.rows, default=1) == 1:
         checks = ledger.checks.get(reply.name, checks)

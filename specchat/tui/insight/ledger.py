@@ -1,11 +1,12 @@
 """The time that drafting saved since the app was started, against plain decoding as measured for each pair."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specchat.chat.turn import Reply
 from specchat.engine.api import Step
 from specchat.engine.comparison import Comparison
+from specchat.engine.options import Speculation
 from specchat.engine.strategies import delegates
 from specchat.tui.insight.costs import Checks
 
@@ -64,12 +65,16 @@ class Ledger:
     accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
     checks: dict[str, Checks] = field(default_factory=dict)
     """Measured verify passes by pair."""
+    _tried: dict[tuple[str, str, float], dict[Speculation, Comparison]] = field(default_factory=dict)
 
     def add(self, reply: Reply) -> None:
         """Enter a reply that has ended. One that wrote nothing is left out."""
         if not reply.tally.tokens:
             return
         self.replies += 1
+        if reply.turn is not None and not reply.record.changes:
+            tried = self._tried.setdefault((reply.turn.key, reply.name, reply.sampling.temperature), {})
+            tried.setdefault(reply.speculation, Comparison()).join(reply.tally.compared)
         checks = self.checks.setdefault(reply.name, Checks())
         by_strategy: dict[str, list[Step]] = {}
         for step, used in zip(reply.steps, reply.record.in_use(), strict=True):
@@ -93,9 +98,13 @@ class Ledger:
         sums = {name: _sum(a for (_, strategy), a in self.accounts.items() if strategy == name) for name in names}
         return dict(sorted(sums.items(), key=lambda item: (-item[1].tokens, item[0])))
 
-    def of(self, pair: str, strategy: str) -> Account:
-        """The figures of a strategy with a pair; empty where nothing is."""
-        return self.accounts.get((pair, strategy)) or Account()
+    def tried(self, reply: Reply) -> Mapping[Speculation, Comparison]:
+        """Measured speeds of whole replies of this pair to the prompt of `reply`, drawn as boldly.
+
+        A strategy's speed depends on the text, so that replies to other prompts tell nothing of this one.
+        """
+        key = reply.turn.key if reply.turn is not None else ""
+        return self._tried.get((key, reply.name, reply.sampling.temperature), {})
 
 
 def _sum(accounts: Iterable[Account]) -> Account:

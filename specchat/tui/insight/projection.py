@@ -15,7 +15,8 @@ from specchat.chat.record import Record
 from specchat.chat.turn import Reply
 from specchat.engine.api import Step
 from specchat.engine.step_tree import branched, ranks
-from specchat.engine.strategies import MAX_DRAFT_LENGTH, begins_checks, delegates
+from specchat.engine.strategies import begins_verify, delegates
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.engine.tally import Tally
 from specchat.tui.insight.costs import CheckCost, Checks, DraftCost
 
@@ -98,7 +99,7 @@ def project(reply: Reply, latest: int = 0) -> Projection | None:
     ran, whole = Tally.of(steps), Tally.of(recorded)
     if not ran.ran_ms:
         return None
-    begun = begins_checks(strategy)
+    begun = begins_verify(strategy)
     checks = Checks.of(recorded, begun)
     other_ms = sum(step.other_ms for step in steps) / len(steps)
     busy = reply.tally.waiting_factor

@@ -121,7 +121,7 @@ class SettingsScreen(Dialog[None]):
 
     def _show_note(self) -> None:
         at = self.query_one("#strategy", OptionList).highlighted or 0
-        self.query_one("#strategy-note", Plain).show(self._rows[at].strategies[0].description)
+        self.query_one("#strategy-note", Plain).show(self._rows[at].strategies[0].summary)
 
     def on_mount(self) -> None:
         options = self.query_one("#strategy", OptionList)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from specchat.engine.strategies import STRATEGIES, Kind
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import Group
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,13 @@ class Source:
 
 
 _KEPT = "drafted by a small model or heads, kept by the model"
-DRAFTED: dict[Kind, Source] = {
+DRAFTED: dict[Group, Source] = {
     "model": Source("draft", "draft kept", _KEPT),
     "heads": Source("draft", "draft kept", _KEPT),
     "copied": Source("lookup", "copied from the chat", "copied from an earlier text, kept by the model"),
     "itself": Source("swift", "own short-cut kept", "drafted by a part of the model, kept by the whole"),
 }
-"""Of accepted drafts: one colour for each kind of strategy, models and heads as one: nobody tells a dozen apart."""
+"""Of accepted drafts: one colour for each group of strategies, models and heads as one: nobody tells a dozen apart."""
 
 PLAIN = Source("plain", "plain", "written without a draft")
 TARGET = Source("target", "correction", "the model's own, where it refused a draft")
@@ -39,5 +40,5 @@ LEGEND = (*dict.fromkeys(DRAFTED.values()), TARGET, BONUS, PLAIN, REJECTED)
 def source_of(name: str) -> Source:
     """How a piece's source looks; unknown sources look plain."""
     if name in STRATEGIES:
-        return DRAFTED.get(STRATEGIES[name].kind, PLAIN)
+        return DRAFTED.get(STRATEGIES[name].group, PLAIN)
     return {"target": TARGET, "bonus": BONUS}.get(name, PLAIN)

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from specchat.engine.strategies import STRATEGIES, Kind, StrategyInfo
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import Group, Strategy
 from specchat.tui.text.lines import hang
 
-KINDS: Mapping[Kind, str] = {
+GROUPS: Mapping[Group, str] = {
     "plain": "nobody",
     "auto": "in turn",
     "model": "a model",
@@ -17,8 +18,6 @@ KINDS: Mapping[Kind, str] = {
     "itself": "itself",
 }
 """Who drafts, in the list's order."""
-_BY_NAME = {"auto": "what pays most", "cascade": "a copy, or the draft"}
-"""In place of the most tokens that a step drafts."""
 _NARROW = 46
 """Cells below which a row leaves out who drafts, and words that go without saying."""
 
@@ -30,7 +29,7 @@ class StrategyRow:
     `first` tells whether it is the first of its kind.
     """
 
-    strategies: tuple[StrategyInfo, ...]
+    strategies: tuple[Strategy, ...]
     reason: str
     first: bool
 
@@ -42,26 +41,26 @@ class StrategyRow:
     def shown(self, chosen: str, lengths: Mapping[str, int], width: int) -> Content:
         """As an option of `width` cells, a reason in several rows; `lengths` are draft lengths of the pair's own."""
         info, narrow = self.strategies[0], width < _NARROW
-        kind = Content.styled(f"{KINDS[info.kind] if self.first else '':<9}" * (not narrow), "$quiet")
+        kind = Content.styled(f"{GROUPS[info.group] if self.first else '':<9}" * (not narrow), "$quiet")
         if self.reason:
             titles = Content(", ".join(info.title for info in self.strategies))
             why = titles + Content.styled(f": {self.reason}", "$quiet")
             rows = hang(why, max(width, 20), kind + "  ", Content(" " * (kind.cell_length + 2)))
             return Content("\n").join(row.content for row in rows)
         words = f"{'drafts ' * (not narrow)}{lengths.get(info.name, info.draft_length)} tokens a step"
-        words = _BY_NAME.get(info.name, words) if info.draft_length else "one token a step"
+        words = (info.drafts or words) if info.draft_length else "one token a step"
         title = Content.styled(f"{'●' if info.name == chosen else '○'} {info.title:<{14 if narrow else 15}}", "bold")
         return kind + title + Content.styled(words, "$quiet")
 
 
 def rows(reasons: Mapping[str, str]) -> tuple[StrategyRow, ...]:
     """The list; `reasons` tell by name why strategies cannot be used."""
-    return tuple(row for kind in KINDS for row in _of(kind, reasons))
+    return tuple(row for group in GROUPS for row in _of(group, reasons))
 
 
-def _of(kind: Kind, reasons: Mapping[str, str]) -> Iterator[StrategyRow]:
-    own = [info for info in STRATEGIES.values() if info.kind == kind]
-    split: list[tuple[tuple[StrategyInfo, ...], str]] = [((info,), "") for info in own if info.name not in reasons]
+def _of(group: Group, reasons: Mapping[str, str]) -> Iterator[StrategyRow]:
+    own = [info for info in STRATEGIES.values() if info.group == group]
+    split: list[tuple[tuple[Strategy, ...], str]] = [((info,), "") for info in own if info.name not in reasons]
     for reason in dict.fromkeys(reasons[info.name] for info in own if info.name in reasons):
         split.append((tuple(info for info in own if reasons.get(info.name) == reason), reason))
     for index, (strategies, reason) in enumerate(split):

@@ -55,7 +55,7 @@ CHAT: dict[str, Verb[ChatScreen]] = {
     "token-view": Verb(lambda chat, _: chat.reading.toggle_token_view()),
     "panel": Verb(lambda chat, _: chat.toggle_panel()),
     "models": Verb(_model, lambda chat: [(pair.spec.id, pair.spec.name) for pair in chat.catalog.pairs]),
-    "strategy": Verb(_strategy, lambda _: [(strategy.name, strategy.description) for strategy in STRATEGIES.values()]),
+    "strategy": Verb(_strategy, lambda _: [(strategy.name, strategy.summary) for strategy in STRATEGIES.values()]),
     "regenerate": Verb(lambda chat, _: chat.chats.regenerate()),
     "continue": Verb(lambda chat, _: chat.chats.go_on()),
     "copy-reply": Verb(lambda chat, _: copy_reply(chat)),

@@ -13,7 +13,7 @@ import torch
 
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.drafters.auto import AutoDrafter
-from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.drafters.draft_model import DRAFT, DraftModelDrafter
 from specchat.engine.strategies import STRATEGIES
 
 WORTH = 32
@@ -27,7 +27,7 @@ def reader(
 
     The first draft has `limit` tokens at most.
     """
-    draft, auto = drafters.get("draft"), drafters.get("auto")
+    draft, auto = drafters.get(DRAFT.name), drafters.get("auto")
     if not isinstance(draft, DraftModelDrafter) or draft.ahead:
         return None
     if strategy == "auto" and isinstance(auto, AutoDrafter):

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from measure.other_drafts import permuted
-from specchat.engine.device import on_host
+from specchat.engine.decoding.host_loops import HostLoops
+from specchat.engine.device import beside
+from specchat.engine.device.beside import LoopsAhead
 from specchat.engine.device.clock import Clock
-from specchat.engine.device.on_host import DraftsOnHost
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Decoder
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.translation.dictionary import Dictionary
@@ -26,19 +27,19 @@ from tests.engine.tiny import VOCAB
 def _slow_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """A verify pass lasts as long as there is something to draft."""
     monkeypatch.setattr(Clock, "passed", lambda _: False)
-    monkeypatch.setattr(on_host, "LIKELY", 0.0)
+    monkeypatch.setattr(beside, "LIKELY", 0.0)
 
 
 @pytest.fixture(scope="module")
 def often(shallow: Folders) -> Runner:
     """A draft that often agrees."""
-    return device_runner(decoder(shallow.target), Decoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
+    return device_runner(decoder(shallow.target), ReferenceDecoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
 
 
 @pytest.fixture(scope="module")
 def always(shallow: Folders) -> Runner:
     """The target drafts for itself, on the host."""
-    return device_runner(decoder(shallow.target), Decoder(Checkpoint.open(shallow.target)), VOCAB, DEVICE)
+    return device_runner(decoder(shallow.target), ReferenceDecoder(Checkpoint.open(shallow.target)), VOCAB, DEVICE)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def others(shallow: Folders, tmp_path_factory: pytest.TempPathFactory) -> Runner
     folder = permuted(tmp_path_factory.mktemp("others"), shallow.draft)
     target, draft = Checkpoint.open(shallow.target), Checkpoint.open(folder)
     dictionary = Dictionary.of(target.tokenizer(), draft.tokenizer())
-    return device_runner(decoder(shallow.target), translated(Decoder(draft), dictionary, VOCAB), VOCAB, DEVICE)
+    return device_runner(decoder(shallow.target), translated(ReferenceDecoder(draft), dictionary, VOCAB), VOCAB, DEVICE)
 
 
 def test_cores_are_free_while_a_device_reads(often: Runner) -> None:
@@ -60,20 +61,20 @@ class Passes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.before = self.meanwhile = 0
         self._verifying = False
-        run, go_on = DraftsOnHost.run, DraftsOnHost.go_on
+        one, go_on = HostLoops._one, LoopsAhead.go_on
 
-        def counted(drafts: DraftsOnHost, *of: object) -> None:
+        def counted(drafts: HostLoops, *of: object) -> bool:
             self.meanwhile += self._verifying
             self.before += not self._verifying
-            run(drafts, *of)  # type: ignore[arg-type]
+            return one(drafts, *of)  # type: ignore[arg-type]
 
-        def watched(drafts: DraftsOnHost, done: Callable[[], bool]) -> None:
+        def watched(drafts: LoopsAhead, done: Callable[[], bool]) -> None:
             self._verifying = True
             go_on(drafts, done)
             self._verifying = False
 
-        monkeypatch.setattr(DraftsOnHost, "run", counted)
-        monkeypatch.setattr(DraftsOnHost, "go_on", watched)
+        monkeypatch.setattr(HostLoops, "_one", counted)
+        monkeypatch.setattr(LoopsAhead, "go_on", watched)
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
@@ -116,7 +117,7 @@ def test_a_pass_that_the_verdict_ends_goes_on_in_the_next_draft(
 
 def test_what_does_not_fit_is_dropped(shallow: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft whose tokens never are the target's."""
-    draft = Decoder(Checkpoint.open(shallow.draft))
+    draft = ReferenceDecoder(Checkpoint.open(shallow.draft))
     pair = device_runner(decoder(shallow.target), draft, VOCAB, DEVICE)
     plain = write(pair, "plain", 0, Sampling(), tokens=6)
     logits = draft.logits
@@ -178,7 +179,7 @@ def test_a_text_that_ends_inside_a_draft_leaves_nothing(always: Runner) -> None:
 
 
 def test_an_unlikely_draft_is_not_gone_on_from(always: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_host, "LIKELY", 1.01)
+    monkeypatch.setattr(beside, "LIKELY", 1.01)
     passes = Passes(monkeypatch)
     write(always, "draft", 3, Sampling(), tokens=6)
     assert not passes.meanwhile

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.length_policy import UNSURE, LengthPolicies, LengthPolicy
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.stop import UNSURE, Stop, Stops
-from specchat.engine.strategies import MAX_DRAFT_LENGTH
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 SURE, TORN = 0.985, 0.6
 CHECK_MS = 1.0
@@ -29,7 +29,7 @@ class World:
         self.draft_ms, self.row_ms, self.stays = draft_ms, row_ms, stays
         self.chance = random.Random(4)
         self.costs = StepCosts(lambda: 0.0)
-        self.stop = Stop("draft", self.costs, at_once)
+        self.stop = LengthPolicy("draft", self.costs, at_once)
         self.torn = False
 
     def step(self, ends: Callable[[float], bool]) -> tuple[int, float]:
@@ -127,7 +127,7 @@ def test_where_the_text_depends_on_the_draft_nothing_measured_counts() -> None:
 
 def test_only_the_family_that_drafted_learns() -> None:
     costs = StepCosts(lambda: 0.0)
-    stops = Stops(costs)
+    stops = LengthPolicies(costs)
     refused = Stepped((0,), (0,) * 4, (SURE,) * 4, 1, (), 1.0, 1.0)
     for _ in range(50):
         stops.start()
@@ -142,7 +142,7 @@ def test_only_the_family_that_drafted_learns() -> None:
 
 def test_what_was_copied_tells_nothing_of_the_model() -> None:
     """Of four drafts the first two were copied and stayed; the model learns from the third, which did not."""
-    joint, alone = (Stop("draft", StepCosts(lambda: 0.0)) for _ in range(2))
+    joint, alone = (LengthPolicy("draft", StepCosts(lambda: 0.0)) for _ in range(2))
     joint.observe(Stepped((0,) * 3, (0,) * 4, (None, None, SURE, SURE), 3, (1, 2), 1.0, 1.0, switch=2))
     alone.observe(Stepped((0,), (0,) * 2, (SURE, SURE), 1, (), 1.0, 1.0))
     assert joint._stay.values == alone._stay.values
@@ -150,6 +150,6 @@ def test_what_was_copied_tells_nothing_of_the_model() -> None:
 
 
 def test_it_can_be_switched_off_to_measure() -> None:
-    stops = Stops(StepCosts(lambda: 0.0))
+    stops = LengthPolicies(StepCosts(lambda: 0.0))
     stops.off = True
     assert not stops.begin("draft", timed=True).ends(0.0)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from specchat.engine.cost_model import (
-    best_length,
+from specchat.bench.cost_model import (
     break_even,
     even_survival,
     expected_tokens,
@@ -28,32 +27,6 @@ def test_a_step_of_all_its_parts() -> None:
     step = step_cost(4, 0.1, 1.2, 0.3)
     assert step == pytest.approx(1.9)
     assert speed_up(3.8, step) == pytest.approx(2.0)
-
-
-def test_drafting_pays_where_more_stays_than_it_costs() -> None:
-    """Corollary 3.9: with checks of one cost there is a gain just where acceptance is over the cost of a token."""
-    checks = [1.0] * 9
-    for acceptance in (0.2, 0.5, 0.8):
-        survival = even_survival(acceptance, 8)
-        length, times = best_length(survival, acceptance - 0.01, checks)
-        assert length > 0
-        assert times > 1
-        assert best_length(survival, acceptance + 0.01, checks) == (0, 1.0)
-
-
-def test_the_best_length_is_that_of_the_largest_speed_up() -> None:
-    survival = even_survival(0.8, 15)
-    checks = [1 + 0.05 * rows for rows in range(16)]
-
-    def times(length: int) -> float:
-        return expected_tokens(survival[:length]) / (0.05 * length + checks[length] + 0.1)
-
-    length, most = best_length(survival, 0.05, checks, other=0.1)
-    assert most == pytest.approx(max(map(times, range(1, 16))))
-    assert times(length) == pytest.approx(most)
-    assert 1 < length < 15
-    # A wall in the checks, as kernels for a few rows have, is not crossed.
-    assert best_length(survival, 0.05, [1.0] * 4 + [9.0] * 12)[0] == 3
 
 
 def test_drafts_of_different_lengths_cost_their_mean() -> None:

@@ -40,19 +40,3 @@ def break_even(length: int, draft: float, check: float, other: float = 0.0) -> f
 def speed_up(tokens: float, step: float) -> float:
     """S, over plain decoding, of steps that bring so many tokens and cost so much."""
     return tokens / step
-
-
-def best_length(
-    survival: Sequence[float], draft: float, checks: Sequence[float], other: float = 0.0
-) -> tuple[int, float]:
-    """The draft length of the largest S, and it; length 0 is plain decoding, of which S is 1.
-
-    Args:
-        checks: v(1), v(2), ...: at least one more than `survival` has places.
-    """
-    best = 0, 1.0
-    for length in range(1, len(survival) + 1):
-        times = speed_up(expected_tokens(survival[:length]), step_cost(length, draft, checks[length], other))
-        if times > best[1]:
-            best = length, times
-    return best

@@ -1,0 +1,257 @@
+"""The loops that draft on the host: copies, chains token by token or in one go, blocks, trees."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor, stack, tensor
+from torch.nn.functional import one_hot, pad
+
+from specchat.engine.decoding import noise
+from specchat.engine.decoding.cached import CachedModel, HostModel, InOneGo
+from specchat.engine.decoding.draft import WIDTH, Block, Chain, Copy, Draft, Proposal, Role, Then, Tree
+from specchat.engine.decoding.growth import Growth
+from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
+from specchat.engine.decoding.sampler import Sampler
+from specchat.engine.model.decoder import NOTHING, CachedDecoder
+from specchat.engine.model.going import Going
+from specchat.engine.options import Acceptance, Sampling
+
+PickElsewhere = Callable[[Tensor, int], tuple[int, float]]
+"""Picks from logits float32 [1, vocab] on a device what follows a node of a chain: the token and its probability."""
+
+
+@dataclass
+class Made:
+    """A draft as a loop makes it.
+
+    `sources` are the strategies that drafted it, the second from token `switch` on. `copied` counts the tokens that a
+    chain went on after, `early` holds the hidden states float32 [1, hidden] of nodes 0, 1, ... after the target's first
+    `layers`, where these drafted.
+    """
+
+    strategy: str
+    sources: tuple[str, ...]
+    draft: Draft = field(default_factory=Draft)
+    copied: int = 0
+    switch: int = 0
+    early: list[Tensor] = field(default_factory=list)
+    layers: int = 0
+    keep: Callable[[Sequence[int], int], None] | None = None
+    """Puts the accepted nodes of a tree into the cache of the model that drafted it, from a slot on."""
+
+    def confidence(self) -> tuple[float | None, ...]:
+        """The probability of each token, None for those that were copied beside a model's."""
+        sure = self.draft.confidence
+        after = len(self.draft.tokens) - self.copied - len(sure) if sure else 0
+        return (*[None] * self.copied, *sure, *[None] * after)
+
+
+class HostLoops:
+    """Drafts by models on the host, for a target there or elsewhere."""
+
+    def __init__(
+        self,
+        models: Mapping[Role, CachedModel[HostModel]],
+        vocab: int,
+        policies: LengthPolicies,
+        pick: PickElsewhere | None = None,
+    ) -> None:
+        """`vocab` is the target's: a draft's logits are cut or padded to it where only padding differs.
+
+        With `pick` the models' logits are on a device: a token then comes from there, and not all its scores.
+        """
+        self._models, self._vocab, self._policies, self._pick = models, vocab, policies, pick
+        # Asked once: whether a class has what a protocol names takes longer to find out than a token to draft.
+        self._chainers = {role: one.model for role, one in models.items() if isinstance(one.model, InOneGo)}
+        self.begin(Sampling(), [])
+
+    def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
+        """A reply to `prompt` starts, which a token of `eos` ends: nothing is drafted after one."""
+        self.ends, self._end_tokens = frozenset(eos), np.array(sorted(eos), np.int64)
+        self.sampler = Sampler(sampling)
+        self.text = list(prompt)
+        self.history = self.sampler.history(prompt)
+        self.start("coupled")
+
+    def start(self, acceptance: Acceptance) -> None:
+        """A step starts; `q` is kept where the ratio or the block test asks for it."""
+        self.acceptance = acceptance
+        self.timed = acceptance == "coupled" or self.sampler.greedy
+        """Whether drafts may depend on how long things take: the text is the same whatever is drafted."""
+        self.made = Made("", ())
+        self._policies.start()
+
+    def make(self, proposal: Proposal) -> Made:
+        """Draft as proposed."""
+        self.made = made = Made(proposal.strategy, (proposal.strategy,))
+        match proposal:
+            case Copy():
+                made.draft = proposal
+            case Tree():
+                self._tree(proposal, made)
+            case Then(_, copy, chain):
+                made.sources, made.copied = (copy.strategy, chain.strategy), len(copy.tokens)
+                made.switch = made.copied
+                self._chain(chain, made, copy.tokens)
+            case Chain():
+                self._chain(proposal, made)
+        return made
+
+    def _chain(self, chain: Chain, made: Made, copied: Sequence[int] = ()) -> None:
+        draft, follow = made.draft, chain.follow
+        policy = self._policies.begin(chain.strategy, self.timed, isinstance(chain, Block))
+        self._add(draft, copied)
+        if isinstance(chain, Block):
+            self._models[chain.model].model.wanted = chain.limit  # type: ignore[attr-defined]
+        try:
+            while len(draft.tokens) < chain.limit:
+                in_one_go = self._one(chain, made, policy)
+                # On what it drafted, not on what it would draft next: the ratio test stays exact.
+                ends = in_one_go or policy.ends_after(draft.confidence)
+                if draft.tokens[-1] in self.ends:
+                    break
+                # Of a chain that was drafted in one go a copy would save nothing but at its end.
+                if follow is not None and (
+                    added := follow.copy(draft.tokens, lambda: policy.chance_after(draft.confidence))
+                ):
+                    made.strategy, made.sources = follow.joint, (chain.strategy, follow.strategy)
+                    made.switch = len(draft.tokens)
+                    self._add(draft, added)
+                    break
+                if ends:
+                    break
+        finally:
+            for token in draft.tokens:
+                self.history.pop(token)
+
+    def _add(self, draft: Draft, copied: Sequence[int]) -> None:
+        """Draft what was copied: it has no probability, and is sure where `q` is asked for."""
+        for token in copied:
+            draft.tokens.append(token)
+            self.history.push(token)
+            if self.acceptance != "coupled":
+                draft.q.append(one_hot(tensor(token), self._vocab).double())
+
+    def _one(self, chain: Chain, made: Made, policy: LengthPolicy | None) -> bool:
+        """Draft a token more, or with a `policy` as many as the model can in one go; whether it did that."""
+        draft, node, model = made.draft, len(made.draft.tokens), self._models[chain.model].model
+        if chain.layers:
+            hidden = self._first_layers(model, chain.layers, made)
+        else:
+            fed = draft.tokens[-1:]
+            if node == made.copied:
+                fed = [*self.text[len(self._models[chain.model].tokens) :], *draft.tokens]
+            start = len(self.text) + node - len(fed)
+            if several := self._in_one_go(chain, policy, fed, start, node):
+                tokens, confidence = zip(*several, strict=True)
+                draft.tokens += tokens
+                draft.confidence += confidence
+                return True
+            hidden = model.forward(fed, start, chain.skip or NOTHING)
+        token, probability = self._picked(model, hidden, node, draft)
+        if isinstance(chain, Block):
+            # Some heads know how likely their tokens are to be accepted.
+            told = getattr(model, "chance", None)
+            probability = probability if told is None else told
+        draft.tokens.append(token)
+        draft.confidence.append(probability)
+        self.history.push(token)
+        return False
+
+    def _first_layers(self, target: HostModel, layers: int, made: Made) -> Tensor:
+        """Hidden states float32 [1, hidden] after the target's first layers, which are kept for the verify pass."""
+        assert isinstance(target, CachedDecoder)
+        fed = target.embedded(made.draft.tokens[-1:] or self.text[-1:])
+        hidden = target.onward(fed, 0, layers, len(self.text) - 1 + len(made.early))
+        made.early.append(hidden)
+        made.layers = layers
+        return hidden
+
+    def _in_one_go(
+        self, chain: Chain, policy: LengthPolicy | None, fed: Sequence[int], start: int, node: int
+    ) -> list[tuple[int, float]]:
+        """The tokens after `fed` that a chain goes on with, as far as a model drafts several without being asked."""
+        model, sampler = self._chainers.get(chain.model), self.sampler
+        if policy is None or model is None or self.acceptance != "coupled" or not sampler.temperature_alone:
+            return []
+        if not self.timed:
+            return []
+        temperature = 0.0 if sampler.greedy else sampler.sampling.temperature
+        vocab = min(self._models[chain.model].model.vocab, self._vocab)
+        seed, (shares, least) = sampler.sampling.seed & noise.WORD, policy.known()
+        going = Going(chain.limit - node, vocab, temperature, seed, shares, policy.chance, least, self._end_tokens)
+        return model.drafted(fed, start, going, chain.skip or NOTHING)
+
+    def _picked(self, model: HostModel, hidden: Tensor, node: int, draft: Draft) -> tuple[int, float]:
+        """The token after a node of a chain and its probability, by the target's options and noise."""
+        # Other tests need drafts that owe nothing to the noise that the device judges with.
+        if self._pick is not None and self.timed:
+            return self._pick(model.logits(hidden[-1:]), node)
+        scores = self.sampler.scores(self._logits(model, hidden, 1)[0], self.history)
+        stream = noise.LATER + node if node and self.acceptance == "block" else noise.TOKEN
+        token = self.sampler.pick(scores, len(self.text) + node, stream)
+        if self.acceptance != "coupled":
+            draft.q.append(self.sampler.probabilities(scores))
+        return token, self.sampler.probability(scores, token)
+
+    def _tree(self, tree: Tree, made: Made) -> None:
+        cached, growth = self._models[tree.model], Growth(tree.least)
+        model, last = cached.model, len(self.text) - 1
+        for level in range(min(tree.limit, tree.levels)):
+            found = len(growth)
+            if level:
+                hidden = model.forward(growth.tokens(growth.frontier), last, NOTHING, growth.runs())
+            else:
+                hidden = model.forward(self.text[len(cached.tokens) :], len(cached.tokens), NOTHING)
+            self._branch(self._logits(model, hidden, len(growth.frontier)), growth, level)
+            growth.advance(found)
+            if not growth.frontier:
+                break
+        made.draft, order = growth.best(tree.limit)
+        made.keep = lambda path, start: model.keep(growth.rows([order[node - 1] for node in path]), start)
+
+    def _branch(self, logits: Tensor, growth: Growth, level: int) -> None:
+        """Find WIDTH tokens that may follow each node of the frontier, and their shares.
+
+        They are those with the largest scores plus the noise of their position, which the target draws with under
+        `coupled` acceptance; without that noise under another. A share is the softmax of this sum.
+        """
+        scores = stack([self._scores_after(growth, *of) for of in zip(growth.frontier, logits, strict=True)])
+        noisy = self.acceptance == "coupled"
+        likely = self.sampler.perturbed(scores, len(self.text) + level) if noisy else scores
+        shares, tokens = likely.softmax(-1).topk(WIDTH)
+        probabilities = shares if likely is scores else scores.softmax(-1).gather(1, tokens)
+        found = zip(growth.frontier, tokens.tolist(), probabilities.tolist(), shares.tolist(), strict=True)
+        for parent, *rows in found:
+            growth.add(parent, *rows)
+
+    def _scores_after(self, growth: Growth, node: int, logits: Tensor) -> Tensor:
+        """Processed scores float32 [vocab] after a node and those before it."""
+        before = growth.tokens(growth.path(node))
+        for token in before:
+            self.history.push(token)
+        scores = self.sampler.scores(logits, self.history)
+        for token in before:
+            self.history.pop(token)
+        return scores
+
+    def _logits(self, model: HostModel, hidden: Tensor, rows: int) -> Tensor:
+        """Logits float32 [rows, vocab], on the host, of the last rows of a pass."""
+        logits = model.logits(hidden[-rows:]).cpu()
+        missing = self._vocab - logits.shape[1]
+        return pad(logits, (0, missing), value=float("-inf")) if missing else logits
+
+    def added(self, tokens: Sequence[int], path: Sequence[int]) -> None:
+        """A step added `tokens` to the text, the first ones being the nodes of `path`."""
+        if self.made.keep is not None and path:
+            self.made.keep(path, len(self.text))
+        self.text += tokens
+        for token in tokens:
+            self.history.push(token)
+
+    def place(self, text: Sequence[int]) -> None:
+        """Set the text back to `text`."""
+        for token in self.text[len(text) :]:
+            self.history.pop(token)
+        del self.text[len(text) :]

@@ -1,0 +1,128 @@
+"""Drafts that the host makes for a target on a device: by heads beside it there, or by a model on the host.
+
+A model on the host drafts while the device verifies (PEARL, Liu et al. 2024): it goes on as if all of its draft were
+accepted and the target's own token after it were the one that it would pick itself. If so, the next draft is begun
+already; if not, what was made is dropped.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from math import prod
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.draft import Chain, Proposal
+from specchat.engine.decoding.host_loops import HostLoops, Made
+from specchat.engine.decoding.length_policy import LengthPolicy
+from specchat.engine.device.graphs import Graphs
+from specchat.engine.kernels.choose import choose
+from specchat.engine.kernels.scores import process
+from specchat.engine.kernels.verify_state import Scored, VerifyState
+from specchat.engine.options import Acceptance, Sampling
+
+LIKELY = 0.5
+"""What is drafted must be so probable for more to follow: a pass is saved later then, or delays the verdict by half of
+itself on average."""
+
+
+class LoopsBeside(HostLoops):
+    """Makes drafts, which the executor sends to the device."""
+
+    def start(self, acceptance: Acceptance) -> None:
+        """As for `coupled`, for the device judges by the tokens alone."""
+        super().start("coupled")
+        self.timed = acceptance == "coupled" or self.sampler.greedy
+
+    def go_on(self, done: Callable[[], bool]) -> None:
+        """Do what is of use while the device verifies, until that is `done`: nothing, where drafts need the verdict."""
+
+
+class LoopsAhead(LoopsBeside):
+    """Drafts by the model "draft" on the host."""
+
+    def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
+        self._ready: list[tuple[int, float]] = []
+        """Tokens that follow the text, and their probabilities: the next draft, as far as it is made."""
+        super().begin(sampling, prompt, eos)
+
+    def start(self, acceptance: Acceptance) -> None:
+        super().start(acceptance)
+        self._chain_made: Chain | None = None
+        self._following: list[tuple[int, float]] = []
+        """Tokens that follow the text and the draft."""
+
+    def make(self, proposal: Proposal) -> Made:
+        made = super().make(proposal)
+        self._ready = []
+        if isinstance(proposal, Chain):
+            self._chain_made = proposal
+        return made
+
+    def _one(self, chain: Chain, made: Made, policy: LengthPolicy | None) -> bool:
+        draft = made.draft
+        if (node := len(draft.tokens)) >= len(self._ready):
+            return super()._one(chain, made, policy)
+        token, probability = self._ready[node]
+        draft.tokens.append(token)
+        draft.confidence.append(probability)
+        self.history.push(token)
+        return False
+
+    def go_on(self, done: Callable[[], bool]) -> None:
+        """Draft on while the device verifies a chain, until that is `done` or acceptance is unlikely.
+
+        How much that is depends on time, so only where no text depends on a draft.
+        """
+        if (chain := self._chain_made) is None or not self.timed:
+            return
+        draft = self.made.draft
+        drafted, room = len(draft.tokens), self._models["draft"].model.context - len(self.text)
+        for token in draft.tokens:
+            self.history.push(token)
+        try:
+            while len(draft.tokens) < min(drafted + 1 + chain.limit, room):
+                if prod(draft.confidence) < LIKELY or done():
+                    break
+                self._one(chain, self.made, None)
+        finally:
+            for token in draft.tokens:
+                self.history.pop(token)
+        self._following = list(zip(draft.tokens[drafted:], draft.confidence[drafted:], strict=True))
+        del draft.tokens[drafted:], draft.confidence[drafted:]
+
+    def added(self, tokens: Sequence[int], path: Sequence[int]) -> None:
+        expected = [*self.made.draft.tokens, *(token for token, _ in self._following[:1])]
+        self._ready = self._following[1:] if list(tokens) == expected else []
+        super().added(tokens, path)
+
+    def place(self, text: Sequence[int]) -> None:
+        self._ready = []
+        super().place(text)
+
+
+class Picker:
+    """Picks on the device what follows a node of a chain, as captured passes do: the token goes to the host, not all
+    scores."""
+
+    def __init__(self, state: VerifyState, drawn: Scored, vocab: int, width: int, graphs: Graphs) -> None:
+        """`vocab` tokens may be chosen, logits have `width` columns at most; a row of `drawn` is used up."""
+        self._state, self._drawn, self._vocab, self._graphs = state, drawn, vocab, graphs
+        # Kernels are compiled once for aligned pointers, and a row of somebody's logits may start anywhere.
+        self._logits = torch.zeros(1, width, device=state.fed.device)
+
+    def __call__(self, logits: Tensor, node: int) -> tuple[int, float]:
+        """The token after `node`, and its probability, from logits float32 [1, vocab]; waits for the device."""
+        columns = min(self._vocab, logits.shape[1])
+        self._logits[:, :columns].copy_(logits[:, :columns])
+        self._state.node.fill_(node)
+
+        def pick() -> None:
+            process(self._logits, self._state, 0, self._drawn, 1, columns)
+            choose(self._drawn, self._state, 0, 1, self._state.fed[1:])
+
+        self._graphs.eagerly(pick)
+        return int(self._state.fed[node + 1].item()), self._state.sure[node].item()
+
+    def memory(self) -> int:
+        """Bytes held."""
+        return self._logits.nbytes

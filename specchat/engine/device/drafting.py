@@ -1,0 +1,150 @@
+"""The loops that draft on a device: captured passes over one token of a chain, or one level of a tree."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.draft import WIDTH, Chain, Role, Tree
+from specchat.engine.decoding.length_policy import LengthPolicy
+from specchat.engine.device.buffers import VERIFY_ROWS
+from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
+from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.head_chain import ChainHead, HeadChain
+from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.trees import DeviceTrees
+from specchat.engine.kernels.choose import choose
+from specchat.engine.kernels.scores import process
+from specchat.engine.kernels.verify_state import Scored, VerifyState
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
+
+
+class CapturedDrafts:
+    """Drafts one chain or tree at a time, of which passes may still be to come.
+
+    Two passes are launched at once; whether there are more is seen when the first is done, once the host has nothing
+    else to do. There are two graphs a strategy: later passes differ in what the device counts alone.
+    """
+
+    def __init__(
+        self,
+        models: dict[Role, DeviceDecoder],
+        vocab: int,
+        state: VerifyState,
+        drawn: Scored,
+        tail: Tensor,
+        trees: DeviceTrees,
+        graphs: Graphs,
+    ) -> None:
+        """`drawn` gets the distributions that tokens are drawn from, `tail` int32 [>= 2] are the last tokens."""
+        self._models, self._vocab, self._state, self._drawn, self._tail = models, vocab, state, drawn, tail
+        self._trees, self._graphs, device = trees, graphs, state.fed.device
+        self._heads: dict[Role, HeadChain] = {}
+        self._flags = SkipFlags(models["target"].config.layers, device)
+        self._token, self._slot = (torch.zeros(1, device=device, dtype=torch.int32) for _ in range(2))
+        """What a pass runs over, and the slot of the cache it goes into."""
+        on_gpu = device.type == "cuda"
+        self._sure = torch.zeros(VERIFY_ROWS, pin_memory=on_gpu)
+        """The drafted tokens' probabilities, or the largest value of each level of a tree, for the host."""
+        self._passed = [torch.cuda.Event(blocking=True) if on_gpu else None for _ in range(VERIFY_ROWS)]
+
+    def add_head(self, role: Role, head: ChainHead, target: DeviceModel) -> None:
+        """Let chains be drafted by a head of `target`."""
+        self._heads[role] = HeadChain(head, target, self._state, self._tail)
+
+    def runs(self, proposal: Chain | Tree) -> bool:
+        """Whether its model drafts so in captured passes."""
+        return proposal.model in self._models or (type(proposal) is Chain and proposal.model in self._heads)
+
+    def start(self, proposal: Chain | Tree, policy: LengthPolicy | None) -> None:
+        """Begin to draft; `policy` ends a chain."""
+        self._proposal, self._policy, self._done = proposal, policy, 0
+        if isinstance(proposal, Tree):
+            assert proposal.levels >= proposal.limit  # of fewer levels than nodes there are no trees here
+            self._trees.start(proposal.limit, proposal.least)
+        elif proposal.skip is not None:
+            self._flags.set(proposal.skip)
+        self._state.node.zero_()
+        for _ in range(min(proposal.limit, 2)):
+            self._run_pass()
+
+    def finish(self) -> int:
+        """Draft on until a further token is unlikely to pay; the most nodes that there are then."""
+        limit = self._proposal.limit
+        while self._done < limit and not self._ends(self._told(self._done - 2)):
+            self._run_pass()
+        if isinstance(self._proposal, Tree):
+            self._graphs.eagerly(self._trees.settle)
+            self._sure.copy_(self._state.sure, non_blocking=True)
+            return min(limit, WIDTH + WIDTH * WIDTH * (self._done - 1))
+        return min(limit, self._done)
+
+    def kept(self) -> None:
+        """After the verdict: the accepted path of a tree follows the text in the cache of its model."""
+        if isinstance(self._proposal, Tree):
+            self._graphs.eagerly(partial(self._trees.keep, self._models[self._proposal.model]))
+
+    def confidence(self, drafted: int) -> tuple[float, ...]:
+        """The probabilities of the drafted tokens, once the step is done."""
+        return tuple(self._sure[:drafted].tolist())
+
+    def _ends(self, value: float) -> bool:
+        """Whether nothing is wanted after the pass that the host is told this of."""
+        if isinstance(self._proposal, Tree):
+            return value < self._proposal.least
+        assert self._policy is not None
+        return self._policy.ends(value)
+
+    def _told(self, done: int) -> float:
+        """The value that the pass after so many others found; waits for it."""
+        if (event := self._passed[done]) is not None:
+            event.synchronize()
+        return float(self._sure[done])
+
+    def _run_pass(self) -> None:
+        """Draft a token or level more."""
+        first = min(self._done, 1)
+        self._graphs.run((self._proposal.strategy, first), partial(self._pass, self._proposal, first))
+        if (event := self._passed[self._done]) is not None:
+            event.record(torch.cuda.current_stream(self._state.fed.device))
+        self._done += 1
+
+    def _pass(self, proposal: Chain | Tree, node: int) -> None:
+        """One pass, over node 0 of the text or what the device counts; what the host is told of it goes along."""
+        if isinstance(proposal, Tree):
+            self._level(proposal, node)
+            self._sure[:MAX_DRAFT_LENGTH].copy_(self._trees.values, non_blocking=True)
+            return
+        if (head := self._heads.get(proposal.model)) is not None:
+            head.run(node)
+            logits, columns = head.logits(), head.vocab
+        else:
+            flags = None if proposal.skip is None else self._flags
+            logits, columns = self._run(proposal.model, node, flags), self._models[proposal.model].config.vocab
+        process(logits, self._state, 0, self._drawn, 1, min(self._vocab, columns))
+        choose(self._drawn, self._state, 0, 1, self._state.fed[1:])
+        self._state.node.add_(1)
+        self._sure.copy_(self._state.sure, non_blocking=True)
+
+    def _level(self, tree: Tree, level: int) -> None:
+        model = self._models[tree.model]
+        columns = min(self._vocab, model.config.vocab)
+        if level:
+            self._trees.run(model, None)
+            self._trees.branch(model.logits(0, WIDTH), WIDTH, columns)
+        else:
+            self._trees.begin()
+            self._trees.branch(self._run(tree.model, 0, None), 1, columns)
+
+    def _run(self, role: Role, node: int, flags: SkipFlags | None) -> Tensor:
+        """Run a model over a node of a chain; logits float32 [1, >= vocab] after it."""
+        model, state = self._models[role], self._state
+        if role == "draft" and node == 0:
+            # Over the last two tokens of the text, so that a draft's cache never lags behind.
+            torch.sub(state.length, 1, out=self._slot)
+            model.forward(self._tail, self._slot, 2, flags)
+            return model.logits(1, 1)
+        torch.index_select(state.fed, 0, state.node, out=self._token)
+        torch.add(state.length, state.node, out=self._slot)
+        model.forward(self._token, self._slot, 1, flags)
+        return model.logits(0, 1)

@@ -1,0 +1,13 @@
+"""DFlash2 (2026): a block as DFlash's, whose places know the token before them."""
+
+from specchat.engine.drafters.dflash import block_strategy
+from specchat.engine.strategy import HeadFamily
+
+STRATEGY = block_strategy(
+    "DFlash2",
+    "A head drafts a block in one pass, and reranks the candidates of each place by the token before.",
+    7,
+    """DFlash with convolutions over the block, and a selector among the best tokens of a place (DFlash2, 2026):
+[heads.md](heads.md). *Parameters*: `[pair.heads] dflash2`. *Pays* as `dflash`, with longer accepted drafts.""",
+    HeadFamily("dflash2", "specchat.engine.heads.dflash2:DFlash2Head", "specchat.engine.heads.need:of_block"),
+)

@@ -1,0 +1,13 @@
+"""XPress (2026, arXiv:2608.02438): a block as DFlash's, whose places know all tokens before them."""
+
+from specchat.engine.drafters.dflash import block_strategy
+from specchat.engine.strategy import HeadFamily
+
+STRATEGY = block_strategy(
+    "XPress",
+    "A head drafts a block in one pass, and a small one beside it makes the tokens fit each other.",
+    8,
+    """DFlash with a small network that makes each token fit all drafted before it (XPress, 2026):
+[heads.md](heads.md). *Parameters*: `[pair.heads] xpress`. *Pays* as `dflash`, with longer accepted drafts.""",
+    HeadFamily("xpress", "specchat.engine.heads.xpress:XPressHead", "specchat.engine.heads.need:of_block"),
+)

@@ -1,0 +1,145 @@
+"""A model run by the reference: each row alone, so that a token's logits are the same whatever is verified with it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specchat.engine.model.cache import KVCache
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.rope import tables
+from specchat.engine.model.runs import STASH_ROWS, Runs, chain
+from specchat.engine.pair import Quant
+from specchat.engine.reference.layer import Context, after_feed, after_mixer, embedded, norm
+from specchat.engine.reference.tensors import Kept
+
+
+class Row(NamedTuple):
+    """A row of a pass: its position, the tree's nodes right before it that the cache lacks, and which node it is."""
+
+    position: int
+    before: list[int]
+    node: int | None
+
+
+class ReferenceDecoder(CachedDecoder):
+    """A loaded model with its cache, of any shape, on any processor. Not thread-safe: one sequence at a time."""
+
+    exactness = "each token computed alone"
+
+    def __init__(self, checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None) -> None:
+        """Read the weights; `context` caps the cache, in tokens; layers that are stored dense are kept as `quant`.
+
+        Raises:
+            ModelError: weights missing, damaged or of other shapes.
+        """
+        self.config = c = checkpoint.config
+        self.context = min(c.longest, context or c.context)
+        self._recipe = c.recipe
+        self._tensors = Kept(checkpoint, quant)
+        self._drafts = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
+        self.cache = KVCache(c.recipe, self.context)
+        self._nodes: list[tuple[Tensor, Tensor]] = []
+        """Keys and values of a tree's nodes in each layer, float32 [kv_heads, STASH_ROWS, head_dim]."""
+        self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
+
+    def embedded(self, tokens: Sequence[int]) -> Tensor:
+        # A target may choose a padding token that a draft has no row for.
+        known = [min(token, self._recipe.vocab - 1) for token in tokens]
+        return embedded(self._recipe, torch.tensor(known), self._tensors)
+
+    @torch.inference_mode()
+    def through(
+        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+    ) -> Tensor:
+        rows = list(_rows(len(x), start, runs))
+        if max(row.position for row in rows) >= self.context:
+            raise ValueError(f"{len(x)} tokens do not fit after {start} of {self.context}")
+        if runs is not None:
+            self._make_nodes(runs.stashed + len(x))
+        states = alone(x)
+        for index in range(first, last):
+            of = self._recipe.layers[index]
+            for i, row in enumerate(rows):
+                if index not in skip.attention:
+                    states[i] = after_mixer(of, states[i], self._tensors, self._context(index, row))
+                if index not in skip.mlp:
+                    states[i] = after_feed(of, states[i], self._tensors)
+        return torch.cat(states)
+
+    def _context(self, index: int, row: Row) -> Context:
+        """The context of a row in layer `index`: the cache, to which the row's own entry is added."""
+        of, end = self._recipe.layers[index].mixer, row.position + 1
+        cache = self.cache.keys[index], self.cache.values[index]
+
+        def entries(*own: Tensor) -> tuple[Tensor, Tensor]:
+            for kind, (kept, entry) in enumerate(zip(cache, own, strict=True)):
+                if row.before:
+                    kept[:, row.position - len(row.before) : row.position] = self._nodes[index][kind][:, row.before]
+                kept[:, row.position : end] = entry
+                if row.node is not None:
+                    self._nodes[index][kind][:, row.node : row.node + 1] = entry
+            first = max(0, end - of.window) if of.window else 0
+            keys, values = (kept[:, first:end] for kept in cache)
+            return keys, values
+
+        if of.rope is None:
+            return Context(None, entries)
+        cos, sin = (table[row.position : end] for table in self._rotations[of.rope])
+        return Context((cos, sin), entries)
+
+    def _make_nodes(self, count: int) -> None:
+        if count > STASH_ROWS:
+            raise ValueError(f"a tree of {count} nodes has more than {STASH_ROWS}")
+        if not self._nodes:
+            shapes = [(of.mixer.kv_heads, STASH_ROWS, of.mixer.head_dim) for of in self._recipe.layers]
+            self._nodes = [(torch.zeros(shape), torch.zeros(shape)) for shape in shapes]
+
+    def _keep_entries(self, rows: Sequence[int], start: int) -> None:
+        for index, nodes in enumerate(self._nodes):
+            for kept, entries in zip((self.cache.keys[index], self.cache.values[index]), nodes, strict=True):
+                kept[:, start : start + len(rows)] = entries[:, list(rows)]
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        return by_row(lambda row: norm(self._recipe.norm, row, self._tensors), hidden)
+
+    def projected(self, hidden: Tensor) -> Tensor:
+        logits = by_row(lambda row: self._recipe.logit_scale * self._tensors.product(row, self._tensors.head), hidden)
+        if self._drafts is None:
+            return logits
+        whole = logits.new_full((len(logits), self._recipe.vocab), float("-inf"))
+        return whole.index_copy_(1, self._drafts, logits)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.projected(self.normed(hidden))
+
+    @property
+    def threads(self) -> int:
+        """The most that work on it."""
+        return torch.get_num_threads()
+
+    def memory(self) -> int:
+        tapped = 0 if self.taps is None else self.taps.memory()
+        return self._tensors.memory() + self.cache.memory() + tapped
+
+
+def _rows(count: int, start: int, runs: Runs | None) -> Iterator[Row]:
+    """The rows of a pass from position `start` on."""
+    of, index = runs or chain(count), 0
+    for depth, length, before in zip(of.depths, of.lengths, of.before, strict=True):
+        for i in range(length):
+            yield Row(start + depth + i, [] if i else before, None if runs is None else runs.stashed + index)
+            index += 1
+
+
+def alone(x: Tensor) -> list[Tensor]:
+    """Rows float32 [1, values] in memory of their own: how a library sums may depend on where its operands lie."""
+    return [row.clone() for row in x.split(1)]
+
+
+@torch.inference_mode()
+def by_row(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """What `function` makes of each row of x [rows, values]."""
+    return torch.cat([function(row) for row in alone(x)])

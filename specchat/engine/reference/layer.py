@@ -1,0 +1,134 @@
+"""The layers of a recipe in plain torch: float32, differentiable, any leading dimensions.
+
+How many rows go through together is the caller's choice; `decoder.py` runs each alone.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import rms_norm, silu
+
+from specchat.engine.model.rope import tables
+from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"silu": silu}
+
+
+class Tensors(Protocol):
+    """The tensors that a recipe names."""
+
+    def vector(self, name: str) -> Tensor:
+        """Tensor `name`, float32 [size]."""
+        ...
+
+    def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
+        """Rows of a table: int64 [...] -> float32 [..., hidden]."""
+        ...
+
+    def product(self, x: Tensor, of: Matrix) -> Tensor:
+        """x W^T + b: float32 [..., inputs] -> float32 [..., outputs]."""
+        ...
+
+
+class Context(NamedTuple):
+    """Where the rows of a pass are, and what they attend to.
+
+    Attributes:
+        rotation: cosine and signed sine float32 [rows, width] at the rows' positions (`rope.tables`); None where
+            attention has no rope.
+        entries: from the rows' own keys and values, float32 [..., kv_heads, rows, head_dim], to those of all positions
+            that are attended, float32 [..., kv_heads, positions, head_dim].
+        seen: bool [rows, positions], which of these a row attends to; None: all.
+    """
+
+    rotation: tuple[Tensor, Tensor] | None
+    entries: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    seen: Tensor | None = None
+
+
+def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
+    """The hidden states float32 [..., rows, hidden] after a layer."""
+    return after_feed(of, after_mixer(of, x, tensors, context), tensors)
+
+
+def after_mixer(of: Layer, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
+    """The hidden states after the first half of a layer."""
+    mixed = attention(of.mixer, norm(of.pre_mixer, x, tensors), tensors, context)
+    return x + of.residual * norm(of.post_mixer, mixed, tensors)
+
+
+def after_feed(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
+    """The hidden states after the second half of a layer."""
+    fed = gated(of.feed, norm(of.pre_feed, x, tensors), tensors)
+    return x + of.residual * norm(of.post_feed, fed, tensors)
+
+
+def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
+    """Root mean square norm of each `of.size` values of x [..., values]; x itself where there is none."""
+    if of is None:
+        return x
+    sized = x.unflatten(-1, (-1, of.size))
+    return rms_norm(sized, (of.size,), tensors.vector(f"{of.name}.weight"), of.eps).flatten(-2)
+
+
+def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
+    """Attention of rows float32 [..., rows, inputs] over the entries of `context`: float32 [..., rows, hidden]."""
+    sizes = [heads * of.head_dim for heads in (of.heads, of.kv_heads, of.kv_heads)]
+    query, key, value = tensors.product(x, of.qkv).split(sizes, -1)
+    query, key = norm(of.query_norm, query, tensors), norm(of.key_norm, key, tensors)
+    query, key, value = (each.unflatten(-1, (-1, of.head_dim)).transpose(-2, -3) for each in (query, key, value))
+    if context.rotation is not None:
+        query, key = (turned(each, *context.rotation) for each in (query, key))
+    keys, values = context.entries(key, value)
+    # Query heads that share keys are rows of one product.
+    grouped = query.unflatten(-3, (of.kv_heads, -1))
+    scores = of.scale * (grouped.flatten(-3, -2) @ keys.transpose(-1, -2))
+    if context.seen is not None:
+        by_row = scores.unflatten(-2, grouped.shape[-3:-1])
+        scores = by_row.masked_fill(~context.seen, float("-inf")).flatten(-3, -2)
+    mixed = (scores.softmax(-1) @ values).unflatten(-2, grouped.shape[-3:-1]).flatten(-4, -3)
+    return tensors.product(mixed.transpose(-2, -3).flatten(-2), of.out)
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Queries or keys float32 [..., rows, head_dim], the first `width` values of each turned."""
+    width = cos.shape[-1]
+    if width < x.shape[-1]:
+        return torch.cat([turned(x[..., :width], cos, sin), x[..., width:]], -1)
+    return x * cos + x.roll(width // 2, -1) * sin
+
+
+def gated(of: Gated, x: Tensor, tensors: Tensors) -> Tensor:
+    """A gated MLP: float32 [..., inputs] -> float32 [..., hidden]."""
+    gate, up = tensors.product(x, of.gate_up).chunk(2, -1)
+    return tensors.product(ACTIVATIONS[of.activation](gate) * up, of.down)
+
+
+def embedded(of: Recipe, tokens: Tensor, tensors: Tensors) -> Tensor:
+    """The hidden states float32 [..., hidden] of tokens int64 [...] before the first layer."""
+    return of.embed_scale * tensors.rows(of.embed, tokens)
+
+
+def hidden_states(of: Recipe, tokens: Tensor, tensors: Tensors) -> list[Tensor]:
+    """Hidden states of whole texts, int64 [..., rows], before the first layer and after each."""
+    states = [embedded(of, tokens, tensors)]
+    for each in of.layers:
+        states.append(layer(each, states[-1], tensors, whole(each.mixer, tokens.shape[-1], tokens.device)))
+    return states
+
+
+def logits(of: Recipe, x: Tensor, tensors: Tensors) -> Tensor:
+    """Logits float32 [..., vocab] of hidden states float32 [..., hidden] after the last layer."""
+    return of.logit_scale * tensors.product(norm(of.norm, x, tensors), of.head)
+
+
+def whole(of: Attention, rows: int, device: torch.device) -> Context:
+    """The context of whole texts of so many rows: each attends to those up to itself, within the window."""
+    rotation = None
+    if of.rope is not None:
+        cos, sin = (table.to(device) for table in tables(of.rope, of.rope.width, rows))
+        rotation = cos, sin
+    seen = torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
+    return Context(rotation, lambda key, value: (key, value), seen.triu(1 - of.window) if of.window else seen)

@@ -1,0 +1,130 @@
+"""The tensors of a recipe: dense ones by name, or those of a checkpoint in the bytes that it has them in."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, linear
+
+from specchat.engine.kernels.formats import EightBit, FourBit, Weight
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.matrices import read_matrix, read_norm, read_table
+from specchat.engine.model.quantise import block_scales, dequantised
+from specchat.engine.model.weights import Weights
+from specchat.engine.pair import Quant
+from specchat.engine.recipe import Matrix
+
+SLAB = 1 << 20
+"""Weights that are made float32 at a time: 4 MiB, which a processor's cache holds."""
+
+
+class Dense:
+    """Float32 tensors by their names in a checkpoint: a module's parameters, say."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = tensors
+
+    def vector(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
+        return embedding(tokens, self._tensors[f"{of.names[0]}.weight"])
+
+    def product(self, x: Tensor, of: Matrix) -> Tensor:
+        found = [
+            linear(x, self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"] if of.bias else None)
+            for name in of.names
+        ]
+        return torch.cat(found, -1)
+
+
+class Kept:
+    """The tensors of a checkpoint, as it stores them: matrices are made float32 a slab at a time, as they are used."""
+
+    def __init__(self, checkpoint: Checkpoint, quant: Quant | None = None) -> None:
+        """Read them; layers that the checkpoint does not quantise are stored as `quant`.
+
+        Raises:
+            ModelError: weights missing, damaged or of other shapes.
+        """
+        recipe = checkpoint.config.recipe
+        self._vectors: dict[str, Tensor] = {}
+        self._matrices: dict[Matrix, tuple[Weight, Tensor | None]] = {}
+        self.head = recipe.head
+        """The matrix that gives logits, of the rows that it has."""
+        with Weights(checkpoint) as weights:
+            for matrix in recipe.matrices:
+                weight, bias = read_matrix(weights, matrix, quant if weights.quant is None else None)
+                self._matrices[matrix] = owned(weight), bias
+            for matrix in {recipe.embed, recipe.head}:
+                self._matrices[matrix] = read_table(weights, matrix).clone(), None
+            for norm in (recipe.norm, *(norm for layer in recipe.layers for norm in layer.norms)):
+                self._vectors[f"{norm.name}.weight"] = read_norm(weights, norm).clone()
+        if checkpoint.drafts is not None:
+            kept = self._table(recipe.head)[torch.tensor(checkpoint.drafts)]
+            if not recipe.tied:
+                del self._matrices[recipe.head]
+            self.head = replace(recipe.head, outputs=(len(kept),))
+            self._matrices[self.head] = kept, None
+
+    def vector(self, name: str) -> Tensor:
+        return self._vectors[name]
+
+    def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
+        return embedding(tokens, self._table(of)).float()
+
+    def product(self, x: Tensor, of: Matrix) -> Tensor:
+        weight, bias = self._matrices[of]
+        made = torch.cat([linear(x, slab) for slab in slabs(weight)], -1)
+        return made if bias is None else made + bias
+
+    def memory(self) -> int:
+        """Bytes held."""
+        of_matrices = (part for weight, bias in self._matrices.values() for part in (*parts(weight), bias))
+        return sum(part.nbytes for part in (*self._vectors.values(), *of_matrices) if part is not None)
+
+    def _table(self, of: Matrix) -> Tensor:
+        weight, _ = self._matrices[of]
+        assert isinstance(weight, Tensor)
+        return weight
+
+
+def owned(weight: Weight) -> Weight:
+    """The matrix in memory of its own rather than the file's; nested scales, which are few, are read once."""
+    match weight:
+        case FourBit(packed, _, code, block, _):
+            return FourBit(packed.clone(), block_scales(weight).clone(), code.clone(), block)
+        case EightBit(values, scales):
+            return EightBit(values.clone(), scales.clone())
+        case _:
+            return weight.clone()
+
+
+def parts(weight: Weight) -> tuple[Tensor, ...]:
+    """The tensors that a matrix consists of."""
+    match weight:
+        case FourBit(packed, scales, _, _, _):
+            return packed, scales
+        case EightBit(values, scales):
+            return values, scales
+        case _:
+            return (weight,)
+
+
+def slabs(weight: Weight) -> Iterator[Tensor]:
+    """The matrix as float32, some of its outputs at a time."""
+    outputs, inputs = weight.shape
+    if isinstance(weight, Tensor) and weight.dtype == torch.float32:
+        yield weight
+        return
+    step = max(1, SLAB // inputs)
+    for first in range(0, outputs, step):
+        some = slice(first, first + step)
+        match weight:
+            case FourBit(packed, scales, _, _, _):
+                yield dequantised(replace(weight, packed=packed[some], scales=scales[some]), torch.float32)
+            case EightBit(values, scales):
+                yield dequantised(EightBit(values[some], scales[some]), torch.float32)
+            case _:
+                yield weight[some].float()
